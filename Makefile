@@ -1,0 +1,53 @@
+# Two commands matter: `make dev` runs Fairlead, `make test` proves it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup dev check test test-fast bench lock format clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: $(STAMP) ## the environment in .venv, from the lock file
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Fairlead needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> setting up $(VENV) from requirements.lock"
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+dev: setup ## run Fairlead here: embedded PostgreSQL, demo tenant
+	@exec $(BIN)/fairlead dev $(ARGS)
+
+check: setup ## ruff, mypy, import-linter
+	@echo "==> ruff"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@echo "==> mypy"
+	@$(BIN)/mypy --no-error-summary
+	@echo "==> import-linter"
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+test: check test-fast ## everything: the checks, then every test
+
+test-fast: setup
+	@echo "==> pytest"
+	@$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+bench: setup ## measure, as ratios within one run
+	@$(BIN)/fairlead bench $(ARGS)
+
+lock: setup ## renew requirements.lock from pyproject.toml
+	@$(BIN)/pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet -o requirements.lock
+
+format: setup ## let ruff lay out the code
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+clean: ## remove what was made (not your data folder)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site
