@@ -1,0 +1,162 @@
+"""Every refusal Fairlead makes: one root, one class per refusal, each with a stable code."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+
+class Fault(NamedTuple):
+    """One thing that was wrong, and where."""
+
+    path: str
+    message: str
+
+
+class FairleadError(Exception):
+    """The root. `code` is stable and for machines; the message tells a person what to do."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.faults = tuple(faults)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The shape that `--json` and the API answer with."""
+        return {
+            "code": self.code,
+            "detail": self.message,
+            "errors": [{"path": fault.path, "message": fault.message} for fault in self.faults],
+        }
+
+
+# Input
+
+
+class Refused(FairleadError):
+    """The caller asked for something that cannot be done as asked; nothing was done."""
+
+
+class InvalidInput(Refused):
+    code = "invalid_input"
+
+
+class PayloadInvalid(Refused):
+    code = "payload_invalid"
+
+
+class PayloadNotJson(Refused):
+    code = "payload_not_json"
+
+
+class PayloadTooLarge(Refused):
+    code = "payload_too_large"
+
+
+class PayloadTooDeep(Refused):
+    code = "payload_too_deep"
+
+
+class TenantUnknown(Refused):
+    code = "tenant_unknown"
+
+
+class TenantExists(Refused):
+    code = "tenant_exists"
+
+
+class DefinitionUnknown(Refused):
+    code = "definition_unknown"
+
+
+class DefinitionInactive(Refused):
+    code = "definition_inactive"
+
+
+class DefinitionInvalid(Refused):
+    code = "definition_invalid"
+
+
+class SignatureInvalid(Refused):
+    code = "signature_invalid"
+
+
+class JobUnknown(Refused):
+    code = "job_unknown"
+
+
+class JobIdTaken(Refused):
+    code = "job_id_taken"
+
+
+class JobNotCancelable(Refused):
+    code = "job_not_cancelable"
+
+
+class JobNotRetryable(Refused):
+    code = "job_not_retryable"
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+
+
+class ConnectionNotSupported(Refused):
+    code = "connection_not_supported"
+
+
+class DedupeClash(Refused):
+    """Under REPEATABLE READ or SERIALIZABLE another transaction enqueued the same dedupe key first."""
+
+    code = "dedupe_clash"
+
+
+class SettingInvalid(Refused):
+    code = "setting_invalid"
+
+
+# Surroundings
+
+
+class DatabaseUnreachable(FairleadError):
+    code = "database_unreachable"
+
+
+class DatabaseRefused(FairleadError):
+    """PostgreSQL answered, but not with what we need (version, rights, encoding)."""
+
+    code = "database_refused"
+
+
+class SchemaOutdated(FairleadError):
+    code = "schema_outdated"
+
+
+class MigrationFailed(FairleadError):
+    code = "migration_failed"
+
+
+class EmbeddedUnavailable(FairleadError):
+    """No PostgreSQL binaries to run, or none that fit the data folder."""
+
+    code = "embedded_unavailable"
+
+
+class EmbeddedFailed(FairleadError):
+    """The embedded PostgreSQL did not start or stop as it should."""
+
+    code = "embedded_failed"
+
+
+class NotOpen(FairleadError):
+    code = "not_open"
+
+
+class DatabaseBusy(FairleadError):
+    """A statement waited too long for a lock, or ran too long."""
+
+    code = "database_busy"
+
+
+class PortTaken(FairleadError):
+    code = "port_taken"

@@ -1,0 +1,76 @@
+"""Who is asking, and what they may do."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from fairlead.errors import Forbidden
+
+GLOBAL_TENANT = "global"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    id: UUID
+    slug: str
+    name: str
+    timezone: str
+    weight: int
+    max_running: int | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_note: str | None
+    created_at: datetime
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    TENANT_ADMIN = "tenant_admin"
+    SUPER_ADMIN = "super_admin"
+
+
+class Permission(StrEnum):
+    READ_JOBS = "jobs.read"
+    WRITE_JOBS = "jobs.write"
+    READ_DEFINITIONS = "definitions.read"
+    MANAGE_DEFINITIONS = "definitions.manage"
+    READ_TENANTS = "tenants.read"
+    MANAGE_TENANTS = "tenants.manage"
+
+
+_VIEWER = frozenset({Permission.READ_JOBS, Permission.READ_DEFINITIONS})
+_OPERATOR = _VIEWER | {Permission.WRITE_JOBS}
+GRANTS: dict[Role, frozenset[Permission]] = {
+    Role.VIEWER: _VIEWER,
+    Role.OPERATOR: _OPERATOR,
+    Role.TENANT_ADMIN: _OPERATOR,
+    Role.SUPER_ADMIN: frozenset(Permission),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who acts: named for the audit log, with a role, in one tenant or (None) in every one."""
+
+    actor: str
+    role: Role
+    tenant_id: UUID | None = None
+
+    def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
+        """Raise Forbidden unless this principal may do that, in that tenant."""
+        if not may(self, permission, tenant_id):
+            raise Forbidden(f"{self.actor} ({self.role}) may not {permission}; ask for a role that does.")
+
+
+def may(principal: Principal, permission: Permission, tenant_id: UUID | None = None) -> bool:
+    """Whether a principal may do something, in a tenant or (None) to the system itself."""
+    if permission not in GRANTS[principal.role]:
+        return False
+    return principal.tenant_id is None or principal.tenant_id == tenant_id
+
+
+def trusted(actor: str) -> Principal:
+    """The application itself, or whoever holds the database's own credentials."""
+    return Principal(actor, Role.SUPER_ADMIN)

@@ -1,0 +1,142 @@
+"""A definition: a kind of work that may be run, and what its payload must look like."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import jsonschema_rs
+
+from fairlead.errors import DefinitionInvalid, FairleadError, Fault, PayloadInvalid
+from fairlead.model.outcome import Backoff
+from fairlead.model.payload import encode, pointer
+
+KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
+MAX_SCHEMA_BYTES = 262_144
+MAX_FAULTS = 20
+
+
+class Kind(StrEnum):
+    FUNCTION = "function"
+    COMMAND = "command"
+    HOST = "host"
+    WORKFLOW = "workflow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionSpec:
+    """What somebody may say about a definition; the rest of it is ours."""
+
+    key: str
+    description: str = ""
+    kind: Kind = Kind.FUNCTION
+    arg_schema: Any = field(default_factory=dict)
+    timeout_seconds: int = 3600
+    max_attempts: int = 3
+    backoff: Backoff = Backoff()
+    max_running: int | None = None
+    max_running_per_tenant: int | None = None
+    default_priority: int = 100
+    resource_pointer: str | None = None
+    audit_action: str | None = "JOB_SUCCEEDED"
+    retention_days: int | None = None
+    is_active: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what the database would refuse, all of it at once and by name."""
+        checks = {
+            "key": bool(KEY.fullmatch(self.key)) or f"must match {KEY.pattern}",
+            "timeout_seconds": 1 <= self.timeout_seconds <= 2_592_000 or "use 1 to 2592000",
+            "max_attempts": 1 <= self.max_attempts <= 1000 or "use 1 to 1000",
+            "max_running": self.max_running is None
+            or self.max_running > 0
+            or "use 1 or more, or leave it out",
+            "max_running_per_tenant": self.max_running_per_tenant is None
+            or self.max_running_per_tenant > 0
+            or "use 1 or more, or leave it out",
+            "default_priority": abs(self.default_priority) <= 1_000_000 or "use -1000000 to 1000000",
+            "retention_days": self.retention_days is None
+            or self.retention_days > 0
+            or "use 1 or more, or leave it out",
+            "resource_pointer": self.resource_pointer is None
+            or self.resource_pointer.startswith("/")
+            or "use a JSON pointer such as /serverInstanceId",
+        }
+        if faults := [Fault(name, fine) for name, fine in checks.items() if isinstance(fine, str)]:
+            raise DefinitionInvalid(
+                f"The definition {self.key!r} is not valid: {faults[0].path} {faults[0].message}.", faults
+            )
+        validator(self.arg_schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A definition as it is recorded."""
+
+    id: UUID
+    key: str
+    version: int
+    description: str
+    kind: Kind
+    arg_schema: Any
+    timeout_seconds: int
+    max_attempts: int
+    backoff: Backoff
+    max_running: int | None
+    max_running_per_tenant: int | None
+    default_priority: int
+    resource_pointer: str | None
+    audit_action: str | None
+    retention_days: int | None
+    is_active: bool
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_note: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+def validator(schema: Any) -> jsonschema_rs.Draft202012Validator:
+    """A compiled JSON Schema (2020-12): never fetches a reference, matches patterns in linear time."""
+    if not isinstance(schema, dict | bool):
+        raise DefinitionInvalid(
+            "arg_schema must be a JSON Schema: an object, or true or false.",
+            [Fault("arg_schema", "must be an object, true or false")],
+        )
+    try:
+        encode(schema, max_bytes=MAX_SCHEMA_BYTES)
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            validate_formats=True,
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
+            mask="the value",  # error messages may be logged; a payload's values must not be
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise _bad_schema(str(error)) from error
+    except FairleadError as error:
+        raise _bad_schema(error.message) from error
+
+
+def _bad_schema(why: str) -> DefinitionInvalid:
+    line = why.strip().splitlines()[0] if why.strip() else "it does not compile"
+    return DefinitionInvalid(
+        f"arg_schema is not a usable JSON Schema (2020-12): {line}", [Fault("arg_schema", line)]
+    )
+
+
+def check_payload(compiled: jsonschema_rs.Draft202012Validator, key: str, payload: Any) -> None:
+    """Raise PayloadInvalid, naming each place, unless the payload fits the definition's schema."""
+    if not isinstance(payload, dict):
+        raise PayloadInvalid(f"The payload of {key} must be a JSON object.", [Fault("", "must be an object")])
+    if compiled.is_valid(payload):
+        return
+    faults = []
+    for error in compiled.iter_errors(payload):
+        faults.append(Fault(pointer(error.instance_path), error.message))
+        if len(faults) == MAX_FAULTS:
+            break
+    first = faults[0]
+    raise PayloadInvalid(f"The payload does not fit {key}: {first.path or '/'}: {first.message}", faults)

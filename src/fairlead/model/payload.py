@@ -1,0 +1,135 @@
+"""What a payload may be: JSON that PostgreSQL can keep, within bounds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
+
+MAX_BYTES = 262_144
+MAX_DEPTH = 64
+MAX_INTEGER_BITS = 1024
+
+# Python values with one obvious JSON form; everything else is refused rather than guessed.
+_CONVERTED = (UUID, datetime, date, time, timedelta, Decimal, Enum, msgspec.Struct)
+_ENCODER = msgspec.json.Encoder()
+
+
+class _Flaw(Exception):
+    def __init__(self, message: str, *, deep: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.deep = deep
+        self.path: list[str | int] = []
+
+
+def encode(payload: Any, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> tuple[Any, bytes]:
+    """The payload as plain JSON values and as JSON text, or a refusal that says where it went wrong."""
+    try:
+        if not _plain(payload, max_depth):
+            payload = msgspec.to_builtins(payload)
+            _plain(payload, max_depth)
+    except _Flaw as flaw:
+        where = pointer(reversed(flaw.path))
+        refusal = PayloadTooDeep if flaw.deep else PayloadNotJson
+        raise refusal(
+            f"The payload cannot be kept as JSON: {flaw.message}.", [Fault(where, flaw.message)]
+        ) from None
+    text = _ENCODER.encode(payload)
+    if len(text) > max_bytes:
+        raise PayloadTooLarge(
+            f"The payload has {len(text)} bytes as JSON and at most {max_bytes} are accepted. "
+            "Store large data elsewhere and pass a reference to it.",
+            [Fault("", f"larger than {max_bytes} bytes")],
+        )
+    return payload, text
+
+
+def pointer(path: Any) -> str:
+    """A JSON pointer to a place in a payload."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def unreadable(text: str) -> str | None:
+    """Why PostgreSQL could not keep this text, or None."""
+    if "\x00" in text:
+        return "the character \\u0000 cannot be stored"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "half of a surrogate pair cannot be stored"
+    return None
+
+
+def _plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of types
+    """Whether a value is plain JSON already; False if parts of it have to be converted first."""
+    kind = type(value)
+    if kind is str:
+        if flaw := unreadable(value):
+            raise _Flaw(flaw)
+        return True
+    if kind is bool or value is None:
+        return True
+    if kind is int:
+        if value.bit_length() > MAX_INTEGER_BITS:
+            raise _Flaw(f"an integer of more than {MAX_INTEGER_BITS} bits")
+        return True
+    if kind is float:
+        if not math.isfinite(value):
+            raise _Flaw(f"{value} is not a JSON number")
+        return True
+    if kind is dict:
+        return _plain_object(value, room)
+    if kind is list or kind is tuple:
+        return _plain_array(value, room)
+    return _other(value, room)
+
+
+def _plain_object(value: Mapping[Any, Any], room: int) -> bool:
+    _enter(room)
+    plain = True
+    for key, item in value.items():
+        if type(key) is not str:
+            raise _Flaw(f"a key is {type(key).__name__}, not a string")
+        if flaw := unreadable(key):
+            raise _Flaw(flaw)
+        try:
+            plain &= _plain(item, room - 1)
+        except _Flaw as flaw_below:
+            flaw_below.path.append(key)
+            raise
+    return plain
+
+
+def _plain_array(value: Any, room: int) -> bool:
+    _enter(room)
+    plain = True
+    for index, item in enumerate(value):
+        try:
+            plain &= _plain(item, room - 1)
+        except _Flaw as flaw_below:
+            flaw_below.path.append(index)
+            raise
+    return plain
+
+
+def _other(value: Any, room: int) -> bool:
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise _Flaw(f"{value} is not a JSON number")
+    if isinstance(value, _CONVERTED) or (is_dataclass(value) and not isinstance(value, type)):
+        _enter(room)
+        return False
+    raise _Flaw(f"{type(value).__name__} has no JSON form")
+
+
+def _enter(room: int) -> None:
+    if room <= 0:
+        raise _Flaw("it is nested too deeply", deep=True)

@@ -1,0 +1,162 @@
+"""Reading a request to enqueue: every field checked by name, nothing guessed."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
+from fairlead.model.definition import KEY
+from fairlead.model.job import NewJob, Source
+from fairlead.model.payload import unreadable
+
+MAX_PRIORITY = 1_000_000
+MAX_ATTEMPTS = 1000
+MAX_DEDUPE_KEY = 1_048_576
+MAX_CORRELATION_ID = 255
+MAX_SOURCE_REF = 1000
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(3000, 1, 1, tzinfo=UTC)
+
+_TENANT = re.compile(
+    r"[a-z0-9][a-z0-9-]{0,62}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+)
+_FIELDS = frozenset(NewJob.__struct_fields__)
+_NEEDED = frozenset({"definition", "tenant", "source", "id"})
+
+
+def checked(new: NewJob) -> NewJob:
+    """The request itself, or a refusal that names every field that is wrong."""
+    if new.plain and type(new.id) is UUID and _well_named(new.definition, new.tenant):
+        return new  # nearly every job of a bulk load
+    found = []
+    for name, check, bounds in _CHECKS:
+        value = getattr(new, name)
+        if (value is not None or name in _NEEDED) and (message := check(value, *bounds)):
+            found.append(Fault(name, message))
+    if found:
+        raise InvalidInput(f"Cannot enqueue: {found[0].path} {found[0].message}.", found)
+    if not _TENANT.fullmatch(new.tenant):
+        raise unknown_tenant(new.tenant)
+    if not KEY.fullmatch(new.definition):
+        raise unknown_definition(new.definition)
+    return new
+
+
+def parsed(request: Any) -> NewJob:
+    """A request from JSON: unknown and missing fields refused, times and ids read from text."""
+    if not isinstance(request, Mapping):
+        raise InvalidInput(
+            "A job to enqueue is an object with at least definition and tenant.",
+            [Fault("", "must be an object")],
+        )
+    faults = [
+        *(Fault(str(name), "unknown field") for name in request if name not in _FIELDS),
+        *(Fault(name, "is required") for name in ("definition", "tenant") if name not in request),
+    ]
+    if faults:
+        known = ", ".join(sorted(_FIELDS))
+        raise InvalidInput(f"Cannot enqueue: {faults[0].path} {faults[0].message}. Fields: {known}.", faults)
+    given = dict(request)
+    for name, read in _READERS.items():
+        if isinstance(given.get(name), str):
+            given[name] = read(given[name])
+    if "payload" in given and given["payload"] is None:
+        raise InvalidInput(
+            "Cannot enqueue: payload must be an object.", [Fault("payload", "must be an object")]
+        )
+    for name in ("source", "id"):
+        if given.get(name, ...) is None:
+            del given[name]
+    return checked(NewJob(**given))
+
+
+def unknown_tenant(tenant: str) -> TenantUnknown:
+    return TenantUnknown(
+        f"There is no tenant {tenant[:80]!r}. Add it with: fairlead tenants add SLUG",
+        [Fault("tenant", "unknown")],
+    )
+
+
+def unknown_definition(key: str) -> DefinitionUnknown:
+    return DefinitionUnknown(
+        f"There is no definition {key[:130]!r}. Register it with @fl.job, or: fairlead definitions put KEY",
+        [Fault("definition", "unknown")],
+    )
+
+
+def _well_named(definition: Any, tenant: Any) -> bool:
+    return type(definition) is str and type(tenant) is str and _names_fit(definition, tenant)
+
+
+@lru_cache(maxsize=10_000)
+def _names_fit(definition: str, tenant: str) -> bool:
+    return bool(KEY.fullmatch(definition) and _TENANT.fullmatch(tenant))
+
+
+def _read_moment(text: str) -> Any:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text  # refused by name in `checked`
+
+
+def _read_uuid(text: str) -> Any:
+    try:
+        return UUID(text)
+    except ValueError:
+        return text
+
+
+def _read_source(text: str) -> Any:
+    return Source(text) if text in list(Source) else text
+
+
+_READERS = {"scheduled_for": _read_moment, "parent_id": _read_uuid, "id": _read_uuid, "source": _read_source}
+
+
+def _text(value: Any, longest: int) -> str | None:
+    if type(value) is not str:
+        return "must be a string"
+    if not 1 <= len(value) <= longest:
+        return f"must have 1 to {longest} characters"
+    return unreadable(value)
+
+
+def _integer(value: Any, lowest: int, highest: int) -> str | None:
+    if type(value) is not int:
+        return "must be an integer"
+    return None if lowest <= value <= highest else f"must be between {lowest} and {highest}"
+
+
+def _moment(value: Any) -> str | None:
+    if not isinstance(value, datetime):
+        return "must be a time such as 2026-02-16T10:30:00Z"
+    if value.tzinfo is None:
+        return "must name its time zone, such as 2026-02-16T10:30:00Z"
+    return None if EARLIEST <= value < LATEST else "must lie between the years 1970 and 3000"
+
+
+def _uuid(value: Any) -> str | None:
+    return None if isinstance(value, UUID) else "must be a UUID"
+
+
+def _source(value: Any) -> str | None:
+    return None if isinstance(value, Source) else "must be manual, event, schedule or system"
+
+
+_CHECKS: tuple[tuple[str, Callable[..., str | None], tuple[int, ...]], ...] = (
+    ("definition", _text, (10_000,)),
+    ("tenant", _text, (10_000,)),
+    ("priority", _integer, (-MAX_PRIORITY, MAX_PRIORITY)),
+    ("max_attempts", _integer, (1, MAX_ATTEMPTS)),
+    ("scheduled_for", _moment, ()),
+    ("dedupe_key", _text, (MAX_DEDUPE_KEY,)),
+    ("correlation_id", _text, (MAX_CORRELATION_ID,)),
+    ("source", _source, ()),
+    ("source_ref", _text, (MAX_SOURCE_REF,)),
+    ("parent_id", _uuid, ()),
+    ("id", _uuid, ()),
+)

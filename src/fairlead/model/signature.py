@@ -1,0 +1,67 @@
+"""A function's signature as an argument schema."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.errors import SignatureInvalid
+
+CONTEXT = "ctx"
+TAKEN = frozenset({"tenant", "tx"})
+
+
+def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    """The JSON Schema of the payload that calls this function by name of its parameters."""
+    name = getattr(function, "__qualname__", repr(function))
+    parameters = _parameters(function, name)
+    hints = typing.get_type_hints(function, include_extras=True)
+    fields: list[Any] = []
+    open_ended = False
+    for parameter in parameters:
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            open_ended = True
+        elif parameter.default is inspect.Parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, _default(parameter.default)))
+    try:
+        arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not open_ended)
+        return _flat(msgspec.json.schema(arguments))
+    except (TypeError, ValueError) as error:
+        raise SignatureInvalid(
+            f"{name} cannot be a job: {error}. Annotate its parameters with types that have a JSON form."
+        ) from error
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == CONTEXT:
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+            raise SignatureInvalid(
+                f"{name} cannot be a job: {parameter} is positional, and a payload gives arguments by name."
+            )
+        if parameter.name in TAKEN:
+            raise SignatureInvalid(
+                f"{name} cannot be a job: the parameter {parameter.name!r} is enqueue's own; rename it."
+            )
+    return parameters
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, list | dict | set):
+        return msgspec.field(default_factory=lambda: value)
+    return value
+
+
+def _flat(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the arguments itself, with the types it uses beside it."""
+    definitions = schema["$defs"]
+    top: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2])
+    top.pop("title", None)
+    return {**top, "$defs": definitions} if definitions else top

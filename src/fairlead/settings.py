@@ -1,0 +1,130 @@
+"""One frozen Settings, one loader: fairlead.toml < environment FAIRLEAD_* < flags."""
+
+import os
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from fairlead.errors import Fault, SettingInvalid
+
+PREFIX = "FAIRLEAD_"
+
+
+def _setting(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set. The text of each is what the reference documents."""
+
+    database_url: str | None = _setting(
+        None, "PostgreSQL to use, as a connection URI. Unset: an embedded PostgreSQL in `data_dir`."
+    )
+    direct_url: str | None = _setting(
+        None,
+        "A way to the same database that does not pass a pooler. Set it when `database_url` goes through "
+        "PgBouncer in transaction mode: LISTEN and migrations use it, and prepared statements are turned off "
+        "on the pooled connections.",
+    )
+    schema: str = _setting(
+        "fairlead", "The PostgreSQL schema that holds Fairlead's tables (lower-case letters, digits, `_`)."
+    )
+    data_dir: Path = _setting(Path(".fairlead"), "Where the embedded PostgreSQL and `dev.json` live.")
+    pool_size: int = _setting(10, "The most database connections one process keeps open for its work.")
+    connect_timeout_seconds: float = _setting(
+        30.0, "How long to wait for a free or new connection before giving up."
+    )
+    statement_timeout_seconds: float = _setting(
+        30.0,
+        "PostgreSQL ends a statement that runs longer. 0 means never. Bulk loads and migrations are exempt.",
+    )
+    lock_timeout_seconds: float = _setting(
+        10.0, "PostgreSQL ends a statement that waits longer for a lock. 0 means never."
+    )
+    max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
+    max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
+
+    def __post_init__(self) -> None:
+        """Refuse what could never work, naming the setting."""
+        _check(
+            re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", self.schema), "schema", "use a-z, 0-9 and _, at most 48"
+        )
+        _check(not self.schema.startswith("pg_"), "schema", "names that start with pg_ belong to PostgreSQL")
+        _check(1 <= self.pool_size <= 1000, "pool_size", "use 1 to 1000")
+        _check(self.connect_timeout_seconds > 0, "connect_timeout_seconds", "use more than 0")
+        _check(self.statement_timeout_seconds >= 0, "statement_timeout_seconds", "use 0 or more")
+        _check(self.lock_timeout_seconds >= 0, "lock_timeout_seconds", "use 0 or more")
+        _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
+        _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
+
+    @property
+    def pooled(self) -> bool:
+        """Whether `database_url` goes through a transaction pooler."""
+        return self.direct_url is not None
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    file: Path | None = None,
+) -> Settings:
+    """Settings from the file, overridden by the environment, overridden by flags that are not None."""
+    given = {
+        **_from_file(file or Path(environ.get(PREFIX + "CONFIG", "fairlead.toml"))),
+        **_from_environment(environ),
+        **{name: value for name, value in (flags or {}).items() if value is not None},
+    }
+    known = {setting.name for setting in fields(Settings)}
+    if unknown := sorted(given.keys() - known):
+        raise SettingInvalid(
+            f"Unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}.",
+            [Fault(name, "unknown setting") for name in unknown],
+        )
+    hints = typing.get_type_hints(Settings)
+    return Settings(**{name: _convert(name, value, hints[name]) for name, value in given.items()})
+
+
+# Tables of fairlead.toml that belong to other features; settings are its top-level values.
+def _from_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        parsed = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingInvalid(f"{path} is not valid TOML: {error}") from error
+    return {name: value for name, value in parsed.items() if not isinstance(value, dict)}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    known = {PREFIX + setting.name.upper(): setting.name for setting in fields(Settings)}
+    return {known[name]: value for name, value in environ.items() if name in known and value}
+
+
+def _convert(name: str, value: Any, hint: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+    try:
+        if hint is Path:
+            return Path(value).expanduser()
+        if hint in (int, float) and not isinstance(value, bool):
+            return hint(value)
+        if hint is str and isinstance(value, str):
+            return value
+    except (TypeError, ValueError):
+        pass  # refused below, with the setting's name
+    shown = "" if "url" in name else f" {value!r}"
+    raise SettingInvalid(
+        f"Setting {name} cannot be{shown}: it takes {hint.__name__}.", [Fault(name, f"takes {hint.__name__}")]
+    )
+
+
+def _check(fine: object, name: str, advice: str) -> None:
+    if not fine:
+        raise SettingInvalid(f"Setting {name} is out of range: {advice}.", [Fault(name, advice)])

@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+
+from fairlead.actions.definitions import read
+from fairlead.errors import DefinitionInvalid, PayloadInvalid
+from fairlead.model.definition import DefinitionSpec, check_payload, validator
+
+SEED = {
+    "type": "object",
+    "properties": {"provider_id": {"type": "string", "format": "uuid"}, "path_prefix": {"type": "string"}},
+    "required": ["provider_id"],
+    "additionalProperties": False,
+}
+
+
+def test_a_payload_that_fits_passes() -> None:
+    check_payload(validator(SEED), "sync", {"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"})
+
+
+@pytest.mark.parametrize(
+    ("payload", "paths"),
+    [
+        ({}, {""}),
+        ({"provider_id": "not-a-uuid"}, {"/provider_id"}),
+        ({"provider_id": 3, "path_prefix": 4}, {"/provider_id", "/path_prefix"}),
+        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "extra": 1}, {""}),
+        ([], {""}),
+        ("text", {""}),
+        (None, {""}),
+    ],
+)
+def test_a_payload_that_does_not_fit_is_refused_with_every_place(payload: Any, paths: set[str]) -> None:
+    with pytest.raises(PayloadInvalid) as refused:
+        check_payload(validator(SEED), "sync", payload)
+    assert {fault.path for fault in refused.value.faults} == paths
+
+
+def test_a_refusal_never_repeats_a_value() -> None:
+    with pytest.raises(PayloadInvalid) as refused:
+        check_payload(validator({"properties": {"password": {"type": "integer"}}}), "k", {"password": "hunter2"})
+    assert "hunter2" not in str(refused.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://example.com/schema.json"},
+        {"$ref": "https://json-schema.org/not-there"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "other.json"},
+        {"type": "strin"},
+        {"pattern": "(?=look)ahead"},
+        {"pattern": "("},
+        {"required": "name"},
+        {"properties": {"a": 3}},
+        {"description": "nul \x00"},
+        "object",
+        None,
+        ["list"],
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(schema: Any) -> None:
+    with pytest.raises(DefinitionInvalid) as refused:
+        validator(schema)
+    assert refused.value.faults[0].path == "arg_schema"
+
+
+def test_patterns_match_in_linear_time() -> None:
+    """A backtracking engine would take longer than the universe has had; this test's time limit is shorter."""
+    compiled = validator({"properties": {"a": {"pattern": "^(a+)+$"}}})
+    with pytest.raises(PayloadInvalid):
+        check_payload(compiled, "k", {"a": "a" * 50_000 + "!"})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"key": "1starts-with-digit"},
+        {"key": "with space"},
+        {"key": ""},
+        {"key": "k", "timeout_seconds": 0},
+        {"key": "k", "max_attempts": 0},
+        {"key": "k", "max_attempts": "3"},
+        {"key": "k", "max_running": 0},
+        {"key": "k", "retention_days": -1},
+        {"key": "k", "kind": "shell"},
+        {"key": "k", "resource_pointer": "no-slash"},
+        {"key": "k", "backoff": {"base_seconds": -1}},
+        {"key": "k", "backoff": {"jitter": 2}},
+        {"key": "k", "surprise": 1},
+        {"description": "no key"},
+    ],
+)
+def test_a_definition_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionInvalid):
+        read(values)
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    spec = DefinitionSpec(key="k")
+    assert (spec.timeout_seconds, spec.max_attempts, spec.default_priority) == (3600, 3, 100)
+    assert (spec.backoff.base_seconds, spec.backoff.factor, spec.backoff.cap_seconds) == (10, 2, 3600)
+    assert spec.audit_action == "JOB_SUCCEEDED"

@@ -1,0 +1,90 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from fairlead.errors import SignatureInvalid
+from fairlead.model.definition import check_payload, validator
+from fairlead.model.signature import argument_schema
+
+
+@dataclass
+class Folder:
+    path: str
+    depth: int = 1
+
+
+async def sync(
+    ctx: object,
+    provider_id: UUID,
+    since: datetime | None = None,
+    mode: Literal["full", "quick"] = "quick",
+    folders: list[Folder] = [],  # noqa: B006
+    limit: Annotated[int, msgspec.Meta(ge=1)] = 10,
+    untyped=None,  # type: ignore[no-untyped-def]  # noqa: ANN001
+) -> None: ...
+
+
+def test_parameters_become_properties_with_their_types() -> None:
+    schema = argument_schema(sync)
+
+    assert schema["required"] == ["provider_id"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["provider_id"] == {"type": "string", "format": "uuid"}
+    assert schema["properties"]["limit"]["minimum"] == 1
+    assert "ctx" not in schema["properties"]
+    assert set(schema["$defs"]) == {"Folder"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "fits"),
+    [
+        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"}, True),
+        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "folders": [{"path": "/"}], "untyped": [1]}, True),
+        ({"provider_id": "x"}, False),
+        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "limit": 0}, False),
+        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "mode": "other"}, False),
+        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "surprise": 1}, False),
+    ],
+)
+def test_the_schema_admits_what_the_function_takes(payload: dict[str, Any], *, fits: bool) -> None:
+    compiled = validator(argument_schema(sync))
+    assert compiled.is_valid(payload) is fits
+    if fits:
+        check_payload(compiled, "sync", payload)
+
+
+def test_a_function_that_takes_anything_admits_anything() -> None:
+    def open_ended(ctx: object, **rest: Any) -> None: ...
+
+    assert validator(argument_schema(open_ended)).is_valid({"whatever": [1, 2]})
+
+
+def test_a_function_without_parameters_takes_an_empty_payload() -> None:
+    def nothing() -> None: ...
+
+    compiled = validator(argument_schema(nothing))
+    assert compiled.is_valid({})
+    assert not compiled.is_valid({"a": 1})
+
+
+def positional(a: int, /) -> None: ...
+
+
+def starred(*args: int) -> None: ...
+
+
+def takes_tenant(tenant: str) -> None: ...
+
+
+def odd_type(a: Callable[[], None]) -> None: ...
+
+
+@pytest.mark.parametrize("function", [positional, starred, takes_tenant, odd_type])
+def test_a_signature_that_no_payload_can_call_is_refused(function: Callable[..., None]) -> None:
+    with pytest.raises(SignatureInvalid, match=function.__name__):
+        argument_schema(function)

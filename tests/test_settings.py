@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import SettingInvalid
+from fairlead.settings import Settings, load
+
+
+def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "fairlead.toml"
+    file.write_text('pool_size = 3\nschema = "from_file"\ndata_dir = "from-file"\n[commands.x]\nargv = []\n')
+    environ = {"FAIRLEAD_SCHEMA": "from_env", "FAIRLEAD_DATA_DIR": "from-env", "FAIRLEAD_OTHER": "ignored"}
+
+    settings = load({"data_dir": "from-flag", "schema": None}, environ=environ, file=file)
+
+    assert (settings.pool_size, settings.schema, settings.data_dir) == (3, "from_env", Path("from-flag"))
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    assert load(environ={}, file=tmp_path / "none.toml") == Settings()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"schema": "Upper"},
+        {"schema": "pg_mine"},
+        {"schema": 'x"; drop'},
+        {"pool_size": 0},
+        {"pool_size": "many"},
+        {"pool_size": True},
+        {"max_payload_bytes": 0},
+        {"max_payload_depth": 501},
+        {"lock_timeout_seconds": -1},
+        {"connect_timeout_seconds": 0},
+        {"surprise": 1},
+        {"database_url": 5},
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_by_name(flags: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(SettingInvalid) as refused:
+        load(flags, environ={}, file=tmp_path / "none.toml")
+    assert refused.value.faults[0].path == next(iter(flags))
+
+
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fairlead.toml"
+    file.write_text("pool_size == 3")
+    with pytest.raises(SettingInvalid, match="not valid TOML"):
+        load(environ={}, file=file)
+
+
+def test_a_password_in_a_refused_url_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(SettingInvalid) as refused:
+        load({"database_url": ["postgresql://u:hunter2@h/d"]}, environ={}, file=tmp_path / "none.toml")
+    assert "hunter2" not in str(refused.value.as_dict())
