@@ -1,0 +1,1 @@
+"""PostgreSQL: the only floor that imports a driver."""

@@ -1,0 +1,241 @@
+"""A private PostgreSQL for `fairlead dev` and for tests, shared by all who use its data folder.
+
+A data folder holds `postgres` (the cluster), `socket`, `postgres.log`, and two lock files: only the
+holder of `postgres.lock` starts or stops the server, and every user holds a share of `postgres.users`
+for as long as it lives, so the kernel does the counting. Where root's server user cannot enter the
+data folder, cluster and socket lie in a folder of ours and `postgres.cluster` holds its name.
+"""
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fairlead.db.binaries import (
+    Binaries,
+    exclusive,
+    find_binaries,
+    give_up,
+    is_last,
+    make_open_folder,
+    open_private,
+    require_posix,
+    same_file,
+    server_user,
+    system_folder,
+    system_path,
+    take_share,
+    usable_by,
+)
+from fairlead.db.cluster import Cluster, Postmaster, sync_folder
+from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
+
+__all__ = ["Binaries", "EmbeddedPostgres", "find_binaries"]
+
+# Clusters of data folders that the server's user cannot enter
+
+
+def _located(data_dir: Path) -> Cluster:
+    """Find the cluster of a data folder, made or still to be made."""
+    user = server_user()
+    if (data_dir / "postgres.cluster").exists():
+        cluster = Cluster(_place_of(data_dir))
+    elif (data_dir / "postgres").exists() or user.can_enter(data_dir):
+        cluster = Cluster(data_dir)
+    else:
+        cluster = Cluster(_new_place(data_dir, system_folder("clusters", user)))
+    if user.dropped and (system_path() / "clusters").is_dir():
+        _prune(system_path() / "clusters")
+    return cluster
+
+
+def _new_place(data_dir: Path, clusters: Path) -> Path:
+    with exclusive(clusters / ".lock"):
+        place = clusters / secrets.token_hex(8)
+        make_open_folder(place)
+        _write_whole(place / "origin", os.fsencode(data_dir))
+        _write_whole(data_dir / "postgres.cluster", place.name.encode())
+    return place
+
+
+def _place_of(data_dir: Path) -> Path:
+    """Where the cluster that a data folder names lies; a moved data folder takes it along, a copied one not."""
+    name = (data_dir / "postgres.cluster").read_text("utf-8").strip()
+    place = system_path() / "clusters" / name
+    if not re.fullmatch(r"[0-9a-f]{16}", name) or not place.is_dir():
+        raise EmbeddedFailed(
+            f"The database of {data_dir} should be in {place}, but is not there. Set FAIRLEAD_SYSTEM_DIR as before, "
+            f"or restore that folder, or delete {data_dir / 'postgres.cluster'} to begin with an empty database."
+        )
+    with exclusive(place.parent / ".lock"):
+        origin = _origin(place)
+        if origin not in (None, data_dir) and _is_named(place):
+            raise EmbeddedFailed(
+                f"{data_dir} is a copy of {origin} and would share its database. "
+                f"Delete {data_dir / 'postgres.cluster'} to begin with an empty one."
+            )
+        _write_whole(place / "origin", os.fsencode(data_dir))
+    return place
+
+
+def _prune(clusters: Path) -> None:
+    """Remove the clusters whose data folder is gone, or names another."""
+    with exclusive(clusters / ".lock"):
+        for place in clusters.iterdir():
+            if place.is_dir() and not _is_named(place) and not (cluster := Cluster(place)).running():
+                cluster.remove_socket_folder()
+                shutil.rmtree(place)
+
+
+def _origin(place: Path) -> Path | None:
+    try:
+        return Path(os.fsdecode((place / "origin").read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def _is_named(place: Path) -> bool:
+    """Whether the data folder that a cluster was made for still names it; kept when we cannot tell."""
+    origin = _origin(place)
+    try:
+        return origin is not None and (origin / "postgres.cluster").read_text("utf-8") == place.name
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _write_whole(file: Path, content: bytes) -> None:
+    new = file.with_name(f".{file.name}.new")
+    fd = open_private(new, os.O_TRUNC)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(fd)
+    new.replace(file)
+    sync_folder(file.parent)
+
+
+class EmbeddedPostgres:
+    """One user's hold on the server of a data folder."""
+
+    def __init__(
+        self, data_dir: Path, *, binaries: Binaries | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._data_dir = data_dir.resolve()
+        self._binaries = binaries
+        self._settings = dict(settings or {})
+        self._share: int | None = None
+        self._cluster: Cluster | None = None
+        self._server: Postmaster | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect: database `fairlead` through the private socket."""
+        return self._started().url
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's."""
+        return self._started().pid
+
+    def start(self) -> str:
+        """Have the server run, together with all other users of the folder; its URL."""
+        require_posix()
+        if "\n" in str(self._data_dir):
+            raise EmbeddedFailed(
+                "PostgreSQL cannot use a folder with a line break in its path. Choose another."
+            )
+        try:
+            self._data_dir.mkdir(mode=0o755 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+            with exclusive(self._data_dir / "postgres.lock"):
+                self._server = self._join()
+        except OSError as error:
+            raise EmbeddedFailed(
+                f"The data folder {self._data_dir} cannot be used: {error}. "
+                "Choose one that you may write to, on a disk with space."
+            ) from error
+        return self.url
+
+    def stop(self) -> bool:
+        """Leave; the last one to leave stops the server. True if that was us."""
+        if self._share is None:
+            return False
+        if not same_file(self._share, self._data_dir / "postgres.users"):
+            return (
+                self._leave()
+            )  # somebody deleted the folder: nobody can come in, and there is no lock to hold
+        with exclusive(self._data_dir / "postgres.lock"):
+            return self._leave()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _started(self) -> Postmaster:
+        if self._server is None:
+            raise EmbeddedFailed("The embedded PostgreSQL is not started. Call start() first.")
+        return self._server
+
+    def _join(self) -> Postmaster:
+        users = self._data_dir / "postgres.users"
+        if self._share is not None and not same_file(self._share, users):
+            give_up(self._share)
+            self._share = None
+        if self._share is None:
+            self._share = take_share(users)
+        try:
+            return self._ready()
+        except BaseException:
+            self._leave()
+            raise
+
+    def _ready(self) -> Postmaster:
+        if self._cluster is not None:
+            self._cluster.reap()
+        cluster = self._cluster = _located(self._data_dir)
+        server = cluster.running()
+        if server and server.status == "ready":
+            return server
+        binaries = usable_by(cluster.user, self._fitting(cluster.major))
+        if cluster.major is None:
+            cluster.create(binaries)
+        return cluster.ensure_running(binaries, self._settings, self._data_dir / "postgres.log")
+
+    def _fitting(self, major: int | None) -> Binaries:
+        binaries = self._binaries or find_binaries(major)
+        if major not in (None, binaries.major):
+            raise EmbeddedUnavailable(
+                f"{self._data_dir} holds a database of PostgreSQL {major}, but {binaries.bin} is PostgreSQL "
+                f"{binaries.major}. Use PostgreSQL {major}, or choose another data folder."
+            )
+        return binaries
+
+    def _leave(self) -> bool:
+        share, self._share = self._share, None
+        server, self._server = self._server, None
+        if share is None or self._cluster is None:
+            return False
+        try:
+            return is_last(share) and self._halt(self._cluster, share, server)
+        finally:
+            give_up(share)
+
+    def _halt(self, cluster: Cluster, share: int, server: Postmaster | None) -> bool:
+        """Stop the folder's server; if the folder was replaced, the one that we knew and nothing of the new."""
+        if not same_file(share, self._data_dir / "postgres.users"):
+            return server is not None and cluster.halt(server.pid)
+        current = cluster.running()
+        stopped = current is not None and cluster.halt(current.pid)
+        if stopped:
+            cluster.remove_socket_folder()
+        return stopped
