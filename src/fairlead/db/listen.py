@@ -1,0 +1,113 @@
+"""One LISTEN connection for a process, many subscribers, restored whenever it is lost."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Self
+
+import psycopg
+import structlog
+from psycopg import AsyncConnection, sql
+
+log = structlog.get_logger(__name__)
+
+# What a subscriber is told when notifications may have been missed: look for yourself.
+POLL = "poll"
+CHECK_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 5.0
+
+Subscriber = Callable[[str], None]
+
+
+class Listener:
+    """Hears the schema's channel. A notification only ever means "look now": it may be lost, so every
+    subscriber also polls, and is told to (POLL) each time the connection was made anew.
+    """
+
+    def __init__(self, url: str, channel: str) -> None:
+        self._url = url
+        self._channel = channel
+        self._subscribers: list[Subscriber] = []
+        self._task: asyncio.Task[None] | None = None
+        self.connected = asyncio.Event()
+
+    @contextmanager
+    def subscribe(self, subscriber: Subscriber) -> Iterator[None]:
+        """Call `subscriber` with each payload until the block ends. It must not block or raise."""
+        self._subscribers.append(subscriber)
+        try:
+            yield
+        finally:
+            self._subscribers.remove(subscriber)
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name="fairlead-listen")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        pause = 0.1
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    pause = 0.1
+                    await self._hear(connection)
+            except (psycopg.OperationalError, OSError) as error:
+                log.warning("listen_lost", why=str(error).strip(), again_in_seconds=pause)
+            finally:
+                self.connected.clear()
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    async def _connect(self) -> AsyncConnection[tuple[object, ...]]:
+        connection = await AsyncConnection.connect(
+            self._url,
+            autocommit=True,
+            prepare_threshold=None,
+            application_name="fairlead listen",
+            connect_timeout=10,
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=3,
+        )
+        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._channel)))
+        return connection
+
+    async def _hear(self, connection: AsyncConnection[tuple[object, ...]]) -> None:
+        self.connected.set()
+        self._tell(POLL)
+        while True:
+            async for notice in connection.notifies(timeout=CHECK_SECONDS):
+                self._tell(notice.payload)
+            # a dead peer does not say goodbye: asking is the only way to know
+            async with asyncio.timeout(CHECK_SECONDS):
+                await connection.execute("select 1")
+
+    def _tell(self, payload: str) -> None:
+        for subscriber in list(self._subscribers):
+            subscriber(payload)
+
+
+async def round_trip(url: str, channel: str, *, seconds: float = 2.0) -> bool:
+    """Whether a notification sent this way is heard this way."""
+    heard = asyncio.Event()
+    async with Listener(url, channel) as listener:
+        with listener.subscribe(lambda payload: heard.set() if payload == "doctor" else None):
+            try:
+                async with asyncio.timeout(seconds):
+                    await listener.connected.wait()
+                    async with await AsyncConnection.connect(
+                        url, autocommit=True, prepare_threshold=None
+                    ) as other:
+                        await other.execute("select pg_notify(%s, 'doctor')", (channel,))
+                    await heard.wait()
+            except (TimeoutError, psycopg.OperationalError) as error:
+                log.info("notification_not_heard", why=str(error))
+    return heard.is_set()

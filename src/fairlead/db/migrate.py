@@ -1,0 +1,194 @@
+"""Migrations: numbered files, applied in order, once, by one process at a time."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from fairlead.db.sql import in_schema
+from fairlead.db.tx import describe, rows_of
+from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
+
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+AUDIT_DAYS_AHEAD = 7
+
+_BOOK = """
+create schema if not exists fairlead;
+create table if not exists fairlead.migrations (
+    number     integer primary key,
+    name       text not null,
+    checksum   text not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    number: int
+    name: str
+    checksum: str
+    applied_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration as `fairlead migrate status` shows it."""
+
+    number: int
+    name: str
+    applied_at: datetime | None
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Every migration that this version of Fairlead knows, in order."""
+    found = sorted(
+        (
+            Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+            for file in (resources.files("fairlead.db") / "migrations").iterdir()
+            if (match := _FILE.fullmatch(file.name))
+        ),
+        key=lambda migration: migration.number,
+    )
+    if [migration.number for migration in found] != list(range(1, len(found) + 1)):
+        raise MigrationFailed("The migrations are not numbered 1, 2, 3 …: reinstall Fairlead.")
+    return tuple(found)
+
+
+async def up(url: str, schema: str) -> list[Migration]:
+    """Bring the schema to this version; safe to run from many processes at once. What was applied."""
+    async with await _connect(url) as connection:
+        lock = f"fairlead.migrate.{schema}"
+        await connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (lock,))
+        try:
+            await _bookkeeping(connection, schema)
+            known = await _applied(connection, schema)
+            _refuse_strangers(known)
+            done = [await _apply(connection, schema, one) for one in migrations() if one.number not in known]
+            await connection.execute(
+                _text("select fairlead.prepare_audit_days(%s)", schema), (AUDIT_DAYS_AHEAD,)
+            )
+        finally:
+            await connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (lock,))
+    return done
+
+
+async def status(url: str, schema: str) -> list[Step]:
+    """Each migration and when it was applied."""
+    async with await _connect(url) as connection:
+        known = await _applied(connection, schema)
+    return [
+        Step(one.number, one.name, known[one.number].applied_at if one.number in known else None)
+        for one in migrations()
+    ]
+
+
+async def check(url: str, schema: str) -> None:
+    """Raise SchemaOutdated unless the schema is the one this version of Fairlead was written for."""
+    async with await _connect(url) as connection:
+        await check_through(connection, schema)
+
+
+async def check_through(connection: AsyncConnection[Any], schema: str) -> None:
+    """The same, through a connection that is there already."""
+    known = await _applied(connection, schema)
+    _refuse_strangers(known)
+    missing = [one for one in migrations() if one.number not in known]
+    if missing:
+        names = ", ".join(f"{one.number:04} {one.name}" for one in missing)
+        raise SchemaOutdated(
+            f"The schema {schema!r} lacks {len(missing)} migration(s): {names}. Run: fairlead migrate up"
+        )
+
+
+def _refuse_strangers(known: dict[int, Applied]) -> None:
+    ours = {one.number: one for one in migrations()}
+    for number, applied in known.items():
+        if number not in ours:
+            raise SchemaOutdated(
+                f"The database has migration {number:04} {applied.name}, which this Fairlead does not know: "
+                "it was migrated by a later version. Upgrade Fairlead here."
+            )
+        if ours[number].checksum != applied.checksum:
+            raise SchemaOutdated(
+                f"Migration {number:04} {applied.name} was applied with another text than this Fairlead has. "
+                "Use the Fairlead version that made this database, or start a new schema (FAIRLEAD_SCHEMA)."
+            )
+
+
+async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) -> Migration:
+    try:
+        async with connection.transaction():
+            await connection.execute(_text(one.text, schema))
+            await connection.execute(
+                _text("insert into fairlead.migrations (number, name, checksum) values (%s, %s, %s)", schema),
+                (one.number, one.name, one.checksum),
+            )
+    except psycopg.Error as error:
+        raise MigrationFailed(
+            f"Migration {one.number:04} {one.name} failed and was rolled back: {str(error).strip()}"
+        ) from error
+    return one
+
+
+async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
+    if not await _has_book(connection, schema):
+        try:
+            await connection.execute(_text(_BOOK, schema))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise MigrationFailed(
+                f"This role may not create the schema {schema!r}: {str(error).strip()}. Grant it with: "
+                "GRANT CREATE ON DATABASE … TO …"
+            ) from error
+
+
+async def _has_book(connection: AsyncConnection[Any], schema: str) -> bool:
+    cursor = await connection.execute("select to_regclass(%s)", (f"{schema}.migrations",))
+    row = await cursor.fetchone()
+    return row is not None and row[0] is not None
+
+
+async def _applied(connection: AsyncConnection[Any], schema: str) -> dict[int, Applied]:
+    if not await _has_book(connection, schema):
+        return {}
+    async with connection.cursor(row_factory=rows_of(Applied)) as cursor:
+        await cursor.execute(
+            _text(
+                "select number, name, checksum, applied_at from fairlead.migrations order by number", schema
+            )
+        )
+        return {row.number: row for row in await cursor.fetchall()}
+
+
+async def _connect(url: str) -> AsyncConnection[Any]:
+    try:
+        return await AsyncConnection.connect(
+            url, autocommit=True, prepare_threshold=None, application_name="fairlead migrate"
+        )
+    except psycopg.OperationalError as error:
+        raise DatabaseUnreachable(
+            f"Cannot reach the database at {describe(url)}: {str(error).strip().splitlines()[-1]}. "
+            "Is it running, and is FAIRLEAD_DATABASE_URL right?"
+        ) from error
+
+
+def _text(query: str, schema: str) -> Any:
+    return in_schema(query, schema)
