@@ -1,0 +1,1 @@
+"""What people may do: permission, change, audit and notification in one transaction."""

@@ -1,0 +1,50 @@
+"""What this process knows of definitions: compiled validators, each for one version."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+
+from fairlead.model.definition import Definition, check_payload, validator
+from fairlead.model.job import NewJob
+from fairlead.model.payload import encode
+from fairlead.settings import Settings
+
+UNKNOWN = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    version: int
+    compiled: jsonschema_rs.Draft202012Validator
+
+
+class Catalog:
+    """Validators by definition. The database names the version an enqueue was checked against, so a
+    stale entry is found out by the enqueue itself and never by time.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._max_bytes = settings.max_payload_bytes
+        self._max_depth = settings.max_payload_depth
+        self._known: dict[str, Known] = {}
+
+    def learn(self, key: str, version: int, arg_schema: Any) -> Known:
+        """Compile a definition's schema unless this version of it is there already."""
+        known = self._known.get(key)
+        if known is None or known.version != version:
+            known = self._known[key] = Known(version, validator(arg_schema))
+        return known
+
+    def learn_all(self, definitions: dict[str, Definition]) -> None:
+        for found in definitions.values():
+            self.learn(found.key, found.version, found.arg_schema)
+
+    def prepare(self, new: NewJob) -> tuple[bytes, int]:
+        """The payload as JSON and the version it was validated against (UNKNOWN: not yet)."""
+        payload, text = encode(new.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
+        known = self._known.get(new.definition)
+        if known is None:
+            return text, UNKNOWN
+        check_payload(known.compiled, new.definition, payload)
+        return text, known.version

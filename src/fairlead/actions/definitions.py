@@ -1,0 +1,59 @@
+"""Definitions: listed, and made to say what somebody wants them to say."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+
+from fairlead.db.tx import Tx
+from fairlead.errors import DefinitionInvalid, Fault
+from fairlead.model.access import Permission, Principal
+from fairlead.model.definition import Definition, DefinitionSpec
+from fairlead.store import audit, definitions
+
+_FIELDS = frozenset(field.name for field in fields(DefinitionSpec))
+
+
+async def every(tx: Tx, principal: Principal) -> list[Definition]:
+    """All definitions, by key."""
+    principal.require(Permission.READ_DEFINITIONS)
+    return await definitions.every(tx)
+
+
+async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
+    """Create the definition or change it to this; a call that changes nothing leaves no trace."""
+    principal.require(Permission.MANAGE_DEFINITIONS)
+    changed = await definitions.put(tx, spec)
+    if changed is None:
+        return (await definitions.by_keys(tx, [spec.key]))[spec.key]
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="definition_created" if changed.version == 1 else "definition_changed",
+        resource_type="definition",
+        resource_id=changed.id,
+        details={"key": changed.key, "version": changed.version},
+    )
+    return changed
+
+
+async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any]) -> Definition:
+    """Change only what is given; what is not there yet starts from the defaults."""
+    principal.require(Permission.MANAGE_DEFINITIONS)
+    current = (await definitions.by_keys(tx, [key])).get(key)
+    given = {} if current is None else {name: getattr(current, name) for name in _FIELDS}
+    return await put(tx, principal, read({**given, **changes, "key": key}))
+
+
+def read(values: Mapping[str, Any]) -> DefinitionSpec:
+    """A definition from plain values, with unknown fields and wrong types refused by name."""
+    if unknown := sorted(set(values) - _FIELDS):
+        raise DefinitionInvalid(
+            f"A definition has no field {unknown[0]!r}. Fields: {', '.join(sorted(_FIELDS))}.",
+            [Fault(name, "unknown field") for name in unknown],
+        )
+    try:
+        return msgspec.convert(msgspec.to_builtins(dict(values)), DefinitionSpec)
+    except msgspec.ValidationError as error:
+        raise DefinitionInvalid(f"The definition is not valid: {error}", [Fault("", str(error))]) from error

@@ -1,0 +1,167 @@
+"""What the doctor looks at, and what to do about it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from fairlead.db import migrate
+from fairlead.db.listen import round_trip
+from fairlead.db.tx import OLDEST_VERSION, Database, Tx, describe
+from fairlead.errors import FairleadError
+from fairlead.settings import Settings
+from fairlead.store import jobs, system
+
+SKEW_SECONDS = 2.0
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+async def examine(url: str, settings: Settings) -> AsyncIterator[Finding]:
+    """Every check, one after the other; those that need what failed are left out."""
+    direct = settings.direct_url or url
+    database = Database(url, settings)
+    try:
+        await database.open()
+    except FairleadError as error:
+        yield Finding(
+            "database", Verdict.FAIL, error.message, "Start PostgreSQL or correct FAIRLEAD_DATABASE_URL."
+        )
+        return
+    try:
+        yield Finding("database", Verdict.OK, f"reached at {describe(url)}")
+        async with database.transaction() as tx:
+            for finding in judge(await system.facts(tx), datetime.now(UTC)):
+                yield finding
+        yield await _guarded("notifications", lambda: _notifications(direct, settings.schema))
+        current = await _guarded("schema", lambda: _schema(direct, settings.schema))
+        yield current
+        if current.verdict is Verdict.OK:
+            async with database.transaction(unhurried=True) as tx:
+                yield await _rights(tx)
+                yield await _audit(tx)
+                yield await _consistency(tx)
+    finally:
+        await database.close()
+
+
+def judge(facts: system.Facts, now: datetime) -> list[Finding]:
+    """What the server's own settings mean for us."""
+    return [
+        _finding(
+            "version",
+            facts.version_num >= OLDEST_VERSION,
+            facts.version,
+            "Upgrade to PostgreSQL 14 or later.",
+        ),
+        _finding(
+            "encoding", facts.encoding == "UTF8", facts.encoding, "Create the database with ENCODING 'UTF8'."
+        ),
+        _finding(
+            "fsync",
+            facts.fsync == "on",
+            f"fsync = {facts.fsync}",
+            "Set fsync = on: without it a crash loses jobs that were acknowledged.",
+        ),
+        _finding(
+            "full_page_writes",
+            facts.full_page_writes == "on",
+            f"full_page_writes = {facts.full_page_writes}",
+            "Set full_page_writes = on: without it a crash can corrupt the database.",
+        ),
+        _finding(
+            "synchronous_commit",
+            facts.synchronous_commit != "off",
+            f"synchronous_commit = {facts.synchronous_commit}",
+            "Set synchronous_commit = on: with off a crash loses jobs that were acknowledged.",
+        ),
+        _skew((facts.clock - now).total_seconds()),
+    ]
+
+
+def _skew(seconds: float) -> Finding:
+    detail = f"this machine and the database differ by {abs(seconds):.1f} s"
+    if abs(seconds) <= SKEW_SECONDS:
+        return Finding("clock", Verdict.OK, detail)
+    advice = (
+        "Nothing breaks (the database's clock decides), but run NTP on both: times you compare will not fit."
+    )
+    return Finding("clock", Verdict.WARN, detail, advice)
+
+
+def _finding(check: str, fine: bool, detail: str, advice: str) -> Finding:  # noqa: FBT001
+    return Finding(check, Verdict.OK, detail) if fine else Finding(check, Verdict.FAIL, detail, advice)
+
+
+async def _guarded(check: str, look: Callable[[], Awaitable[Finding]]) -> Finding:
+    try:
+        return await look()
+    except FairleadError as error:
+        return Finding(check, Verdict.FAIL, error.message, "See the message.")
+
+
+async def _schema(url: str, schema: str) -> Finding:
+    await migrate.check(url, schema)
+    newest = migrate.migrations()[-1]
+    return Finding("schema", Verdict.OK, f"{schema} is current ({newest.number:04} {newest.name})")
+
+
+async def _notifications(url: str, schema: str) -> Finding:
+    if await round_trip(url, schema):
+        return Finding("notifications", Verdict.OK, "LISTEN and NOTIFY work")
+    return Finding(
+        "notifications",
+        Verdict.WARN,
+        "a notification did not come back",
+        "Jobs start by polling only. If a pooler is in between, set FAIRLEAD_DIRECT_URL to an address that "
+        "does not pass it.",
+    )
+
+
+async def _rights(tx: Tx) -> Finding:
+    missing = await system.missing_rights(tx)
+    if not missing:
+        return Finding("rights", Verdict.OK, "the role may do all that is needed")
+    return Finding(
+        "rights",
+        Verdict.FAIL,
+        f"the role lacks {len(missing)} right(s): {'; '.join(missing[:5])}",
+        "Connect as the role that ran the migrations, or GRANT these to this one.",
+    )
+
+
+async def _audit(tx: Tx) -> Finding:
+    days = await system.audit_days(tx)
+    if days > 1:
+        return Finding("audit", Verdict.OK, f"partitions are there for {days} days")
+    return Finding(
+        "audit",
+        Verdict.WARN,
+        "no partition is prepared for tomorrow",
+        "Run: fairlead migrate up (it prepares the coming week; rows meanwhile go to audit_log_rest).",
+    )
+
+
+async def _consistency(tx: Tx) -> Finding:
+    problems = await jobs.inconsistencies(tx)
+    if not problems:
+        return Finding("consistency", Verdict.OK, "queue and record agree")
+    shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])
+    return Finding(
+        "consistency",
+        Verdict.FAIL,
+        f"{len(problems)} disagreement(s): {shown}",
+        "This should never happen: keep a dump of the schema and report it.",
+    )

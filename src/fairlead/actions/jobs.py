@@ -1,0 +1,173 @@
+"""What people do with jobs that are there: show, list, cancel, retry."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.enqueue import inactive
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown
+from fairlead.model.access import Permission, Principal
+from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
+from fairlead.model.request import unknown_tenant
+from fairlead.store import audit, bulk, definitions, jobs, tenants
+
+MAX_PAGE = 1000
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs to list. None means any."""
+
+    tenant: str | None = None
+    status: Sequence[JobStatus] | None = None
+    source: Source | None = None
+    definition_key: str | None = None
+    host_id: UUID | None = None
+    dedupe_key: str | None = None
+    correlation_id: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Job]
+    next_cursor: str | None
+
+
+async def show(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
+    """A job and its attempts."""
+    job = await _visible(tx, principal, job_id)
+    return job, await jobs.attempts(tx, job.id)
+
+
+async def listed(
+    tx: Tx,
+    principal: Principal,
+    wanted: Filter,
+    *,
+    limit: int = 50,
+    offset: int = 0,
+    cursor: str | None = None,
+) -> Page:
+    """A page of jobs, newest first: by offset, or after the cursor of the page before."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(
+            f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
+        )
+    if offset < 0:
+        raise InvalidInput("offset must be 0 or more.", [Fault("offset", "use 0 or more")])
+    filters = {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name != "tenant"}
+    filters["before"] = _read_cursor(cursor)
+    filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
+    found = await jobs.find(tx, filters, limit=limit + 1, offset=offset)
+    more = len(found) > limit
+    return Page(found[:limit], str(found[limit - 1].id) if more else None)
+
+
+async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
+    """Stop a job: at once if it waits, at its owner's next heartbeat if it runs."""
+    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    for _ in range(ROUNDS):
+        if job.status is JobStatus.CANCELED:
+            return job
+        if not may_move(job.status, JobStatus.CANCELED):
+            raise JobNotCancelable(
+                f"Job {job.id} is {job.status}: only queued and running jobs can be canceled."
+            )
+        waiting = job.status is JobStatus.QUEUED
+        if await (jobs.cancel_queued if waiting else jobs.request_cancel)(tx, job.id):
+            action = "JOB_CANCELED" if waiting else "JOB_CANCEL_REQUESTED"
+            await _audit(tx, principal, action, job)
+            return await _visible(tx, principal, job_id)
+        # somebody moved it between the two statements
+        job = await _visible(tx, principal, job_id)
+    raise JobNotCancelable(f"Job {job.id} keeps changing hands; try again.")
+
+
+async def retry(
+    tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
+) -> Job:
+    """Queue a failed, dead-lettered or canceled job again, with a fresh budget and, if given, a new payload."""
+    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    if not await jobs.hold_terminal(tx, job.id):
+        raise JobNotRetryable(
+            f"Job {job.id} is {job.status}: only failed, dead_letter and canceled jobs can be retried."
+        )
+    job = await _visible(tx, principal, job_id)
+    definition = (await definitions.by_keys(tx, [job.definition_key]))[job.definition_key]
+    if not definition.is_active:
+        raise inactive(definition.key)
+    await _take_key_again(tx, job)
+    text = None
+    if payload is not None:
+        catalog.learn(definition.key, definition.version, definition.arg_schema)
+        text, _ = catalog.prepare(NewJob(definition=definition.key, tenant=job.tenant, payload=payload))
+    await jobs.requeue(tx, job, payload=text)
+    await bulk.notify(tx, "ready")
+    await _audit(
+        tx, principal, "JOB_RETRIED", job, {"was": job.status, "payload_edited": payload is not None}
+    )
+    return await _visible(tx, principal, job_id)
+
+
+async def _take_key_again(tx: Tx, job: Job) -> None:
+    if job.dedupe_key is None:
+        return
+    key = bulk.key_of(job.tenant_id, job.dedupe_key)
+    holder = (await bulk.claim_keys(tx, {key: job.id}))[key]
+    if holder != job.id:
+        raise JobNotRetryable(
+            f"Job {job.id} cannot be retried while job {holder} is active with the same dedupe key; "
+            "cancel that one or wait for it."
+        )
+
+
+async def _visible(
+    tx: Tx, principal: Principal, job_id: UUID, permission: Permission = Permission.READ_JOBS
+) -> Job:
+    job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
+    if job is None:
+        raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
+    principal.require(permission, job.tenant_id)
+    return job
+
+
+async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+    if tenant is None:
+        principal.require(Permission.READ_JOBS, principal.tenant_id)
+        return principal.tenant_id
+    found = await tenants.ids(tx, [tenant])
+    if tenant not in found:
+        raise unknown_tenant(tenant)
+    principal.require(Permission.READ_JOBS, found[tenant])
+    return found[tenant]
+
+
+def _read_cursor(cursor: str | None) -> UUID | None:
+    try:
+        return None if cursor is None else UUID(cursor)
+    except ValueError:
+        raise InvalidInput(
+            "The cursor is not one of ours: use next_cursor of the page before.",
+            [Fault("cursor", "not valid")],
+        ) from None
+
+
+async def _audit(
+    tx: Tx, principal: Principal, action: str, job: Job, details: dict[str, Any] | None = None
+) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="job",
+        resource_id=job.id,
+        tenant_id=job.tenant_id,
+        details={"definition_key": job.definition_key, **(details or {})},
+    )

@@ -1,0 +1,87 @@
+"""Tenants: added, listed, paused."""
+
+import re
+import zoneinfo
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput, TenantExists
+from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
+from fairlead.model.payload import unreadable
+from fairlead.model.request import unknown_tenant
+from fairlead.store import audit, tenants
+
+SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+UUID_LIKE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+MAX_NAME = 200
+MAX_WEIGHT = 1000
+
+
+async def add(
+    tx: Tx,
+    principal: Principal,
+    *,
+    slug: str,
+    name: str | None = None,
+    timezone: str = "UTC",
+    weight: int = 1,
+    max_running: int | None = None,
+) -> Tenant:
+    """A new tenant."""
+    principal.require(Permission.MANAGE_TENANTS)
+    name = slug if name is None else name
+    _check(slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running)
+    tenant = await tenants.add(
+        tx, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
+    )
+    if tenant is None:
+        raise TenantExists(f"There is a tenant {slug!r} already.", [Fault("slug", "taken")])
+    await _audit(tx, principal, "tenant_created", tenant)
+    return tenant
+
+
+async def every(tx: Tx, principal: Principal) -> list[Tenant]:
+    """All tenants, by slug."""
+    principal.require(Permission.READ_TENANTS)
+    return await tenants.every(tx)
+
+
+async def pause(
+    tx: Tx, principal: Principal, slug: str, *, paused: bool = True, note: str | None = None
+) -> Tenant:
+    """Close a tenant's gate, or open it again: while closed none of its jobs is claimed."""
+    principal.require(Permission.MANAGE_TENANTS)
+    tenant = await tenants.get(tx, slug)
+    if tenant is None:
+        raise unknown_tenant(slug)
+    changed = await tenants.pause(tx, tenant.id, paused=paused, actor=principal.actor, note=note)
+    if changed is None:
+        raise unknown_tenant(slug)
+    await tx.run("select pg_notify('fairlead', 'gate')")
+    await _audit(tx, principal, "tenant_paused" if paused else "tenant_resumed", changed, note=note)
+    return changed
+
+
+def _check(*, slug: str, name: str, timezone: str, weight: int, max_running: int | None) -> None:
+    checks = {
+        "slug": bool(SLUG.fullmatch(slug) and not UUID_LIKE.fullmatch(slug) and slug != GLOBAL_TENANT)
+        or f"must match {SLUG.pattern}, not look like a UUID and not be {GLOBAL_TENANT!r}",
+        "name": (0 < len(name) <= MAX_NAME and not unreadable(name))
+        or f"must have 1 to {MAX_NAME} characters",
+        "timezone": timezone in zoneinfo.available_timezones() or "must be an IANA zone such as Europe/Paris",
+        "weight": 1 <= weight <= MAX_WEIGHT or f"must be between 1 and {MAX_WEIGHT}",
+        "max_running": max_running is None or max_running > 0 or "must be 1 or more, or left out",
+    }
+    if faults := [Fault(field, fine) for field, fine in checks.items() if isinstance(fine, str)]:
+        raise InvalidInput(f"Cannot add the tenant: {faults[0].path} {faults[0].message}.", faults)
+
+
+async def _audit(tx: Tx, principal: Principal, action: str, tenant: Tenant, note: str | None = None) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="tenant",
+        resource_id=tenant.id,
+        tenant_id=tenant.id,
+        details={"slug": tenant.slug} | ({"note": note} if note else {}),
+    )

@@ -1,0 +1,1 @@
+"""Reading and writing rows: x.py beside x.sql. Takes a Tx, never opens one."""

@@ -1,0 +1,135 @@
+"""Bulk enqueue: keys claimed in order, then everything by COPY, in the caller's transaction."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from fairlead.db import copying
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.job import NewJob
+
+sql = queries_beside(__file__)
+
+_JOB = copying.start(14)
+_HOT = copying.start(5)
+
+
+class Place(NamedTuple):
+    """Where jobs of one (tenant, definition) go, and what they get unless they say otherwise."""
+
+    tenant_id: UUID
+    definition_id: UUID
+    priority: int
+    max_attempts: int
+
+
+Key = tuple[UUID, bytes]
+Row = tuple[NewJob, bytes, Place]
+
+
+def key_of(tenant_id: UUID, dedupe_key: str) -> Key:
+    """How active_keys knows a dedupe key."""
+    return tenant_id, hashlib.sha256(dedupe_key.encode()).digest()
+
+
+async def moment(tx: Tx) -> datetime:
+    """The database's clock."""
+    [(now,)] = await tx.values(sql.moment)
+    return now  # type: ignore[no-any-return]
+
+
+async def notify(tx: Tx, what: str) -> None:
+    """Wake those who wait for work, once this transaction commits."""
+    await tx.run(sql.notify, {"what": what})
+
+
+async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
+    """Who holds each key after this: the wanted job, or one that was active before it."""
+    holders: dict[Key, UUID] = {}
+    while left := {key: job for key, job in wanted.items() if key not in holders}:
+        tenants, hashes = [key[0] for key in left], [key[1] for key in left]
+        won = await tx.values(
+            sql.claim_keys, {"tenants": tenants, "hashes": hashes, "jobs": list(left.values())}
+        )
+        mine = {job for (job,) in won}
+        holders |= {key: job for key, job in left.items() if job in mine}
+        # a holder that ended in between leaves its key free, and the next round takes it
+        found = await tx.values(sql.holders, {"tenants": tenants, "hashes": hashes})
+        holders |= {(tenant, bytes(digest)): job for tenant, digest, job in found}
+    return holders
+
+
+async def insert(tx: Tx, rows: Iterable[Row], *, now: datetime, actor: str) -> Counter[tuple[UUID, UUID]]:
+    """Write the jobs and put each in ready or later. How many, per tenant and definition."""
+    load = _Load(now, actor)
+    async with tx.copy(sql.copy_jobs) as copy:
+        await copying.send(copy, load.records(rows))
+    for what, query, hot in (("ready", sql.copy_ready, load.ready), ("later", sql.copy_later, load.later)):
+        if hot:
+            async with tx.copy(query) as copy:
+                await copying.send(copy, hot)
+            await notify(tx, what)
+    await _count(tx, load.counted, now)
+    return load.counted
+
+
+class _Load:
+    """One load on its way: turns requests into COPY rows and sorts them into ready and later."""
+
+    def __init__(self, now: datetime, actor: str) -> None:
+        self._now = now
+        self._actor = copying.text(actor)
+        self._plain: dict[Place, tuple[bytes, bytes]] = {}
+        self.ready: list[bytes] = []
+        self.later: list[bytes] = []
+        self.counted: Counter[tuple[UUID, UUID]] = Counter()
+
+    def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
+        """The rows of jobs; the hot rows gather in ready and later."""
+        counts: Counter[Place] = Counter()
+        for new, payload, place in rows:
+            counts[place] += 1
+            key = copying.uuid(new.id)
+            job, hot = self._shared(new, place)
+            waits = new.scheduled_for is not None and new.scheduled_for > self._now
+            (self.later if waits else self.ready).append(_HOT + key + hot)
+            yield _JOB + key + job + copying.jsonb(payload)
+        for place, count in counts.items():
+            self.counted[place.tenant_id, place.definition_id] += count
+
+    def _shared(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
+        """Everything but id and payload: the same bytes for all plain jobs of one place."""
+        if not new.plain:
+            return self._formatted(new, place)
+        if place not in self._plain:
+            self._plain[place] = self._formatted(new, place)
+        return self._plain[place]
+
+    def _formatted(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
+        owner = copying.uuid(place.tenant_id) + copying.uuid(place.definition_id)
+        priority = copying.int4(place.priority if new.priority is None else new.priority)
+        due = copying.timestamptz(self._now if new.scheduled_for is None else new.scheduled_for)
+        job = (
+            owner,
+            copying.uuid(new.parent_id),
+            priority,
+            copying.int4(place.max_attempts if new.max_attempts is None else new.max_attempts),
+            due,
+            copying.timestamptz(self._now),
+            copying.text(new.source),
+            copying.text(new.source_ref),
+            copying.text(new.dedupe_key),
+            copying.text(new.correlation_id),
+            self._actor,
+        )
+        return b"".join(job), owner + priority + due
+
+
+async def _count(tx: Tx, counted: Counter[tuple[UUID, UUID]], now: datetime) -> None:
+    tenants, definitions = [pair[0] for pair in counted], [pair[1] for pair in counted]
+    values = {"tenants": tenants, "definitions": definitions, "queued": list(counted.values()), "moment": now}
+    await tx.run(sql.count_queued, values)

@@ -1,0 +1,39 @@
+-- Many jobs in one transaction: dedupe keys first, then the winners by COPY, the record before
+-- the queue. COPY needs the system's role: it does not work under row-level security.
+
+-- name: moment
+select clock_timestamp();
+
+-- name: claim_keys
+-- Waits for uncommitted holders. In the order of the keys, so that two loads cannot wait for each other.
+insert into fairlead.active_keys (tenant_id, key_hash, job_id)
+select tenant_id, key_hash, job_id
+from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[], %(jobs)s::uuid[]) as k(tenant_id, key_hash, job_id)
+order by tenant_id, key_hash
+on conflict do nothing
+returning job_id;
+
+-- name: holders
+select k.tenant_id, k.key_hash, k.job_id
+from fairlead.active_keys k
+join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_hash)
+    on k.tenant_id = asked.tenant_id and k.key_hash = asked.key_hash;
+
+-- name: copy_jobs
+copy fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
+    source, source_ref, dedupe_key, correlation_id, created_by, payload)
+from stdin (format binary)
+
+-- name: copy_ready
+copy fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) from stdin (format binary)
+
+-- name: copy_later
+copy fairlead.later (job_id, tenant_id, definition_id, priority, due_at) from stdin (format binary)
+
+-- name: count_queued
+insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+select tenant_id, definition_id, date_trunc('minute', %(moment)s::timestamptz), queued
+from unnest(%(tenants)s::uuid[], %(definitions)s::uuid[], %(queued)s::int[]) as c(tenant_id, definition_id, queued);
+
+-- name: notify
+select pg_notify('fairlead', %(what)s);

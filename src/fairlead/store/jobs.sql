@@ -1,0 +1,197 @@
+-- A job is in exactly one of ready, later, leases, or none, as its status says. Whoever deletes
+-- the hot row owns the transition, and only then touches jobs.
+
+-- name: enqueue
+-- The one way in for a single job: see the migration that makes enqueue_one.
+select job_id, outcome, definition from fairlead.enqueue_one
+
+-- name: joined
+select fairlead.enqueue_joined(%(jobs)s)
+
+-- name: selected
+select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j.source, j.source_ref,
+    j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id,
+    j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
+    j.finished_at, l.expires_at as lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
+    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at, j.last_error, j.created_by
+from fairlead.jobs j
+join fairlead.tenants t on t.id = j.tenant_id
+join fairlead.job_definitions d on d.id = j.definition_id
+left join fairlead.leases l on l.job_id = j.id
+where
+
+-- name: paged
+order by j.id desc limit %(limit)s offset %(offset)s
+
+-- name: where_id
+j.id = %(id)s
+
+-- name: where_tenant_id
+j.tenant_id = %(tenant_id)s
+
+-- name: where_status
+j.status = any(%(status)s::fairlead.job_status[])
+
+-- name: where_troubled
+-- Beside where_status, when only these are asked for: the partial index has just them.
+j.troubled
+
+-- name: where_running
+j.id in (select l.job_id from fairlead.leases l)
+
+-- name: where_source
+j.source = %(source)s
+
+-- name: where_definition_key
+j.definition_id = (select id from fairlead.job_definitions where key = %(definition_key)s)
+
+-- name: where_host_id
+j.host_id = %(host_id)s
+
+-- name: where_dedupe_key
+(j.dedupe_key is not null and hashtextextended(j.dedupe_key, 0) = hashtextextended(%(dedupe_key)s, 0)
+    and j.dedupe_key = %(dedupe_key)s)
+
+-- name: where_correlation_id
+j.correlation_id = %(correlation_id)s
+
+-- name: where_created_after
+j.queued_at >= %(created_after)s
+
+-- name: where_created_before
+j.queued_at < %(created_before)s
+
+-- name: where_before
+j.id < %(before)s
+
+-- name: attempts
+select id, job_id, attempt_no, worker_id, pid, status, started_at, finished_at, duration_ms, exit_code,
+    signal, cost_cents, error_text, stdout_tail, stderr_tail
+from fairlead.job_attempts where job_id = %(id)s order by attempt_no;
+
+-- name: cancel_queued
+-- No row comes back when the job was not waiting any more: read it again and decide again.
+with job as (
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from fairlead.jobs where id = %(id)s
+), from_tenant as (
+    delete from fairlead.ready r using job j
+    where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
+        and r.priority = j.priority and r.scheduled_for = j.scheduled_for and r.job_id = j.id
+    returning r.job_id
+), from_host as (
+    delete from fairlead.ready r using job j
+    where r.host_id = j.host_id and r.priority = j.priority and r.scheduled_for = j.scheduled_for
+        and r.job_id = j.id
+    returning r.job_id
+), from_later as (
+    delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id
+    returning l.job_id
+), ended as (
+    update fairlead.jobs j
+    set status = 'canceled', troubled = true, finished_at = clock_timestamp(),
+        cancel_requested_at = coalesce(j.cancel_requested_at, clock_timestamp())
+    from (table from_tenant union all table from_host union all table from_later) owned
+    where j.id = owned.job_id
+    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key
+), freed as (
+    delete from fairlead.active_keys k using ended e
+    where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8')) and k.job_id = e.id
+), counted as (
+    insert into fairlead.counts (tenant_id, definition_id, minute, queued, canceled)
+    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -1, 1 from ended
+)
+select id from ended;
+
+-- name: hold_lease
+-- While this lock is held, no one can finish the job; the next statement may ask its owner to stop.
+select job_id from fairlead.leases where job_id = %(id)s for update;
+
+-- name: request_cancel
+update fairlead.jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+where id = %(id)s and status = 'running'
+returning id;
+
+-- name: hold_terminal
+-- A terminal job has no hot row: its own row is the lock between two people who retry it.
+select id, tenant_id, dedupe_key from fairlead.jobs
+where id = %(id)s and status in ('failed', 'dead_letter', 'canceled') for update;
+
+-- name: requeue
+-- A fresh budget; attempt numbers go on.
+with job as (
+    update fairlead.jobs
+    set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
+        claimed_by_worker = null, failure_count = 0, lost_count = 0, output = null, error = null, progress = null,
+        scheduled_for = clock_timestamp(), payload = coalesce(%(payload)s::jsonb, payload)
+    where id = %(id)s
+    returning id, tenant_id, definition_id, host_id, priority, scheduled_for
+), ready_again as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job
+)
+insert into fairlead.counts (tenant_id, definition_id, minute, queued, failed, dead_letter, canceled)
+select tenant_id, definition_id, date_trunc('minute', scheduled_for), 1,
+    -(%(was)s = 'failed')::int, -(%(was)s = 'dead_letter')::int, -(%(was)s = 'canceled')::int
+from job;
+
+-- name: inconsistencies
+-- Every way in which the queue and the record could disagree; no rows means none.
+-- Take it in one snapshot (REPEATABLE READ) while others work.
+with hot as (
+    select job_id, 'ready' as place, tenant_id, definition_id, host_id, priority, scheduled_for as at from fairlead.ready
+    union all
+    select job_id, 'later', tenant_id, definition_id, host_id, priority, due_at from fairlead.later
+    union all
+    select job_id, 'leases', tenant_id, definition_id, host_id, null, null from fairlead.leases
+)
+select job_id, 'in ' || count(*) || ' places: ' || string_agg(place, ', ' order by place) as problem
+from hot group by job_id having count(*) > 1
+union all
+select hot.job_id, 'in ' || place || ' without a job' from hot
+where not exists (select from fairlead.jobs j where j.id = hot.job_id)
+union all
+select j.id, 'is ' || j.status || ' but in ' || hot.place
+from fairlead.jobs j join hot on hot.job_id = j.id
+where j.status <> case hot.place when 'leases' then 'running' else 'queued' end::fairlead.job_status
+union all
+select j.id, 'is ' || j.status || ' but in no hot table'
+from fairlead.jobs j
+where j.status <= 'running' and not exists (select from hot where hot.job_id = j.id)
+union all
+select j.id, 'differs from its row in ' || hot.place
+from fairlead.jobs j join hot on hot.job_id = j.id
+where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
+    or j.host_id is distinct from hot.host_id or j.priority <> hot.priority or j.scheduled_for <> hot.at
+union all
+select k.job_id, 'holds an active key but is not active'
+from fairlead.active_keys k
+where not exists (
+    select from fairlead.jobs j where j.id = k.job_id and j.tenant_id = k.tenant_id and j.status <= 'running'
+        and sha256(convert_to(j.dedupe_key, 'UTF8')) = k.key_hash)
+union all
+select j.id, 'is active but does not hold its key'
+from fairlead.jobs j
+where j.status <= 'running' and j.dedupe_key is not null and not exists (
+    select from fairlead.active_keys k where k.job_id = j.id and k.tenant_id = j.tenant_id)
+union all
+select l.job_id, 'is leased for an attempt that is not its running one'
+from fairlead.leases l
+where not exists (
+    select from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+    where a.job_id = l.job_id and a.attempt_no = l.attempt_no and a.token = l.token
+        and a.status = 'running' and j.attempt_count = l.attempt_no)
+union all
+select null, 'counts of ' || status || ' say ' || counted || ' where there are ' || there
+from (
+    select status, sum(counted) as counted, sum(there) as there
+    from (
+        select tenant_id, definition_id, s.status, s.counted, 0 as there
+        from fairlead.counts c, lateral (values
+            ('queued', c.queued), ('running', c.running), ('succeeded', c.succeeded), ('failed', c.failed),
+            ('dead_letter', c.dead_letter), ('canceled', c.canceled)) as s(status, counted)
+        union all
+        select tenant_id, definition_id, status::text, 0, 1 from fairlead.jobs
+    ) both_sides
+    group by tenant_id, definition_id, status
+) per_status
+where counted <> there;

@@ -1,0 +1,38 @@
+"""Tenants: whose work it is."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.access import Tenant
+
+sql = queries_beside(__file__)
+
+
+async def get(tx: Tx, tenant: str) -> Tenant | None:
+    """A tenant by slug or id."""
+    return await tx.first(Tenant, sql.get, {"tenant": tenant})
+
+
+async def every(tx: Tx) -> list[Tenant]:
+    return await tx.all(Tenant, sql.every)
+
+
+async def ids(tx: Tx, names: Iterable[str]) -> dict[str, UUID]:
+    """The ids behind slugs or ids; a name that is not there is missing from the answer."""
+    return dict(await tx.values(sql.ids, {"names": list(names)}))
+
+
+async def add(
+    tx: Tx, *, slug: str, name: str, timezone: str, weight: int, max_running: int | None
+) -> Tenant | None:
+    """A new tenant, or None if the slug is taken."""
+    values = {"slug": slug, "name": name, "timezone": timezone, "weight": weight, "max_running": max_running}
+    return await tx.first(Tenant, sql.add, values)
+
+
+async def pause(tx: Tx, tenant_id: UUID, *, paused: bool, actor: str, note: str | None) -> Tenant | None:
+    """Close or open a tenant's gate."""
+    values = {"id": tenant_id, "paused": paused, "actor": actor, "note": note}
+    return await tx.first(Tenant, sql.pause, values)

@@ -1,0 +1,90 @@
+"""A real PostgreSQL for every test: one server a test process, one database (or rolled-back transaction) a test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.scratch import at_database
+from fairlead.db.tx import Database, Tx
+from tests import given
+
+TEMPLATE = "fairlead_template"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL of this test process's own."""
+    with EmbeddedPostgres(Path(tmp_path_factory.mktemp("postgres"))) as embedded:
+        yield embedded.url
+
+
+@pytest.fixture(scope="session")
+def template(server: str) -> str:
+    """The name of a migrated database with two tenants and a few definitions, to be copied."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {TEMPLATE}")
+
+    async def fill() -> None:
+        url = at_database(server, TEMPLATE)
+        await migrate.up(url, "fairlead")
+        async with Database(url, Settings()) as database, database.transaction() as tx:
+            await given.tenants_and_definitions(tx)
+
+    asyncio.run(fill())
+    return TEMPLATE
+
+
+@pytest.fixture
+def database_url(server: str, template: str) -> Iterator[str]:
+    """A database of the test's own, filled as the template is."""
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template}")
+        yield at_database(server, name)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def settings(database_url: str) -> Settings:
+    return Settings(database_url=database_url)
+
+
+@pytest.fixture
+async def db(database_url: str, settings: Settings) -> AsyncIterator[Database]:
+    """An open database of the test's own."""
+    async with Database(database_url, settings) as database:
+        yield database
+        await given.no_inconsistencies(database)
+
+
+@pytest.fixture(scope="session")
+async def shared_db(server: str, template: str) -> AsyncIterator[Database]:
+    """One database for all tests that roll back what they do."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database shared template {template}")
+    async with Database(at_database(server, "shared"), Settings()) as database:
+        yield database
+
+
+@pytest.fixture
+async def tx(shared_db: Database) -> AsyncIterator[Tx]:
+    """A transaction that is rolled back at the end of the test."""
+    async with shared_db.transaction() as transaction:
+        yield transaction
+        await transaction.connection.execute("rollback")
+        await transaction.connection.execute("begin")
+
+
+@pytest.fixture
+async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
+    """An open Fairlead on a database of the test's own; queue and record must agree at the end."""
+    async with Fairlead(settings=settings, actor="tester") as opened:
+        yield opened
+        await given.no_inconsistencies(opened.database)

@@ -1,0 +1,97 @@
+"""The tables themselves refuse what must never be."""
+
+import psycopg
+import pytest
+
+from fairlead.db.tx import Tx
+from fairlead.store import jobs
+from tests import given
+
+IMPOSSIBLE = [
+    "status = 'succeeded'",  # over, but without an end
+    "finished_at = clock_timestamp()",  # an end, but not over
+    "status = 'failed', finished_at = clock_timestamp()",  # trouble that is not marked
+    "troubled = true",  # marked, but no trouble
+    "attempt_count = 1",  # tried, but never started
+    "started_at = clock_timestamp()",  # started, but never tried
+    "status = 'lost'",
+    "source = 'nowhere'",
+]
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE)
+async def test_a_status_and_its_times_always_fit(tx: Tx, change: str) -> None:
+    job_id = await given.queued_job(tx)
+    with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.InvalidTextRepresentation)):
+        await tx.run(f"update fairlead.jobs set {change} where id = %s", [job_id])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update fairlead.audit_log set actor = 'nobody'",
+        "delete from fairlead.audit_log",
+        "truncate fairlead.audit_log",
+        "update fairlead.audit_log_rest set actor = 'nobody'",
+        "truncate fairlead.audit_log_rest",
+    ],
+)
+async def test_the_audit_log_cannot_be_changed(tx: Tx, change: str) -> None:
+    await given.queued_job(tx)
+    await tx.run(
+        "insert into fairlead.audit_log (at, actor, action, resource_type) values ('1999-01-01', 'a', 'b', 'c')"
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="audit log cannot be changed"):
+        await tx.run(change)
+
+
+async def test_a_day_of_the_audit_log_cannot_be_truncated_on_its_own(tx: Tx) -> None:
+    [(day,)] = await tx.values(
+        "select inhrelid::regclass::text from pg_inherits where inhparent = 'fairlead.audit_log'::regclass "
+        "and inhrelid::regclass::text ~ '[0-9]{8}' limit 1"
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        await tx.run(f"truncate {day}")
+
+
+@pytest.mark.parametrize("table", ["tenants", "job_definitions"])
+async def test_what_jobs_refer_to_is_never_deleted(tx: Tx, table: str) -> None:
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        await tx.run(f"delete from fairlead.{table}")
+
+
+async def test_no_index_on_jobs_mentions_a_column_that_a_run_changes(tx: Tx) -> None:
+    """Predicates included: so the updates of a run are heap-only."""
+    definitions = [row[0] for row in await tx.values(
+        "select indexdef from pg_indexes where schemaname = 'fairlead' and tablename = 'jobs'"
+    )]
+    changed = (
+        "status", "started_at", "finished_at", "attempt_count", "failure_count", "lost_count", "output", "error",
+        "progress", "cost_cents", "claimed_by_worker", "cancel_requested_at", "last_error", "scheduled_for",
+    )
+    assert len(definitions) >= 2
+    for text in definitions:
+        assert not any(column in text for column in changed), text
+
+
+BREAKAGES = {
+    "delete from fairlead.ready": "in no hot table",
+    "insert into fairlead.later select job_id, tenant_id, definition_id, null, priority, scheduled_for "
+    "from fairlead.ready": "in 2 places: later, ready",
+    "delete from fairlead.jobs": "in ready without a job",
+    "update fairlead.jobs set status = 'canceled', troubled = true, finished_at = now()": "is canceled but in ready",
+    "update fairlead.ready set priority = priority + 1": "differs from its row in ready",
+    "delete from fairlead.active_keys": "does not hold its key",
+    "delete from fairlead.counts": "counts of queued say",
+    "insert into fairlead.active_keys select tenant_id, 'x', id from fairlead.jobs": "holds an active key but",
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+async def test_the_consistency_query_finds_every_kind_of_breakage(tx: Tx, breakage: str) -> None:
+    await given.queued_job(tx, dedupe_key="key")
+    assert await jobs.inconsistencies(tx) == []
+
+    await tx.run(breakage)
+
+    assert any(BREAKAGES[breakage] in problem for _, problem in await jobs.inconsistencies(tx))
