@@ -1,0 +1,31 @@
+"""Bulk enqueue, against a bare COPY of the same rows."""
+
+import asyncio
+import time
+
+from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
+from fairlead.db.scratch import raw_copy
+from fairlead.model.job import NewJob
+from fairlead.settings import Settings
+
+ROUNDS = 3
+JOBS = 50_000
+
+
+async def bulk(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Jobs a second in loads of 50,000, validated, in one transaction each."""
+    values, limits = [], []
+    async with opened(settings) as fl:
+        for number in range(ROUNDS + 1):
+            progress(f"round {number} of {ROUNDS}")
+            limit = await asyncio.to_thread(raw_copy, url, settings.schema, JOBS)
+            begun = time.perf_counter()
+            load = [
+                NewJob(definition="greet", tenant=TENANT, payload={"name": f"user {n}", "n": n})
+                for n in range(JOBS)
+            ]
+            await fl.enqueue_many(load)
+            if number:  # the first round warms both up
+                limits.append(limit)
+                values.append(JOBS / (time.perf_counter() - begun))
+    return compared("bulk", values, limits, unit="jobs/s", note="limit: bare binary COPY of the same rows")

@@ -1,0 +1,64 @@
+"""What every workload shares: a scratch database, rounds, and the median."""
+
+import statistics
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from fairlead.actions import tenants
+from fairlead.app import Fairlead
+from fairlead.db import migrate
+from fairlead.db.scratch import scratch_database
+from fairlead.settings import Settings
+
+TENANT = "bench"
+Progress = Callable[[str], None]
+Workload = Callable[[str, Settings, Progress], Awaitable["Measure"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure, beside the raw limit of the same run."""
+
+    workload: str
+    value: float
+    unit: str
+    limit: float | None = None
+    ratio: float | None = None
+    note: str = ""
+
+
+async def run(workload: Workload, url: str, settings: Settings, progress: Progress) -> Measure:
+    """Run one workload in a database of its own, dropped afterwards."""
+    async with scratch_database(url, f"fairlead_bench_{uuid4().hex[:12]}") as scratch:
+        await migrate.up(scratch, settings.schema)
+        return await workload(scratch, replace(settings, database_url=scratch, direct_url=None), progress)
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
+    """A Fairlead with one definition and one tenant."""
+    fl = Fairlead(settings=settings, actor="bench")
+
+    @fl.job(key="greet")
+    async def greet(ctx: object, name: str, n: int = 0) -> None:
+        """Do nothing, quickly."""
+
+    async with fl:
+        async with fl.transaction() as tx:
+            await tenants.add(tx, fl.principal, slug=TENANT)
+        yield fl
+
+
+def compared(name: str, values: list[float], limits: list[float], *, unit: str, note: str) -> Measure:
+    """The median of rounds, and the median of the rounds' ratios: both sides saw the same machine."""
+    ratios = [value / limit for value, limit in zip(values, limits, strict=True)]
+    return Measure(
+        name,
+        round(statistics.median(values), 1),
+        unit,
+        round(statistics.median(limits), 1),
+        round(statistics.median(ratios), 3),
+        note,
+    )

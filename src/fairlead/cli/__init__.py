@@ -1,0 +1,5 @@
+"""The command line."""
+
+from fairlead.cli.root import main
+
+__all__ = ["main"]

@@ -1,0 +1,44 @@
+"""`fairlead bench`."""
+
+from dataclasses import asdict
+
+import click
+
+from fairlead.bench import WORKLOADS, run
+from fairlead.cli import output
+from fairlead.cli.database import address
+from fairlead.cli.session import Session, command
+
+
+@click.command()
+@click.argument("workloads", nargs=-1, type=click.Choice(list(WORKLOADS)))
+@output.json_option
+@command
+async def bench(session: Session, *, workloads: tuple[str, ...], as_json: bool) -> None:
+    """Measure Fairlead here, each figure beside the raw limit of the same run.
+
+    Uses a scratch database of its own on the configured server, dropped afterwards.
+    """
+    settings = session.settings()
+    measures = []
+    async with address(settings) as url:
+        for name in workloads or WORKLOADS:
+            with output.console(stderr=True).status(f"{name} …") as status:
+                measure = await run(
+                    WORKLOADS[name],
+                    settings.direct_url or url,
+                    settings,
+                    lambda text, name=name, status=status: status.update(f"{name}: {text}"),  # type: ignore[misc]
+                )
+            measures.append(measure)
+            if as_json:
+                output.say_json({key: value for key, value in asdict(measure).items() if value is not None})
+    if not as_json:
+        output.table(
+            ("workload", "value", "unit", "raw limit", "ratio", ""),
+            [
+                (m.workload, f"{m.value:,.0f}", m.unit, m.limit and f"{m.limit:,.0f}", m.ratio, m.note)
+                for m in measures
+            ],
+            empty="",
+        )

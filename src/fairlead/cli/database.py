@@ -1,0 +1,108 @@
+"""`fairlead migrate` and `fairlead doctor`."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import click
+from rich.text import Text
+
+from fairlead.actions.doctor import Verdict, examine
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.db import migrate as migrations
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.settings import Settings
+
+
+@asynccontextmanager
+async def address(settings: Settings) -> AsyncIterator[str]:
+    """The database's URL, with the embedded one started if there is no other."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    embedded = EmbeddedPostgres(settings.data_dir)
+    url = await asyncio.to_thread(embedded.start)
+    try:
+        yield url
+    finally:
+        await asyncio.to_thread(embedded.stop)
+
+
+@click.group()
+def migrate() -> None:
+    """Bring the database's schema up to date."""
+
+
+@migrate.command()
+@output.json_option
+@command
+async def up(session: Session, *, as_json: bool) -> None:
+    """Apply the migrations that are missing. Safe to run from many places at once."""
+    settings = session.settings()
+    async with address(settings) as url:
+        applied = await migrations.up(settings.direct_url or url, settings.schema)
+    if as_json:
+        output.say_json({"applied": [{"number": one.number, "name": one.name} for one in applied]})
+    else:
+        for one in applied:
+            output.console().print(f"applied {one.number:04} {one.name}")
+        output.console().print(Text(f"schema {settings.schema} is current", style="green"))
+
+
+@migrate.command()
+@output.json_option
+@command
+async def status(session: Session, *, as_json: bool) -> None:
+    """Show each migration and when it was applied."""
+    settings = session.settings()
+    async with address(settings) as url:
+        steps = await migrations.status(settings.direct_url or url, settings.schema)
+    if as_json:
+        output.say_json({"items": steps})
+    else:
+        output.table(
+            ("number", "name", "applied"),
+            [(f"{one.number:04}", one.name, one.applied_at) for one in steps],
+            empty="There are no migrations.",
+        )
+
+
+@migrate.command()
+@output.json_option
+@command
+async def check(session: Session, *, as_json: bool) -> None:
+    """Exit with 0 if the schema is current, with 1 and the reason if not."""
+    settings = session.settings()
+    async with address(settings) as url:
+        await migrations.check(settings.direct_url or url, settings.schema)
+    if as_json:
+        output.say_json({"current": True})
+    else:
+        output.console().print(Text(f"schema {settings.schema} is current", style="green"))
+
+
+@click.command()
+@output.json_option
+@command
+async def doctor(session: Session, *, as_json: bool) -> None:
+    """Look for what is wrong with the database and say what to do about it."""
+    settings = session.settings()
+    failed = False
+    async with address(settings) as url:
+        async for finding in examine(url, settings):
+            failed |= finding.verdict is Verdict.FAIL
+            if as_json:
+                output.say_json(finding)
+                continue
+            line = Text.assemble(
+                (f"{finding.verdict:<5}", output.STATUS_STYLES[finding.verdict]),
+                (f"{finding.check:<20}", "bold"),
+                finding.detail,
+            )
+            output.console().print(line)
+            if finding.advice:
+                output.console().print(Text(f"     {'':<20}→ {finding.advice}"))
+    if failed:
+        sys.exit(1)

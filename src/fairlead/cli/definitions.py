@@ -1,0 +1,93 @@
+"""`fairlead definitions`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from fairlead.actions import definitions as actions
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.errors import InvalidInput
+from fairlead.model.definition import Definition, Kind
+
+
+@click.group()
+def definitions() -> None:
+    """The kinds of work that may be enqueued."""
+
+
+@definitions.command("list")
+@output.json_option
+@command
+async def listed(session: Session, *, as_json: bool) -> None:
+    """List all definitions."""
+    async with session.open() as fl, fl.transaction() as tx:
+        found = await actions.every(tx, fl.principal)
+    _show(found, as_json=as_json)
+
+
+@definitions.command()
+@click.argument("key")
+@click.option("--arg-schema", help="The payload's JSON Schema: a file, or the JSON itself.")
+@click.option("--description")
+@click.option("--kind", type=click.Choice(list(Kind)))
+@click.option("--timeout-seconds", type=int)
+@click.option("--max-attempts", type=int)
+@click.option("--default-priority", type=int, help="Lower runs first (default 100).")
+@click.option("--max-running", type=int, help="The most of these running at once.")
+@click.option("--max-running-per-tenant", type=int)
+@click.option("--retention-days", type=int, help="How long finished jobs are kept.")
+@click.option("--active/--inactive", "is_active", default=None, help="Whether it may be enqueued.")
+@output.json_option
+@command
+async def put(session: Session, *, key: str, arg_schema: str | None, as_json: bool, **options: Any) -> None:
+    """Create a definition, or change what is given of it."""
+    changes = {name: value for name, value in options.items() if value is not None}
+    if arg_schema is not None:
+        changes["arg_schema"] = _read_json(arg_schema, "arg_schema")
+    async with session.open() as fl, fl.transaction() as tx:
+        changed = await actions.patch(tx, fl.principal, key, changes)
+    _show([changed], as_json=as_json, one=True)
+
+
+def _read_json(given: str, name: str) -> Any:
+    text = given if given.lstrip().startswith(("{", "[", "true", "false")) else _read_file(given, name)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"{name} is not JSON: {error}.") from error
+
+
+def _read_file(path: str, name: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"{name}: cannot read {path}: {error}. Give a file, or the JSON itself."
+        ) from error
+
+
+def _show(found: list[Definition], *, as_json: bool, one: bool = False) -> None:
+    if as_json:
+        output.say_json(found[0] if one else {"items": found})
+        return
+    output.table(
+        ("key", "kind", "version", "timeout", "attempts", "priority", "max running", "active", "description"),
+        [
+            (
+                d.key,
+                d.kind,
+                d.version,
+                f"{d.timeout_seconds} s",
+                d.max_attempts,
+                d.default_priority,
+                d.max_running,
+                "yes" if d.is_active else "no",
+                d.description,
+            )
+            for d in found
+        ],
+        empty="There are no definitions yet. Register a function with @fl.job, or: fairlead definitions put KEY",
+    )

@@ -1,0 +1,139 @@
+"""`fairlead dev`: everything, in one process, with one command."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import msgspec
+
+from fairlead.actions import definitions, tenants
+from fairlead.app import Fairlead
+from fairlead.cli import output
+from fairlead.cli.database import address
+from fairlead.cli.session import Session, actor, command
+from fairlead.db import migrate
+from fairlead.errors import TenantExists
+from fairlead.model.job import NewJob
+
+DEMO_TENANT = "demo"
+DEMO_DEFINITIONS = (
+    {
+        "key": "demo.greet",
+        "description": "Say hello to somebody",
+        "arg_schema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "key": "demo.report",
+        "description": "Write the nightly report",
+        "timeout_seconds": 600,
+        "max_attempts": 5,
+    },
+)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Where the database lives (default .fairlead)."
+)
+@click.option("--no-demo", is_flag=True, help="Without the demo tenant and its jobs.")
+@command
+async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, no_demo: bool) -> None:
+    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant, until Ctrl-C."""
+    # the web framework takes longer to import than most other commands take to run
+    from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
+
+    out = output.console()
+    settings = session.settings(data_dir=data_dir)
+    stopped = _stop_signal()
+    listening = bind(host, port)
+    out.print(
+        f"starting PostgreSQL in {settings.data_dir}" if settings.database_url is None else "connecting"
+    )
+    async with address(settings) as url:
+        applied = await migrate.up(settings.direct_url or url, settings.schema)
+        out.print(f"applied {len(applied)} migration(s)" if applied else "schema is current")
+        async with Fairlead(settings=replace(settings, database_url=url), actor=actor()) as fl:
+            if not no_demo:
+                await make_demo(fl)
+            server = make_server(create_app(fl))
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            try:
+                at = f"http://{host}:{listening.getsockname()[1]}"
+                with _announced(settings.data_dir, at, url, None if no_demo else DEMO_TENANT):
+                    _print_running(at, url, no_demo=no_demo)
+                    await stopped.wait()
+            finally:
+                out.print("\nstopping")
+                server.should_exit = True
+                await serving
+    out.print("stopped")
+
+
+def _stop_signal() -> asyncio.Event:
+    stopped = asyncio.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    return stopped
+
+
+@contextmanager
+def _announced(data_dir: Path, url: str, database_url: str, tenant: str | None) -> Iterator[None]:
+    """`dev.json` beside the database while we run: where scripts find us. Nobody else may read it."""
+    path = data_dir / "dev.json"
+    _write_private(path, msgspec.json.encode({"url": url, "database_url": database_url, "tenant": tenant}))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write_private(path: Path, text: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text)
+    fresh.replace(path)
+
+
+def _print_running(at: str, url: str, *, no_demo: bool) -> None:
+    out = output.console()
+    out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
+    output.facts(
+        [("health", f"{at}/readyz"), ("database", url), ("tenant", None if no_demo else DEMO_TENANT)]
+    )
+    if not no_demo:
+        out.print("\nIn another terminal:\n", style="bold")
+        out.print("  .venv/bin/fairlead jobs list")
+        out.print("""  .venv/bin/fairlead jobs enqueue demo.greet '{"name": "Ada"}' --tenant demo\n""")
+
+
+async def make_demo(fl: Fairlead) -> None:
+    """A tenant with a few jobs to look at; the second time nothing is added."""
+    async with fl.transaction() as tx:
+        for values in DEMO_DEFINITIONS:
+            await definitions.patch(tx, fl.principal, str(values["key"]), values)
+    try:
+        async with fl.transaction() as tx:
+            await tenants.add(tx, fl.principal, slug=DEMO_TENANT, name="Demo")
+    except TenantExists:
+        return
+    names = ("Ada", "Grace", "Edsger", "Barbara", "Donald")
+    await fl.enqueue_many(
+        [
+            *(NewJob(definition="demo.greet", tenant=DEMO_TENANT, payload={"name": name}) for name in names),
+            NewJob(definition="demo.report", tenant=DEMO_TENANT, priority=10, dedupe_key="nightly-report"),
+        ]
+    )

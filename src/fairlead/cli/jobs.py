@@ -1,0 +1,251 @@
+"""`fairlead jobs`."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TextIO
+from uuid import UUID
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fairlead.actions import jobs as actions
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.errors import InvalidInput
+from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
+from fairlead.model.request import parsed
+
+
+@click.group()
+def jobs() -> None:
+    """Enqueue jobs and see what became of them."""
+
+
+@jobs.command()
+@click.argument("definition", required=False)
+@click.argument("payload", required=False)
+@click.option("--tenant", help="Whose job it is: slug or id.")
+@click.option("--priority", type=int, help="Lower runs first.")
+@click.option("--scheduled-for", help="Not before this time, such as 2026-02-16T10:30:00Z.")
+@click.option("--max-attempts", type=int)
+@click.option("--dedupe-key", help="While a job with this key is active, no second one is made.")
+@click.option("--correlation-id")
+@click.option(
+    "--file",
+    type=click.File(encoding="utf-8"),
+    help='Many at once, all or none: a JSON object a line, {"definition": …, "tenant": …, "payload": …}. - is stdin.',
+)
+@output.json_option
+@command
+async def enqueue(session: Session, *, file: TextIO | None, as_json: bool, **request: Any) -> None:
+    """Enqueue one job with its PAYLOAD as JSON, or with --file many."""
+    if file is not None:
+        await _enqueue_file(session, file, request["tenant"], as_json=as_json)
+        return
+    given = {name: value for name, value in request.items() if value is not None}
+    if "payload" in given:
+        given["payload"] = _read_payload(given["payload"])
+    new = parsed(given)
+    async with session.open() as fl:
+        enqueued = await fl.submit(new)
+        job = await fl.read(enqueued.id)
+    if as_json:
+        output.say_json({**msgspec.to_builtins(job), "deduplicated": enqueued.deduplicated})
+    else:
+        output.console().print(f"{'already active' if enqueued.deduplicated else 'enqueued'} {enqueued.id}")
+
+
+async def _enqueue_file(session: Session, file: TextIO, tenant: str | None, *, as_json: bool) -> None:
+    requests = [_read_line(number, line, tenant) for number, line in enumerate(file, 1) if line.strip()]
+    async with session.open() as fl:
+        with _progress(len(requests), as_json=as_json) as progress:
+            enqueued = await fl.enqueue_many(requests, progress=progress)
+    deduplicated = sum(one.deduplicated for one in enqueued)
+    if as_json:
+        output.say_json({"items": [{"id": one.id, "deduplicated": one.deduplicated} for one in enqueued]})
+    else:
+        output.console().print(f"enqueued {len(enqueued) - deduplicated}, already active {deduplicated}")
+
+
+@contextmanager
+def _progress(total: int, *, as_json: bool) -> Iterator[Any]:
+    """A bar on a terminal; silence for machines."""
+    columns = (TextColumn("enqueueing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=output.console(stderr=True), disable=as_json or not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task("enqueueing", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _read_line(number: int, line: str, tenant: str | None) -> NewJob:
+    try:
+        request = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"Line {number} is not JSON: {error}. Nothing was enqueued.") from error
+    if tenant is not None and isinstance(request, dict):
+        request.setdefault("tenant", tenant)
+    try:
+        return parsed(request)
+    except InvalidInput as error:
+        raise InvalidInput(f"Line {number}: {error.message} Nothing was enqueued.", error.faults) from error
+
+
+def _read_payload(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            f'The payload is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
+        ) from error
+
+
+@jobs.command("list")
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option(
+    "--status", multiple=True, type=click.Choice(list(JobStatus)), help="May be given more than once."
+)
+@click.option("--source", type=click.Choice(list(Source)))
+@click.option("--definition", "definition_key")
+@click.option("--dedupe-key")
+@click.option("--correlation-id")
+@click.option("--created-after", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"]))
+@click.option("--created-before", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"]))
+@click.option("--limit", default=20, show_default=True)
+@click.option("--offset", default=0, show_default=True)
+@click.option("--cursor", help="Go on after the page that named this cursor.")
+@output.json_option
+@command
+async def listed(
+    session: Session,
+    *,
+    status: tuple[str, ...],
+    source: str | None,
+    limit: int,
+    offset: int,
+    cursor: str | None,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """List jobs, newest first."""
+    wanted = actions.Filter(
+        status=[JobStatus(one) for one in status] or None,
+        source=Source(source) if source else None,
+        **filters,
+    )
+    async with session.open() as fl, fl.transaction() as tx:
+        page = await actions.listed(tx, fl.principal, wanted, limit=limit, offset=offset, cursor=cursor)
+    if as_json:
+        output.say_json(page)
+        return
+    output.table(
+        ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error"),
+        [_row(job) for job in page.items],
+        empty="No such jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
+    )
+    if page.next_cursor:
+        output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
+
+
+def _row(job: Job) -> tuple[Any, ...]:
+    due = job.scheduled_for if job.status is JobStatus.QUEUED else None
+    attempts = f"{job.attempt_count}/{job.max_attempts}"
+    return (
+        job.id,
+        job.tenant,
+        job.definition_key,
+        job.status,
+        attempts,
+        job.priority,
+        job.queued_at,
+        due,
+        job.last_error,
+    )
+
+
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@output.json_option
+@command
+async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
+    """Show one job and its attempts."""
+    async with session.open() as fl, fl.transaction() as tx:
+        job, attempts = await actions.show(tx, fl.principal, job_id)
+    if as_json:
+        output.say_json({**msgspec.to_builtins(job), "attempts": attempts})
+    else:
+        _print_job(job)
+        _print_attempts(attempts)
+
+
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@output.json_option
+@command
+async def cancel(session: Session, *, job_id: UUID, as_json: bool) -> None:
+    """Cancel a job: at once if it waits; if it runs, its worker is asked to stop."""
+    async with session.open() as fl:
+        job = await fl.cancel(job_id)
+    _answer(job, "canceled" if job.status is JobStatus.CANCELED else "cancel requested", as_json=as_json)
+
+
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@click.option("--payload", help="Run it with this payload instead (JSON).")
+@output.json_option
+@command
+async def retry(session: Session, *, job_id: UUID, payload: str | None, as_json: bool) -> None:
+    """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
+    edited = None if payload is None else _read_payload(payload)
+    async with session.open() as fl:
+        job = await fl.retry(job_id, payload=edited)
+    _answer(job, "queued again", as_json=as_json)
+
+
+def _answer(job: Job, what: str, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(job)
+    else:
+        output.console().print(f"{what} {job.id}")
+
+
+def _print_job(job: Job) -> None:
+    def exact(moment: datetime | None) -> str | None:
+        return None if moment is None else f"{moment.isoformat(timespec='seconds')} ({output.ago(moment)})"
+
+    pairs = [
+        ("id", job.id),
+        ("tenant", job.tenant),
+        ("definition", job.definition_key),
+        ("status", output.cell(job.status)),
+        ("attempts", f"{job.attempt_count} (failures: {job.failure_count} of at most {job.max_attempts})"),
+        ("priority", job.priority),
+        ("source", job.source),
+        ("created by", job.created_by),
+        ("queued", exact(job.queued_at)),
+        ("scheduled for", exact(job.scheduled_for)),
+        ("started", exact(job.started_at)),
+        ("finished", exact(job.finished_at)),
+        ("cancel requested", exact(job.cancel_requested_at)),
+        ("dedupe key", job.dedupe_key),
+        ("correlation id", job.correlation_id),
+        ("payload", msgspec.json.encode(job.payload).decode()),
+        ("output", None if job.output is None else msgspec.json.encode(job.output).decode()),
+        ("error", job.last_error),
+    ]
+    output.facts((name, value) for name, value in pairs if value is not None)
+
+
+def _print_attempts(attempts: list[Attempt]) -> None:
+    if attempts:
+        output.table(
+            ("attempt", "status", "started", "ms", "worker", "error"),
+            [
+                (a.attempt_no, a.status, a.started_at, a.duration_ms, a.worker_id, a.error_text)
+                for a in attempts
+            ],
+            empty="",
+        )

@@ -1,0 +1,109 @@
+"""How the command line speaks: tables and colour for people, JSON for machines."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import click
+import msgspec
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.errors import FairleadError
+
+STATUS_STYLES = {
+    "queued": "cyan",
+    "running": "blue",
+    "succeeded": "green",
+    "failed": "red",
+    "dead_letter": "bold red",
+    "canceled": "yellow",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+LONGEST_CELL = 60
+json_option: Callable[[Any], Any] = click.option(
+    "--json", "as_json", is_flag=True, help="Answer in JSON, for machines."
+)
+
+
+def console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def say_json(value: Any) -> None:
+    """A value as one line of JSON."""
+    click.echo(msgspec.json.encode(value, order="deterministic").decode())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """Rows as a table, or what to do when there are none."""
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        made.add_column(column, no_wrap=True)
+    for row in rows:
+        made.add_row(*(cell(value) for value in row))
+    if made.row_count:
+        _print_whole(made)
+    else:
+        console().print(empty)
+
+
+def _print_whole(made: Table) -> None:
+    """A table at its full width: ids that are cut short cannot be copied."""
+    out = console()
+    out.width = max(out.width, Measurement.get(out, out.options.update(max_width=10_000), made).maximum)
+    out.print(made)
+
+
+def cell(value: Any) -> Text:
+    """One value as a person would read it."""
+    if value is None:
+        return Text("–", style="dim")
+    if isinstance(value, datetime):
+        return Text(ago(value))
+    text = " ".join(str(value).split())
+    text = text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+    return Text(text, style=STATUS_STYLES.get(text, ""))
+
+
+def ago(moment: datetime) -> str:
+    """A time as its distance from now."""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= size:
+            return (
+                f"{abs(seconds) / size:.0f} {unit} ago"
+                if seconds > 0
+                else f"in {abs(seconds) / size:.0f} {unit}"
+            )
+    return f"{abs(seconds):.0f} s ago" if seconds >= 0 else f"in {abs(seconds):.0f} s"
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Names and values, one a line."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column()
+    for name, value in pairs:
+        made.add_row(
+            name, value if isinstance(value, Text) else Text(str(value)) if value is not None else cell(None)
+        )
+    console().print(made)
+
+
+def stop(error: FairleadError, *, as_json: bool) -> NoReturn:
+    """Say what was wrong, where, and what to do; then exit with 1."""
+    if as_json:
+        click.echo(msgspec.json.encode(error.as_dict()).decode(), err=True)
+    else:
+        out = console(stderr=True)
+        out.print(Text.assemble(("error ", "bold red"), (f"[{error.code}] ", "dim"), error.message))
+        if len(error.faults) > 1:  # the message names the first
+            for fault in error.faults:
+                out.print(Text(f"  {fault.path or '/'}: {fault.message}"))
+    sys.exit(1)

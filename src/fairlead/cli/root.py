@@ -1,0 +1,51 @@
+"""`fairlead`: every command, and the options that all of them share."""
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+import structlog
+
+from fairlead import __version__
+from fairlead.cli import bench, database, definitions, dev, jobs, tenants
+from fairlead.cli.session import Session
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fairlead")
+@click.option("--database-url", metavar="URL", help="PostgreSQL to use [FAIRLEAD_DATABASE_URL].")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Where the embedded database lives [FAIRLEAD_DATA_DIR].",
+)
+@click.option("--schema", help="The schema with Fairlead's tables [FAIRLEAD_SCHEMA].")
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens underneath.")
+@click.pass_context
+def main(
+    context: click.Context,
+    database_url: str | None,
+    data_dir: Path | None,
+    schema: str | None,
+    *,
+    verbose: bool,
+) -> None:
+    """Fairlead: a multi-tenant job system on PostgreSQL.
+
+    Without a database URL an embedded PostgreSQL in the data folder is used.
+    """
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
+
+
+main.add_command(dev.dev)
+main.add_command(database.migrate)
+main.add_command(database.doctor)
+main.add_command(tenants.tenants)
+main.add_command(definitions.definitions)
+main.add_command(jobs.jobs)
+main.add_command(bench.bench)

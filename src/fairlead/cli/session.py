@@ -1,0 +1,56 @@
+"""What a command works with: the settings of this call and an open Fairlead."""
+
+import asyncio
+import getpass
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from fairlead.app import Fairlead
+from fairlead.cli import output
+from fairlead.errors import FairleadError
+from fairlead.settings import Settings, load
+
+T = TypeVar("T")
+
+
+class Session:
+    """One call of the command line."""
+
+    def __init__(self, flags: dict[str, Any]) -> None:
+        self.flags = flags
+
+    def settings(self, **more: Any) -> Settings:
+        return load({**self.flags, **{name: value for name, value in more.items() if value is not None}})
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Fairlead]:
+        """An open Fairlead that acts in the name of whoever calls."""
+        async with Fairlead(settings=self.settings(), actor=actor()) as fl:
+            yield fl
+
+
+def actor() -> str:
+    """Who is at the keyboard, for the audit log."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        return f"cli:{os.getuid()}"
+
+
+def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """Run an async command; its first argument is the session, and refusals become a message and exit 1."""
+
+    @click.pass_context
+    @wraps(function)
+    def run(context: click.Context, /, *args: Any, **kwargs: Any) -> T:
+        try:
+            return asyncio.run(function(context.find_object(Session), *args, **kwargs))
+        except FairleadError as error:
+            output.stop(error, as_json=bool(kwargs.get("as_json")))
+
+    return run

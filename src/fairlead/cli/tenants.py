@@ -1,0 +1,88 @@
+"""`fairlead tenants`."""
+
+import click
+
+from fairlead.actions import tenants as actions
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.model.access import Tenant
+
+
+@click.group()
+def tenants() -> None:
+    """The tenants whose work this system does."""
+
+
+@tenants.command()
+@click.argument("slug")
+@click.option("--name", help="What people call it (default: the slug).")
+@click.option("--timezone", default="UTC", show_default=True, help="Its IANA time zone.")
+@click.option("--weight", default=1, show_default=True, help="Its share of capacity beside the others.")
+@click.option(
+    "--max-running", type=int, help="The most jobs it may have running at once (default: no limit)."
+)
+@output.json_option
+@command
+async def add(
+    session: Session,
+    *,
+    slug: str,
+    name: str | None,
+    timezone: str,
+    weight: int,
+    max_running: int | None,
+    as_json: bool,
+) -> None:
+    """Add a tenant."""
+    async with session.open() as fl, fl.transaction() as tx:
+        tenant = await actions.add(
+            tx, fl.principal, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
+        )
+    _show([tenant], as_json=as_json, one=True)
+
+
+@tenants.command("list")
+@output.json_option
+@command
+async def listed(session: Session, *, as_json: bool) -> None:
+    """List all tenants."""
+    async with session.open() as fl, fl.transaction() as tx:
+        found = await actions.every(tx, fl.principal)
+    _show(found, as_json=as_json)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--note", help="Why, for those who wonder.")
+@click.option("--resume", is_flag=True, help="Open the gate again.")
+@output.json_option
+@command
+async def pause(session: Session, *, tenant: str, note: str | None, resume: bool, as_json: bool) -> None:
+    """Stop claiming a tenant's jobs; what runs goes on to its end."""
+    async with session.open() as fl, fl.transaction() as tx:
+        changed = await actions.pause(tx, fl.principal, tenant, paused=not resume, note=note)
+    _show([changed], as_json=as_json, one=True)
+
+
+def _show(found: list[Tenant], *, as_json: bool, one: bool = False) -> None:
+    if as_json:
+        output.say_json(found[0] if one else {"items": found})
+        return
+    output.table(
+        ("slug", "name", "timezone", "weight", "max running", "paused", "by", "note", "id"),
+        [
+            (
+                t.slug,
+                t.name,
+                t.timezone,
+                t.weight,
+                t.max_running,
+                t.paused_at,
+                t.paused_by,
+                t.pause_note,
+                t.id,
+            )
+            for t in found
+        ],
+        empty="There are no tenants yet. Add one with: fairlead tenants add SLUG",
+    )

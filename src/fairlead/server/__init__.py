@@ -1,0 +1,1 @@
+"""The HTTP face: the only floor that imports the web framework."""

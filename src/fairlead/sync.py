@@ -1,0 +1,118 @@
+"""The synchronous face: the same Fairlead, its loop in a thread of its own.
+
+With `tx=` nothing leaves the calling thread: the statement goes through the caller's own connection,
+and no connection of ours is needed at all.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from fairlead import app
+from fairlead.actions import enqueue
+from fairlead.db.joined import drive_sync, is_async, sender
+from fairlead.errors import ConnectionNotSupported, NotOpen
+from fairlead.model.job import Enqueued, Job, NewJob
+from fairlead.model.request import parsed
+from fairlead.settings import Settings
+
+T = TypeVar("T")
+
+
+class Fairlead:
+    """Fairlead for synchronous applications: the same names, without await."""
+
+    def __init__(
+        self, database_url: str | None = None, *, settings: Settings | None = None, actor: str | None = None
+    ) -> None:
+        self.inner = app.Fairlead(database_url, settings=settings, actor=actor)
+        self.job = self.inner.job
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Connect, with the loop in a thread of its own."""
+        if self._loop is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fairlead", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(self.inner.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect and end the thread."""
+        if self._loop is None or self._thread is None:
+            return
+        self._wait(self.inner.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def enqueue(
+        self,
+        definition: str,
+        *,
+        tenant: str | UUID,
+        payload: Mapping[str, Any] | None = None,
+        tx: Any = None,
+        **options: Any,
+    ) -> Enqueued:
+        """Enqueue a job; with `tx=`, inside that transaction. Options as for the asynchronous face."""
+        if tx is None:
+            handle = self._wait(self.inner.enqueue(definition, tenant=tenant, payload=payload, **options))
+            return Enqueued(handle.id, handle.deduplicated)
+        new = NewJob(
+            definition=definition, tenant=str(tenant), payload={} if payload is None else payload, **options
+        )
+        return self._join([new], tx)[0]
+
+    def enqueue_many(
+        self,
+        requests: Sequence[NewJob | Mapping[str, Any]],
+        *,
+        tx: Any = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Enqueued]:
+        """Enqueue all of them or none."""
+        if tx is None:
+            handles = self._wait(self.inner.enqueue_many(requests, progress=progress))
+            return [Enqueued(handle.id, handle.deduplicated) for handle in handles]
+        return self._join([one if isinstance(one, NewJob) else parsed(one) for one in requests], tx)
+
+    def read(self, job_id: UUID) -> Job:
+        """A job as it stands now."""
+        return self._wait(self.inner.read(job_id))
+
+    def cancel(self, job_id: UUID) -> Job:
+        return self._wait(self.inner.cancel(job_id))
+
+    def retry(self, job_id: UUID, *, payload: Mapping[str, Any] | None = None) -> Job:
+        return self._wait(self.inner.retry(job_id, payload=payload))
+
+    def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:
+        if is_async(tx):
+            raise ConnectionNotSupported(
+                f"A {type(tx).__name__} has to be awaited: use the asynchronous Fairlead with it."
+            )
+        send = sender(tx, f"{self.inner.settings.schema}.enqueue_joined")
+        return drive_sync(enqueue.joined(self.inner.principal, self.inner.catalog, new), send)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
