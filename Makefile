@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup dev check test test-fast bench lock format clean
+.PHONY: help setup dev check test test-only tools bench schema lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -16,8 +16,8 @@ $(STAMP): requirements.lock pyproject.toml
 		{ echo "Fairlead needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "==> setting up $(VENV) from requirements.lock"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 dev: setup ## run Fairlead here: embedded PostgreSQL, demo tenant
@@ -32,9 +32,13 @@ check: setup ## ruff, mypy, import-linter
 	@echo "==> import-linter"
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-test: check test-fast ## everything: the checks, then every test
+test: check tools test-only ## everything: the checks, then every test
 
-test-fast: setup
+tools: # what some tests need beside Python; they are skipped, with a reason, where it cannot be had
+	@echo "==> test tools"
+	@scripts/test-tools
+
+test-only: setup
 	@echo "==> pytest"
 	@$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
@@ -45,6 +49,9 @@ lock: setup ## renew requirements.lock from pyproject.toml
 	@$(BIN)/pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet -o requirements.lock
+
+schema: setup ## renew src/fairlead/db/schema.sql from the migrations
+	@$(BIN)/python -m tests.schema_dump
 
 format: setup ## let ruff lay out the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

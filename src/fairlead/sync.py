@@ -7,7 +7,7 @@ and no connection of ours is needed at all.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from fairlead import app
@@ -18,6 +18,8 @@ from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.request import parsed
 from fairlead.settings import Settings
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -28,7 +30,6 @@ class Fairlead:
         self, database_url: str | None = None, *, settings: Settings | None = None, actor: str | None = None
     ) -> None:
         self.inner = app.Fairlead(database_url, settings=settings, actor=actor)
-        self.job = self.inner.job
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -62,6 +63,22 @@ class Fairlead:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @overload
+    def job(self, function: Callable[P, R], /) -> "JobFunction[P, R]": ...
+
+    @overload
+    def job(
+        self, function: None = None, /, **options: Any
+    ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]: ...
+
+    def job(self, function: Any = None, /, **options: Any) -> Any:
+        """Make a function a job. Options as for the asynchronous face."""
+
+        def register(function: Callable[P, R]) -> JobFunction[P, R]:
+            return JobFunction(self, self.inner.job(**options)(function))
+
+        return register if function is None else register(function)
+
     def enqueue(
         self,
         definition: str,
@@ -72,13 +89,20 @@ class Fairlead:
         **options: Any,
     ) -> Enqueued:
         """Enqueue a job; with `tx=`, inside that transaction. Options as for the asynchronous face."""
-        if tx is None:
-            handle = self._wait(self.inner.enqueue(definition, tenant=tenant, payload=payload, **options))
-            return Enqueued(handle.id, handle.deduplicated)
         new = NewJob(
-            definition=definition, tenant=str(tenant), payload={} if payload is None else payload, **options
+            definition=definition,
+            tenant=str(tenant) if isinstance(tenant, UUID) else tenant,
+            payload={} if payload is None else payload,
+            **options,
         )
-        return self._join([new], tx)[0]
+        return self.submit(new, tx=tx)
+
+    def submit(self, new: NewJob, *, tx: Any = None) -> Enqueued:
+        """Enqueue a request that is put together already."""
+        if tx is not None:
+            return self._join([new], tx)[0]
+        handle = self._wait(self.inner.submit(new))
+        return Enqueued(handle.id, handle.deduplicated)
 
     def enqueue_many(
         self,
@@ -116,3 +140,30 @@ class Fairlead:
             work.close()
             raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class JobFunction(Generic[P, R]):
+    """A function that is also a job: call it as before, or enqueue it."""
+
+    def __init__(self, fl: Fairlead, inner: app.JobFunction[P, R]) -> None:
+        self._fl = fl
+        self.inner = inner
+        self.key = inner.key
+        self.__doc__ = inner.__doc__
+        self.__name__ = inner.__name__
+        self.__wrapped__ = inner.function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.inner(*args, **kwargs)
+
+    def options(self, **options: Any) -> "JobFunction[P, R]":
+        """The same job with options of enqueue: priority, scheduled_for, dedupe_key …"""
+        return JobFunction(self._fl, self.inner.options(**options))
+
+    def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> Enqueued:
+        """Enqueue a call with these arguments."""
+        return self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
+
+    def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
+        """A call to hand to enqueue_many."""
+        return self.inner.with_arguments(tenant=tenant, **arguments)

@@ -54,7 +54,14 @@ async def test_a_tenant_may_be_named_by_slug_or_by_id(fl: Fairlead) -> None:
 
 
 async def test_big_integers_and_every_kind_of_text_come_back_as_they_went_in(fl: Fairlead) -> None:
-    payload = {"n": 2**200, "s": 'quote " \\ \t \u2028 🚢 ñ', "deep": {"e": []}, "f": 0.1, "t": True, "z": None}
+    payload = {
+        "n": 2**200,
+        "s": 'quote " \\ \t \u2028 🚢 ñ',
+        "deep": {"e": []},
+        "f": 0.1,
+        "t": True,
+        "z": None,
+    }
 
     job = await (await fl.enqueue("anything", tenant=TENANT, payload=payload)).read()
     [bulk] = await fl.enqueue_many([given.request(definition="anything", payload=payload)])
@@ -269,7 +276,14 @@ async def test_an_empty_load_is_no_load(fl: Fairlead) -> None:
 
 async def test_dictionaries_are_read_as_requests(fl: Fairlead) -> None:
     [answer] = await fl.enqueue_many(
-        [{"definition": "greet", "tenant": TENANT, "payload": {"name": "A"}, "scheduled_for": "2031-01-01T00:00:00Z"}]
+        [
+            {
+                "definition": "greet",
+                "tenant": TENANT,
+                "payload": {"name": "A"},
+                "scheduled_for": "2031-01-01T00:00:00Z",
+            }
+        ]
     )
     assert (await answer.read()).scheduled_for == datetime(2031, 1, 1, tzinfo=UTC)
 

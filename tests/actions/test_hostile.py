@@ -14,7 +14,24 @@ FINE = {"definition": "greet", "tenant": "acme", "payload": {"name": "Ada"}}
 NOT_TEXT: list[Any] = [None, 3, 1.5, True, b"bytes", [], {}, ["acme"], {"a": 1}, object()]
 NOT_INTEGER: list[Any] = ["1", 1.5, True, False, [], {}, "", b"1", float("nan"), object()]
 BAD_TEXT = ["", "\x00", "a\x00b", "\ud800", "x\udfff"]
-NAMES = ["", " ", "a b", "a/b", "../x", "-x", "x" * 200, "é", "a'b", 'a"b', "a;b", "a\nb", "%s", "{}", "\x00", "\ud800"]
+NAMES = [
+    "",
+    " ",
+    "a b",
+    "a/b",
+    "../x",
+    "-x",
+    "x" * 200,
+    "é",
+    "a'b",
+    'a"b',
+    "a;b",
+    "a\nb",
+    "%s",
+    "{}",
+    "\x00",
+    "\ud800",
+]
 
 
 def nested(depth: int) -> Any:
@@ -59,7 +76,7 @@ def cases() -> list[tuple[str, Any]]:
             [
                 "tomorrow", "", "2026-02-30T00:00:00Z", "2026-02-16", "2026-02-16T10:30:00", "infinity", "now",
                 "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "3000-01-01T00:00:00Z",
-                1760000000, 1.5, True, [], {}, datetime(2026, 1, 1), datetime.max, datetime.min,  # noqa: DTZ001
+                1760000000, 1.5, True, [], {}, datetime(2026, 1, 1), datetime.max, datetime.min,
                 datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
             ],
         ),
@@ -111,14 +128,21 @@ async def test_each_malformed_enqueue_gets_its_code_and_leaves_no_row(fl: Fairle
 async def test_a_single_enqueue_refuses_them_as_well(fl: Fairlead) -> None:
     wrong = []
     for number, (code, request) in enumerate(cases()):
-        if not isinstance(request, dict) or not set(request) <= {*FINE, "priority", "max_attempts", "dedupe_key"}:
+        if not isinstance(request, dict) or not set(request) <= {
+            *FINE,
+            "priority",
+            "max_attempts",
+            "dedupe_key",
+        }:
             continue
         options = {name: value for name, value in request.items() if name != "definition"}
         try:
             await fl.enqueue(request.get("definition"), **{"tenant": None, **options})  # type: ignore[arg-type]
         except FairleadError as error:
             # None for a payload means none was given: with this definition that does not fit
-            if error.code != code and not (options.get("payload", 1) is None and error.code == "payload_invalid"):
+            if error.code != code and not (
+                options.get("payload", 1) is None and error.code == "payload_invalid"
+            ):
                 wrong.append((number, request, f"got {error.code}, not {code}"))
         else:
             wrong.append((number, request, "was accepted"))

@@ -38,7 +38,9 @@ def test_a_payload_that_does_not_fit_is_refused_with_every_place(payload: Any, p
 
 def test_a_refusal_never_repeats_a_value() -> None:
     with pytest.raises(PayloadInvalid) as refused:
-        check_payload(validator({"properties": {"password": {"type": "integer"}}}), "k", {"password": "hunter2"})
+        check_payload(
+            validator({"properties": {"password": {"type": "integer"}}}), "k", {"password": "hunter2"}
+        )
     assert "hunter2" not in str(refused.value.as_dict())
 
 

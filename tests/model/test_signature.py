@@ -44,7 +44,14 @@ def test_parameters_become_properties_with_their_types() -> None:
     ("payload", "fits"),
     [
         ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"}, True),
-        ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "folders": [{"path": "/"}], "untyped": [1]}, True),
+        (
+            {
+                "provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09",
+                "folders": [{"path": "/"}],
+                "untyped": [1],
+            },
+            True,
+        ),
         ({"provider_id": "x"}, False),
         ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "limit": 0}, False),
         ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09", "mode": "other"}, False),

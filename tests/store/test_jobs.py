@@ -88,7 +88,12 @@ async def test_retry_by_hand_gives_a_fresh_budget(tx: Tx, status: str) -> None:
     job = await actions.retry(tx, TESTER, given.catalog(), job_id)
 
     assert job.status is JobStatus.QUEUED
-    assert (job.attempt_count, job.failure_count, job.finished_at, job.cancel_requested_at) == (1, 0, None, None)
+    assert (job.attempt_count, job.failure_count, job.finished_at, job.cancel_requested_at) == (
+        1,
+        0,
+        None,
+        None,
+    )
     assert await given.count(tx, "ready") == 1
     assert await given.count(tx, "active_keys") == 1
     assert await jobs.inconsistencies(tx) == []

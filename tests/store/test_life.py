@@ -62,12 +62,27 @@ async def test_what_jobs_refer_to_is_never_deleted(tx: Tx, table: str) -> None:
 
 async def test_no_index_on_jobs_mentions_a_column_that_a_run_changes(tx: Tx) -> None:
     """Predicates included: so the updates of a run are heap-only."""
-    definitions = [row[0] for row in await tx.values(
-        "select indexdef from pg_indexes where schemaname = 'fairlead' and tablename = 'jobs'"
-    )]
+    definitions = [
+        row[0]
+        for row in await tx.values(
+            "select indexdef from pg_indexes where schemaname = 'fairlead' and tablename = 'jobs'"
+        )
+    ]
     changed = (
-        "status", "started_at", "finished_at", "attempt_count", "failure_count", "lost_count", "output", "error",
-        "progress", "cost_cents", "claimed_by_worker", "cancel_requested_at", "last_error", "scheduled_for",
+        "status",
+        "started_at",
+        "finished_at",
+        "attempt_count",
+        "failure_count",
+        "lost_count",
+        "output",
+        "error",
+        "progress",
+        "cost_cents",
+        "claimed_by_worker",
+        "cancel_requested_at",
+        "last_error",
+        "scheduled_for",
     )
     assert len(definitions) >= 2
     for text in definitions:

@@ -1,9 +1,8 @@
 """`fairlead bench`: one file per workload, each beside the raw limit of the same run."""
 
-from fairlead.bench.bulk import bulk
-from fairlead.bench.enqueue import enqueue
+from fairlead.bench import bulk, enqueue
 from fairlead.bench.run import Measure, Workload, run
 
-WORKLOADS: dict[str, Workload] = {"enqueue": enqueue, "bulk": bulk}
+WORKLOADS: dict[str, Workload] = {"enqueue": enqueue.measure, "bulk": bulk.measure}
 
 __all__ = ["WORKLOADS", "Measure", "run"]

@@ -12,7 +12,7 @@ ROUNDS = 3
 JOBS = 50_000
 
 
-async def bulk(url: str, settings: Settings, progress: Progress) -> Measure:
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs a second in loads of 50,000, validated, in one transaction each."""
     values, limits = [], []
     async with opened(settings) as fl:

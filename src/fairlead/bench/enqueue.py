@@ -10,7 +10,7 @@ ROUNDS = 5
 JOBS = 1500
 
 
-async def enqueue(url: str, settings: Settings, progress: Progress) -> Measure:
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Single enqueues a second, each durable before the next begins."""
     values, limits = [], []
     async with opened(settings) as fl:

