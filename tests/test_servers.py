@@ -36,7 +36,7 @@ async def test_a_job_lives_its_life_on_every_postgresql(anywhere: tuple[str, int
             await given.tenants_and_definitions(tx)
         one = await fl.submit(given.request(dedupe_key="k"))
         same = await fl.submit(given.request(dedupe_key="k"))
-        many = await fl.enqueue_many([given.request(dedupe_key=key) for key in ("k", "l", None)])  # type: ignore[arg-type]
+        many = await fl.enqueue_many([given.request(dedupe_key=key) for key in ("k", "l", None)])
         assert [job.deduplicated for job in (one, same, *many)] == [False, True, True, False, False]
         assert (await fl.cancel(one.id)).status is JobStatus.CANCELED
         assert (await fl.retry(one.id)).status is JobStatus.QUEUED

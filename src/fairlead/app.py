@@ -11,18 +11,18 @@ from datetime import datetime
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from fairlead.actions import definitions, enqueue, jobs
+from fairlead.actions import definitions, enqueue, jobs, tenants
 from fairlead.actions.catalog import Catalog
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import NotOpen, SignatureInvalid
-from fairlead.model.access import Principal, trusted
+from fairlead.model.access import Principal, Tenant, trusted
 from fairlead.model.definition import KEY
 from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.outcome import Backoff
-from fairlead.model.request import parsed
+from fairlead.model.request import as_id, parsed
 from fairlead.model.signature import argument_schema
 from fairlead.settings import Settings, load
 
@@ -217,21 +217,52 @@ class Fairlead:
 
     # What became of them
 
-    async def read(self, job_id: UUID) -> Job:
+    async def read(self, job_id: UUID | str) -> Job:
         """A job as it stands now."""
-        async with self.transaction() as tx:
-            job, _ = await jobs.show(tx, self.principal, job_id)
+        wanted = as_id(job_id)
+        job, _ = await self.database.transact(lambda tx: jobs.show(tx, self.principal, wanted))
         return job
 
-    async def cancel(self, job_id: UUID) -> Job:
+    async def cancel(self, job_id: UUID | str) -> Job:
         """Stop a job: at once if it waits; if it runs, its owner is asked to."""
-        return await self.database.transact(lambda tx: jobs.cancel(tx, self.principal, job_id))
+        wanted = as_id(job_id)
+        return await self.database.transact(lambda tx: jobs.cancel(tx, self.principal, wanted))
 
-    async def retry(self, job_id: UUID, *, payload: Mapping[str, Any] | None = None) -> Job:
+    async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
+        wanted = as_id(job_id)
         return await self.database.transact(
-            lambda tx: jobs.retry(tx, self.principal, self.catalog, job_id, payload=payload)
+            lambda tx: jobs.retry(tx, self.principal, self.catalog, wanted, payload=payload)
         )
+
+    # Whose work it is
+
+    async def add_tenant(
+        self,
+        slug: str,
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        weight: int = 1,
+        max_running: int | None = None,
+        exist_ok: bool = False,
+    ) -> Tenant:
+        """A new tenant; with `exist_ok`, the one that is there already stays as it is."""
+
+        async def add(tx: Tx) -> Tenant:
+            if exist_ok and (there := await tenants.find(tx, self.principal, slug)):
+                return there
+            return await tenants.add(
+                tx,
+                self.principal,
+                slug=slug,
+                name=name,
+                timezone=timezone,
+                weight=weight,
+                max_running=max_running,
+            )
+
+        return await self.database.transact(add)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:

@@ -77,6 +77,12 @@ class DefinitionInvalid(Refused):
     code = "definition_invalid"
 
 
+class DefinitionUnsettled(Refused):
+    """The definition changed again and again while the payload was checked against it."""
+
+    code = "definition_unsettled"
+
+
 class SignatureInvalid(Refused):
     code = "signature_invalid"
 

@@ -13,6 +13,8 @@ from typing import Any
 from fairlead.errors import Fault, SettingInvalid
 
 PREFIX = "FAIRLEAD_"
+# Read elsewhere: the file of settings itself, and where root's embedded servers live.
+OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR"})
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -76,8 +78,13 @@ def load(
     file: Path | None = None,
 ) -> Settings:
     """Settings from the file, overridden by the environment, overridden by flags that are not None."""
+    named = environ.get(PREFIX + "CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingInvalid(
+            f"FAIRLEAD_CONFIG names {named}, and there is no such file.", [Fault("CONFIG", "no such file")]
+        )
     given = {
-        **_from_file(file or Path(environ.get(PREFIX + "CONFIG", "fairlead.toml"))),
+        **_from_file(file or Path(named or "fairlead.toml")),
         **_from_environment(environ),
         **{name: value for name, value in (flags or {}).items() if value is not None},
     }
@@ -89,6 +96,12 @@ def load(
         )
     hints = typing.get_type_hints(Settings)
     return Settings(**{name: _convert(name, value, hints[name]) for name, value in given.items()})
+
+
+def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Variables that look like ours and that nothing reads: most likely misspelt."""
+    known = {PREFIX + setting.name.upper() for setting in fields(Settings)} | OTHER_VARIABLES
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 
 # Tables of fairlead.toml that belong to other features; settings are its top-level values.

@@ -14,6 +14,7 @@ from fairlead import app
 from fairlead.actions import enqueue
 from fairlead.db.joined import drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen
+from fairlead.model.access import Tenant
 from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.request import parsed
 from fairlead.settings import Settings
@@ -117,14 +118,18 @@ class Fairlead:
             return [Enqueued(handle.id, handle.deduplicated) for handle in handles]
         return self._join([one if isinstance(one, NewJob) else parsed(one) for one in requests], tx)
 
-    def read(self, job_id: UUID) -> Job:
+    def add_tenant(self, slug: str, **options: Any) -> Tenant:
+        """A new tenant. Options as for the asynchronous face."""
+        return self._wait(self.inner.add_tenant(slug, **options))
+
+    def read(self, job_id: UUID | str) -> Job:
         """A job as it stands now."""
         return self._wait(self.inner.read(job_id))
 
-    def cancel(self, job_id: UUID) -> Job:
+    def cancel(self, job_id: UUID | str) -> Job:
         return self._wait(self.inner.cancel(job_id))
 
-    def retry(self, job_id: UUID, *, payload: Mapping[str, Any] | None = None) -> Job:
+    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         return self._wait(self.inner.retry(job_id, payload=payload))
 
     def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:

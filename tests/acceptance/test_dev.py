@@ -28,7 +28,8 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
     url = f"http://127.0.0.1:{port}"
     with started([FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(data)], env={}) as process:
         until(lambda: _ready(url), "/readyz")
-        announced = until(lambda: (data / "dev.json").exists() and data / "dev.json", "dev.json")
+        announced = data / "dev.json"  # there as soon as /readyz says yes
+        until(announced.exists, "dev.json")
         said = json.loads(announced.read_text())
         assert (said["url"], said["tenant"]) == (url, "demo")
         assert stat.S_IMODE(announced.stat().st_mode) == 0o600

@@ -103,7 +103,7 @@ async def test_the_validator_follows_the_definition_without_being_told(fl: Fairl
 
     with pytest.raises(PayloadInvalid):
         await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"})
-    assert await fl.enqueue("greet", tenant=TENANT, payload={"name": "Al"})
+    await fl.enqueue("greet", tenant=TENANT, payload={"name": "Al"})
 
 
 async def test_a_definition_that_was_retired_is_noticed_at_once(fl: Fairlead, db: Database) -> None:

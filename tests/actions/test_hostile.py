@@ -98,10 +98,10 @@ def cases() -> list[tuple[str, Any]]:
         *with_payload("payload_too_large", [{"a": "x" * 262_144}, {"a": ["x" * 1000] * 270}, {"x" * 262_144: 1}]),
         # payloads that do not fit
         ("invalid_input", {**FINE, "payload": None}),
-        *[("payload_invalid", {**FINE, "payload": payload}) for payload in (
+        *with_field("payload_invalid", "payload", [
             [], "text", 1, True, {}, {"name": 1}, {"name": None}, {"name": ["Ada"]}, {"name": "Ada", "n": "1"},
             {"name": "Ada", "n": 1.5}, {"name": "Ada", "extra": 1}, {"Name": "Ada"}, {"name": "x" * 201}, {"n": 1},
-        )],
+        ]),
         *[("payload_invalid", {**FINE, "payload": {"name": "Ada", letter: 1}}) for letter in string.ascii_lowercase[:13]],
     ]  # fmt: skip
 

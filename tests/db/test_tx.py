@@ -129,6 +129,8 @@ async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
 
         with pytest.raises(DatabaseBusy):
             await fl.database.reach(slow)
+        with pytest.raises(DatabaseBusy):
+            await fl.database.transact(lambda tx: tx.run("select pg_sleep(30)"))
         async with fl.database.transaction(unhurried=True) as tx:
             assert await tx.values("show statement_timeout") == [("0",)]
         async with fl.database.transaction() as tx:
@@ -136,13 +138,13 @@ async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
 
 
 async def test_a_database_that_stays_away_is_given_up_with_a_plain_word(settings: Settings) -> None:
-    async with Fairlead(settings=settings) as fl:
+    async with Fairlead(settings=replace(settings, connect_timeout_seconds=0.5)) as fl:
 
         async def lost() -> None:
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
         with pytest.raises(DatabaseUnreachable):
-            await fl.database.reach(lost, patience=0.2)
+            await fl.database.reach(lost)
 
 
 def test_a_query_is_found_by_its_name(tmp_path: Any) -> None:

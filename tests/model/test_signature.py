@@ -18,14 +18,14 @@ class Folder:
     depth: int = 1
 
 
-async def sync(
+async def sync(  # type: ignore[no-untyped-def]
     ctx: object,
     provider_id: UUID,
     since: datetime | None = None,
     mode: Literal["full", "quick"] = "quick",
     folders: list[Folder] = [],  # noqa: B006
     limit: Annotated[int, msgspec.Meta(ge=1)] = 10,
-    untyped=None,  # type: ignore[no-untyped-def]  # noqa: ANN001
+    untyped=None,  # noqa: ANN001
 ) -> None: ...
 
 

@@ -1,10 +1,13 @@
 """What this process knows of definitions: compiled validators, each for one version."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import jsonschema_rs
 
+from fairlead.errors import PayloadInvalid
 from fairlead.model.definition import Definition, check_payload, validator
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
@@ -28,6 +31,7 @@ class Catalog:
         self._max_bytes = settings.max_payload_bytes
         self._max_depth = settings.max_payload_depth
         self._known: dict[str, Known] = {}
+        self._ids: dict[tuple[str, str], tuple[UUID, UUID]] = {}
 
     def learn(self, key: str, version: int, arg_schema: Any) -> Known:
         """Compile a definition's schema unless this version of it is there already."""
@@ -40,11 +44,28 @@ class Catalog:
         for found in definitions.values():
             self.learn(found.key, found.version, found.arg_schema)
 
-    def prepare(self, new: NewJob) -> tuple[bytes, int]:
-        """The payload as JSON and the version it was validated against (UNKNOWN: not yet)."""
+    def learn_ids(self, new: NewJob, tenant_id: UUID, definition_id: UUID) -> None:
+        """Remember who is meant. Tenants and definitions are never deleted, so this stays true."""
+        self._ids[new.tenant, new.definition] = tenant_id, definition_id
+
+    def ids(self, new: NewJob) -> tuple[UUID, UUID] | None:
+        """The tenant's and the definition's id, if an earlier enqueue told."""
+        return self._ids.get((new.tenant, new.definition))
+
+    def prepare(self, new: NewJob, current: Collection[str] = ()) -> tuple[bytes, int]:
+        """The payload as JSON and the version it was validated against.
+
+        UNKNOWN where no version is known, and where the known one refuses but may be outdated: the enqueue is then
+        answered with the definition as it is. Only a definition named in `current` refuses for good.
+        """
         payload, text = encode(new.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
         known = self._known.get(new.definition)
         if known is None:
             return text, UNKNOWN
-        check_payload(known.compiled, new.definition, payload)
+        try:
+            check_payload(known.compiled, new.definition, payload)
+        except PayloadInvalid:
+            if new.definition in current:
+                raise
+            return text, UNKNOWN
         return text, known.version

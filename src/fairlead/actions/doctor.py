@@ -1,6 +1,6 @@
 """What the doctor looks at, and what to do about it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,16 +29,15 @@ class Finding:
     advice: str = ""
 
 
-async def examine(url: str, settings: Settings) -> AsyncIterator[Finding]:
+async def examine(url: str, settings: Settings, unknown: Sequence[str] = ()) -> AsyncIterator[Finding]:
     """Every check, one after the other; those that need what failed are left out."""
+    yield _variables(unknown)
     direct = settings.direct_url or url
     database = Database(url, settings)
     try:
         await database.open()
     except FairleadError as error:
-        yield Finding(
-            "database", Verdict.FAIL, error.message, "Start PostgreSQL or correct FAIRLEAD_DATABASE_URL."
-        )
+        yield Finding("database", Verdict.FAIL, error.message)
         return
     try:
         yield Finding("database", Verdict.OK, f"reached at {describe(url)}")
@@ -55,6 +54,15 @@ async def examine(url: str, settings: Settings) -> AsyncIterator[Finding]:
                 yield await _consistency(tx)
     finally:
         await database.close()
+
+
+def _variables(unknown: Sequence[str]) -> Finding:
+    if not unknown:
+        return Finding("settings", Verdict.OK, "every FAIRLEAD_ variable is one that is read")
+    names = ", ".join(unknown)
+    return Finding(
+        "settings", Verdict.WARN, f"{names} is not read by anything", "Correct the name, or unset it."
+    )
 
 
 def judge(facts: system.Facts, now: datetime) -> list[Finding]:
@@ -109,7 +117,7 @@ async def _guarded(check: str, look: Callable[[], Awaitable[Finding]]) -> Findin
     try:
         return await look()
     except FairleadError as error:
-        return Finding(check, Verdict.FAIL, error.message, "See the message.")
+        return Finding(check, Verdict.FAIL, error.message)  # which says what to do
 
 
 async def _schema(url: str, schema: str) -> Finding:

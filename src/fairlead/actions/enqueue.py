@@ -1,6 +1,7 @@
 """The ways in: one job, many jobs, and jobs inside somebody else's transaction."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -8,7 +9,18 @@ import msgspec
 
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Tx, UniqueViolation
-from fairlead.errors import DefinitionInactive, FairleadError, Fault, JobIdTaken, Refused
+from fairlead.errors import (
+    DefinitionInactive,
+    DefinitionUnsettled,
+    FairleadError,
+    Fault,
+    InvalidInput,
+    JobIdTaken,
+    PayloadInvalid,
+    PayloadNotJson,
+    PayloadTooDeep,
+    PayloadTooLarge,
+)
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Enqueued, NewJob
@@ -26,20 +38,25 @@ async def enqueue(
     """Enqueue one job. `again` says that an earlier call with this id may have gone through unseen."""
     principal.require(Permission.WRITE_JOBS)
     checked(new)
+    current: set[str] = set()
     for _ in range(ROUNDS):
-        payload, version = catalog.prepare(new)
+        payload, version = catalog.prepare(new, current)
+        known = catalog.ids(new) if new.plain else None
         try:
+            if known and await jobs.enqueue_plain(
+                tx, new, *known, payload=payload, version=version, actor=principal.actor
+            ):
+                return Enqueued(new.id)
             answer = await jobs.enqueue(tx, new, payload=payload, version=version, actor=principal.actor)
         except UniqueViolation as error:
             if again:
                 return Enqueued(new.id)
-            raise JobIdTaken(
-                f"There is a job {new.id} already. Leave the id out and one is made.", [Fault("id", "taken")]
-            ) from error
-        if answer.job_id is not None:
+            raise id_taken(new.id) from error
+        if answer.job_id is not None and answer.tenant_id is not None and answer.definition_id is not None:
+            catalog.learn_ids(new, answer.tenant_id, answer.definition_id)
             return Enqueued(answer.job_id, deduplicated=answer.job_id != new.id)
-        _learn_or_refuse(catalog, new, answer.outcome, answer.definition)
-    raise Refused(CHANGING.format(key=new.definition))
+        current.add(_learn_or_refuse(catalog, new, answer.outcome, answer.definition))
+    raise DefinitionUnsettled(CHANGING.format(key=new.definition))
 
 
 def joined(
@@ -50,23 +67,43 @@ def joined(
     if not requests:
         return []
     _check_each(requests)
+    current: set[str] = set()
     for _ in range(ROUNDS):
-        prepared = [(new, *catalog.prepare(new)) for new in requests]
+        prepared = [
+            (new, *_prepared(catalog, requests, index, current)) for index, new in enumerate(requests)
+        ]
         answer = msgspec.json.decode((yield jobs.joined(prepared, actor=principal.actor)))
         for refused in answer.get("refused", ()):
-            _learn_or_refuse(catalog, requests[refused["at"]], refused["outcome"], refused["definition"])
+            index = refused["at"]
+            try:
+                current.add(
+                    _learn_or_refuse(catalog, requests[index], refused["outcome"], refused["definition"])
+                )
+            except FairleadError as error:
+                _raise_at(index, error, requests)
         if "enqueued" in answer:
             return [
                 Enqueued(UUID(one["job_id"]), deduplicated=one["outcome"] == "deduplicated")
                 for one in answer["enqueued"]
             ]
-    raise Refused(CHANGING.format(key=requests[0].definition))
+    raise DefinitionUnsettled(CHANGING.format(key=requests[0].definition))
 
 
-def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: Any) -> None:
+def _prepared(
+    catalog: Catalog, requests: Sequence[NewJob], index: int, current: Collection[str]
+) -> tuple[bytes, int]:
+    try:
+        return catalog.prepare(requests[index], current)
+    except FairleadError as error:
+        _raise_at(index, error, requests)
+
+
+def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: Any) -> str:
+    """The key of the definition that is now known as it is."""
     if outcome != "definition_changed":
         _refuse(new, outcome)
     catalog.learn(definition["key"], definition["version"], definition["arg_schema"])
+    return str(definition["key"])
 
 
 def _refuse(new: NewJob, outcome: str) -> NoReturn:
@@ -77,7 +114,19 @@ def _refuse(new: NewJob, outcome: str) -> NoReturn:
             raise unknown_definition(new.definition)
         case "definition_inactive":
             raise inactive(new.definition)
-    raise AssertionError(f"enqueue_one answered {outcome!r}")
+        case "job_id_taken":
+            raise id_taken(new.id)
+    refusals: dict[str, type[FairleadError]] = {
+        one.code: one
+        for one in (InvalidInput, PayloadInvalid, PayloadNotJson, PayloadTooDeep, PayloadTooLarge)
+    }
+    raise refusals[outcome](f"The database refused this job: {outcome}.", [Fault("", outcome)])
+
+
+def id_taken(job_id: UUID) -> JobIdTaken:
+    return JobIdTaken(
+        f"There is a job {job_id} already. Leave the id out and one is made.", [Fault("id", "taken")]
+    )
 
 
 def inactive(key: str) -> DefinitionInactive:
@@ -109,44 +158,58 @@ async def enqueue_many(
         for index, new in enumerate(requests):
             if answers[index].id == new.id:
                 try:
-                    payload, _ = catalog.prepare(new)
+                    payload, _ = catalog.prepare(new, found)
                 except FairleadError:
-                    _explain(catalog, requests, index)
+                    _explain(catalog, requests, index, found)
                 yield new, payload, places[new.tenant, new.definition]
             if progress is not None and index % 1000 == 0:
                 progress(index)
 
     now = await bulk.moment(tx)
     try:
-        counted = await bulk.insert(tx, rows(), now=now, actor=principal.actor)
+        await bulk.insert(tx, rows(), places.values(), now=now, actor=principal.actor)
     except UniqueViolation as error:
-        raise JobIdTaken("One of the job ids is taken, or there twice; nothing was enqueued.") from error
-    await _audit_bulk(tx, principal, counted, found)
+        raise JobIdTaken(
+            "One of the job ids is taken. Nothing was enqueued.", [Fault("id", "taken")]
+        ) from error
+    await _audit_bulk(tx, principal, places)
     if progress is not None:
         progress(len(requests))
     return answers
 
 
 def _check_each(requests: Sequence[NewJob]) -> None:
-    for index, new in enumerate(requests):
-        try:
+    index = 0
+    try:
+        for index, new in enumerate(requests):  # noqa: B007 - the place of the one that was refused
             checked(new)
-        except FairleadError as error:
-            raise _at(index, error) from error
+    except FairleadError as error:
+        _raise_at(index, error, requests)
+    if len({new.id.int for new in requests}) != len(requests):
+        raise JobIdTaken(
+            "Two of the jobs have the same id. Nothing was enqueued.", [Fault("id", "there twice")]
+        )
 
 
-def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int) -> NoReturn:
+def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int, current: Collection[str]) -> NoReturn:
     """The load is lost at the first bad payload: look through the rest, so that one answer names many."""
     errors: list[FairleadError] = []
     for index in range(first, len(requests)):
         try:
-            catalog.prepare(requests[index])
+            catalog.prepare(requests[index], current)
         except FairleadError as error:
-            errors.append(_at(index, error))
+            errors.append(_at(index, error) if len(requests) > 1 else error)
             if len(errors) == MAX_BULK_FAULTS:
                 break
     faults = [fault for error in errors for fault in error.faults][:MAX_BULK_FAULTS]
     raise type(errors[0])(errors[0].message, faults)
+
+
+def _raise_at(index: int, error: FairleadError, requests: Sequence[NewJob]) -> NoReturn:
+    """The error with its place in the load; of a load of one, the error itself."""
+    if len(requests) == 1:
+        raise error
+    raise _at(index, error) from error
 
 
 def _at(index: int, error: FairleadError) -> FairleadError:
@@ -166,11 +229,11 @@ async def _places(
             continue
         definition = found.get(new.definition)
         if new.tenant not in known:
-            raise _at(index, unknown_tenant(new.tenant))
+            _raise_at(index, unknown_tenant(new.tenant), requests)
         if definition is None:
-            raise _at(index, unknown_definition(new.definition))
+            _raise_at(index, unknown_definition(new.definition), requests)
         if not definition.is_active:
-            raise _at(index, inactive(new.definition))
+            _raise_at(index, inactive(new.definition), requests)
         places[new.tenant, new.definition] = bulk.Place(
             known[new.tenant], definition.id, definition.default_priority, definition.max_attempts
         )
@@ -192,18 +255,16 @@ async def _claim(
     answers = []
     for index, new in enumerate(requests):
         holder = holders[keys[index]] if index in keys else new.id
-        answers.append(Enqueued(holder, deduplicated=holder != new.id))
+        answers.append(Enqueued(holder, holder != new.id))
     return answers
 
 
-async def _audit_bulk(
-    tx: Tx, principal: Principal, counted: Mapping[tuple[UUID, UUID], int], found: Mapping[str, Definition]
-) -> None:
+async def _audit_bulk(tx: Tx, principal: Principal, places: Mapping[tuple[str, str], bulk.Place]) -> None:
     """One row per tenant: a bulk action is not a thousand actions."""
-    keys = {definition.id: key for key, definition in found.items()}
-    by_tenant: dict[UUID, dict[str, int]] = {}
-    for (tenant_id, definition_id), count in counted.items():
-        by_tenant.setdefault(tenant_id, {})[keys[definition_id]] = count
+    by_tenant: dict[UUID, Counter[str]] = {}
+    for (_, key), place in places.items():
+        if place.count:
+            by_tenant.setdefault(place.tenant_id, Counter())[key] += place.count
     for tenant_id, counts in by_tenant.items():
         await audit.write(
             tx,

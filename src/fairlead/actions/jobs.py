@@ -107,7 +107,8 @@ async def retry(
     text = None
     if payload is not None:
         catalog.learn(definition.key, definition.version, definition.arg_schema)
-        text, _ = catalog.prepare(NewJob(definition=definition.key, tenant=job.tenant, payload=payload))
+        edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
+        text, _ = catalog.prepare(edited, current=[definition.key])
     await jobs.requeue(tx, job, payload=text)
     await bulk.notify(tx, "ready")
     await _audit(

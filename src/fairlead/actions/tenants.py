@@ -39,6 +39,12 @@ async def add(
     return tenant
 
 
+async def find(tx: Tx, principal: Principal, tenant: str) -> Tenant | None:
+    """A tenant by slug or id, if it is there."""
+    principal.require(Permission.READ_TENANTS)
+    return await tenants.get(tx, tenant)
+
+
 async def every(tx: Tx, principal: Principal) -> list[Tenant]:
     """All tenants, by slug."""
     principal.require(Permission.READ_TENANTS)

@@ -13,7 +13,7 @@ from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.db import migrate as migrations
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.settings import Settings
+from fairlead.settings import Settings, unknown_variables
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def doctor(session: Session, *, as_json: bool) -> None:
     settings = session.settings()
     failed = False
     async with address(settings) as url:
-        async for finding in examine(url, settings):
+        async for finding in examine(url, settings, unknown_variables()):
             failed |= finding.verdict is Verdict.FAIL
             if as_json:
                 output.say_json(finding)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -11,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from fairlead.actions import definitions, tenants
+from fairlead.actions import definitions
 from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.database import address
@@ -73,9 +74,10 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
             server = make_server(create_app(fl))
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             try:
+                await server.up.wait()
                 at = f"http://{host}:{listening.getsockname()[1]}"
                 with _announced(settings.data_dir, at, url, None if no_demo else DEMO_TENANT):
-                    _print_running(at, url, no_demo=no_demo)
+                    _print_running(at, url, settings, no_demo=no_demo)
                     await stopped.wait()
             finally:
                 out.print("\nstopping")
@@ -118,11 +120,13 @@ async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
 def _announced(data_dir: Path, url: str, database_url: str, tenant: str | None) -> Iterator[None]:
     """`dev.json` beside the database while we run: where scripts find us. Nobody else may read it."""
     path = data_dir / "dev.json"
-    _write_private(path, msgspec.json.encode({"url": url, "database_url": database_url, "tenant": tenant}))
+    text = msgspec.json.encode({"url": url, "database_url": database_url, "tenant": tenant})
+    _write_private(path, text)
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if path.exists() and path.read_bytes() == text:  # another one here may have taken it over
+            path.unlink()
 
 
 def _write_private(path: Path, text: bytes) -> None:
@@ -134,16 +138,24 @@ def _write_private(path: Path, text: bytes) -> None:
     fresh.replace(path)
 
 
-def _print_running(at: str, url: str, *, no_demo: bool) -> None:
+def _print_running(at: str, url: str, settings: Settings, *, no_demo: bool) -> None:
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
     output.facts(
         [("health", f"{at}/readyz"), ("database", url), ("tenant", None if no_demo else DEMO_TENANT)]
     )
-    if not no_demo:
-        out.print("\nIn another terminal:\n", style="bold")
-        out.print("  .venv/bin/fairlead jobs list")
-        out.print("""  .venv/bin/fairlead jobs enqueue demo.greet '{"name": "Ada"}' --tenant demo\n""")
+    if no_demo:
+        return
+    where = (
+        ""
+        if settings.data_dir == Settings().data_dir
+        else f"--data-dir {shlex.quote(str(settings.data_dir))} "
+    )
+    if settings.database_url is not None:
+        where = "--database-url … "
+    out.print("\nIn another terminal:\n", style="bold")
+    out.print(f"  .venv/bin/fairlead {where}jobs list")
+    out.print(f"""  .venv/bin/fairlead {where}jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo\n""")
 
 
 async def make_demo(fl: Fairlead) -> None:
@@ -152,8 +164,7 @@ async def make_demo(fl: Fairlead) -> None:
         for values in DEMO_DEFINITIONS:
             await definitions.patch(tx, fl.principal, str(values["key"]), values)
     try:
-        async with fl.transaction() as tx:
-            await tenants.add(tx, fl.principal, slug=DEMO_TENANT, name="Demo")
+        await fl.add_tenant(DEMO_TENANT, name="Demo")
     except TenantExists:
         return
     names = ("Ada", "Grace", "Edsger", "Barbara", "Donald")

@@ -43,6 +43,10 @@ def jobs() -> None:
 async def enqueue(session: Session, *, file: TextIO | None, as_json: bool, **request: Any) -> None:
     """Enqueue one job with its PAYLOAD as JSON, or with --file many."""
     if file is not None:
+        if extra := sorted(name for name, value in request.items() if value is not None and name != "tenant"):
+            raise InvalidInput(
+                f"--file says everything itself: leave out {', '.join(extra)}, or put it into the lines."
+            )
         await _enqueue_file(session, file, request["tenant"], as_json=as_json)
         return
     given = {name: value for name, value in request.items() if value is not None}
@@ -110,8 +114,8 @@ def _read_payload(text: str) -> Any:
 @click.option("--definition", "definition_key")
 @click.option("--dedupe-key")
 @click.option("--correlation-id")
-@click.option("--created-after", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"]))
-@click.option("--created-before", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"]))
+@click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z.")
+@click.option("--created-before", type=output.Moment())
 @click.option("--limit", default=20, show_default=True)
 @click.option("--offset", default=0, show_default=True)
 @click.option("--cursor", help="Go on after the page that named this cursor.")

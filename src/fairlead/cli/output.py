@@ -101,7 +101,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
         made.add_row(
             name, value if isinstance(value, Text) else Text(str(value)) if value is not None else cell(None)
         )
-    console().print(made)
+    _print_whole(made)
 
 
 def stop(error: FairleadError, *, as_json: bool) -> NoReturn:
@@ -115,3 +115,16 @@ def stop(error: FairleadError, *, as_json: bool) -> NoReturn:
             for fault in error.faults:
                 out.print(Text(f"  {fault.path or '/'}: {fault.message}"))
     sys.exit(1)
+
+
+class Moment(click.ParamType[datetime]):
+    """A time as people write it; without a zone it is UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2026-02-16T10:30:00Z or 2026-02-16.", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

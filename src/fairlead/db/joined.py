@@ -86,7 +86,9 @@ def _text(answer: str | bytes) -> str:
 def _raise_clash(error: BaseException, asked: str) -> None:
     """Raise DedupeClash if the caller's snapshot is older than a job with a dedupe key that was asked for."""
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
         # without a key the failure is the caller's own, and their driver's error tells them more
         if state == "40001" and any("dedupe_key" in job for job in json.loads(asked)):

@@ -12,8 +12,8 @@ import psycopg
 from psycopg import AsyncConnection
 
 from fairlead.db.sql import in_schema
-from fairlead.db.tx import describe, rows_of
-from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
+from fairlead.db.tx import first_line, rows_of, unreachable
+from fairlead.errors import DatabaseRefused, MigrationFailed, SchemaOutdated
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 AUDIT_DAYS_AHEAD = 7
@@ -79,6 +79,7 @@ async def up(url: str, schema: str) -> list[Migration]:
         lock = f"fairlead.migrate.{schema}"
         await connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (lock,))
         try:
+            await _require_utf8(connection)
             await _bookkeeping(connection, schema)
             known = await _applied(connection, schema)
             _refuse_strangers(known)
@@ -149,6 +150,14 @@ async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) 
     return one
 
 
+async def _require_utf8(connection: AsyncConnection[Any]) -> None:
+    cursor = await connection.execute("show server_encoding")
+    if await cursor.fetchone() != ("UTF8",):
+        raise DatabaseRefused(
+            "The database is not in UTF8, and payloads are. Create one with ENCODING 'UTF8'."
+        )
+
+
 async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
     if not await _has_book(connection, schema):
         try:
@@ -161,21 +170,28 @@ async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
 
 
 async def _has_book(connection: AsyncConnection[Any], schema: str) -> bool:
-    cursor = await connection.execute("select to_regclass(%s)", (f"{schema}.migrations",))
-    row = await cursor.fetchone()
-    return row is not None and row[0] is not None
+    # not to_regclass: for a role without rights on the schema that is an error and not an answer
+    cursor = await connection.execute(
+        "select from pg_catalog.pg_class where relname = 'migrations' "
+        "and relnamespace = (select oid from pg_catalog.pg_namespace where nspname = %s)",
+        (schema,),
+    )
+    return await cursor.fetchone() is not None
 
 
 async def _applied(connection: AsyncConnection[Any], schema: str) -> dict[int, Applied]:
     if not await _has_book(connection, schema):
         return {}
-    async with connection.cursor(row_factory=rows_of(Applied)) as cursor:
-        await cursor.execute(
-            _text(
-                "select number, name, checksum, applied_at from fairlead.migrations order by number", schema
-            )
-        )
-        return {row.number: row for row in await cursor.fetchall()}
+    query = "select number, name, checksum, applied_at from fairlead.migrations order by number"
+    try:
+        async with connection.cursor(row_factory=rows_of(Applied)) as cursor:
+            await cursor.execute(_text(query, schema))
+            return {row.number: row for row in await cursor.fetchall()}
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseRefused(
+            f"The role {connection.info.user!r} may not use the schema {schema!r}: {first_line(error)}. Connect as the "
+            "role that ran the migrations, or grant this one its rights."
+        ) from error
 
 
 async def _connect(url: str) -> AsyncConnection[Any]:
@@ -183,11 +199,8 @@ async def _connect(url: str) -> AsyncConnection[Any]:
         return await AsyncConnection.connect(
             url, autocommit=True, prepare_threshold=None, application_name="fairlead migrate"
         )
-    except psycopg.OperationalError as error:
-        raise DatabaseUnreachable(
-            f"Cannot reach the database at {describe(url)}: {str(error).strip().splitlines()[-1]}. "
-            "Is it running, and is FAIRLEAD_DATABASE_URL right?"
-        ) from error
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        raise unreachable(url, error) from error
 
 
 def _text(query: str, schema: str) -> Any:

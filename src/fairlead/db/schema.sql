@@ -21,24 +21,21 @@ CREATE TYPE fairlead.job_status AS ENUM (
 CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 declare
     answer record;
+    refusal text := case
+        -- the library's default bounds, for lack of its settings
+        when octet_length(enqueue.payload::text) > 262144 then 'payload_too_large'
+        when enqueue.payload @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+        else fairlead.refusal_of(
+            enqueue.payload, enqueue.priority, enqueue.scheduled_for, enqueue.max_attempts, enqueue.dedupe_key,
+            enqueue.correlation_id)
+    end;
 begin
-    if jsonb_typeof(enqueue.payload) is distinct from 'object' then
-        raise exception 'payload must be a JSON object' using errcode = 'FL001', detail = 'payload_invalid';
-    end if;
-    if octet_length(enqueue.payload::text) > 262144 then
-        raise exception 'payload is larger than 262144 bytes' using errcode = 'FL001', detail = 'payload_too_large';
-    end if;
-    if enqueue.max_attempts not between 1 and 1000 then
-        raise exception 'max_attempts must be between 1 and 1000' using errcode = 'FL001', detail = 'invalid_input';
-    end if;
-    if not isfinite(enqueue.scheduled_for) then
-        raise exception 'scheduled_for must be a real time' using errcode = 'FL001', detail = 'invalid_input';
-    end if;
-    if length(enqueue.correlation_id) not between 1 and 255 then
-        raise exception 'correlation_id must have 1 to 255 characters' using errcode = 'FL001', detail = 'invalid_input';
+    if refusal is not null then
+        raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
+            hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
     select o.job_id, o.outcome into answer
     from fairlead.enqueue_one(
@@ -53,7 +50,7 @@ begin
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
 end
-$$;
+$_$;
 
 CREATE FUNCTION fairlead.enqueue_joined(jobs text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -64,24 +61,35 @@ declare
     refused jsonb;
     answers jsonb;
 begin
-    select jsonb_agg(jsonb_build_object('at', j.at - 1, 'outcome', r.refusal, 'definition', r.definition) order by j.at)
+    select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
-    from jsonb_array_elements(asked) with ordinality as j(job, at)
-    cross join lateral fairlead.resolve(
-        j.job ->> 'tenant', j.job ->> 'definition', (j.job ->> 'expected_version')::integer) r
-    where r.refusal is not null;
+    from (
+        select j.at, r.definition, coalesce(
+            r.refusal,
+            fairlead.refusal_of(
+                j.job -> 'payload', (j.job ->> 'priority')::integer, (j.job ->> 'scheduled_for')::timestamptz,
+                (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
+            case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end
+        ) as refusal
+        from jsonb_array_elements(asked) with ordinality as j(job, at)
+        cross join lateral fairlead.resolve(
+            j.job ->> 'tenant', j.job ->> 'definition', coalesce((j.job ->> 'expected_version')::integer, 0)) r
+    ) c
+    where c.refusal is not null;
     if refused is not null then
         return jsonb_build_object('refused', refused)::text;
     end if;
 
-    -- in the order of the dedupe keys, so that two callers cannot wait for each other
+    -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at)
     into answers
     from (
         select j.at, e.outcome, e.job_id
         from (
-            select * from jsonb_array_elements(asked) with ordinality as a(job, at)
-            order by a.job ->> 'tenant', a.job ->> 'dedupe_key', a.at
+            select a.job, a.at
+            from jsonb_array_elements(asked) with ordinality as a(job, at)
+            cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
+            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
             offset 0
         ) j
         cross join lateral fairlead.enqueue_one(
@@ -93,18 +101,17 @@ begin
             max_attempts => (j.job ->> 'max_attempts')::integer,
             dedupe_key => j.job ->> 'dedupe_key',
             correlation_id => j.job ->> 'correlation_id',
-            source => (j.job ->> 'source')::fairlead.job_source,
+            source => coalesce(j.job ->> 'source', 'manual')::fairlead.job_source,
             source_ref => j.job ->> 'source_ref',
             parent_id => (j.job ->> 'parent_id')::uuid,
             actor => j.job ->> 'actor',
-            id => (j.job ->> 'id')::uuid,
-            expected_version => (j.job ->> 'expected_version')::integer) e
+            id => (j.job ->> 'id')::uuid) e
     ) o;
     return jsonb_build_object('enqueued', answers)::text;
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -122,6 +129,8 @@ begin
     end if;
 
     job_id := coalesce(enqueue_one.id, fairlead.uuid7());
+    tenant_id := about.tenant_id;
+    definition_id := about.definition_id;
     if enqueue_one.dedupe_key is not null then
         hash := sha256(convert_to(enqueue_one.dedupe_key, 'UTF8'));
         loop
@@ -167,7 +176,10 @@ begin
 
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, about.tenant_id, coalesce(enqueue_one.actor, session_user), 'job_created', 'job',
-        enqueue_one.job_id::text, jsonb_build_object('definition_key', enqueue_one.definition_key));
+        enqueue_one.job_id::text,
+        jsonb_build_object('definition_key', enqueue_one.definition_key)
+        -- through a door: which role it really was, whoever it says it is
+        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
     -- PostgreSQL sends equal notifications of one transaction once
@@ -200,6 +212,25 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case
+        when jsonb_typeof(payload) is distinct from 'object' then 'payload_invalid'
+        when octet_length(payload::text) > 16777216 then 'payload_too_large'
+        when payload @? '$.**{500} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+        -- beyond 1024 bits, and so beyond every float
+        when payload @? '$.** ? (@.type() == "number" && (@ > 1.797693134862315907e308 || @ < -1.797693134862315907e308))'
+            then 'payload_not_json'
+        when abs(priority) > 1000000
+            or scheduled_for < '1970-01-01 00:00:00+00' or scheduled_for >= '3000-01-01 00:00:00+00'
+            or max_attempts not between 1 and 1000
+            or length(dedupe_key) not between 1 and 1048576
+            or length(correlation_id) not between 1 and 255
+            then 'invalid_input'
+    end
+$_$;
+
 CREATE FUNCTION fairlead.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -215,6 +246,14 @@ CREATE FUNCTION fairlead.refuse_delete() RETURNS trigger
 begin
     raise exception '% rows are not deleted: pause or deactivate instead', tg_table_name
         using errcode = 'restrict_violation';
+end
+$$;
+
+CREATE FUNCTION fairlead.refuse_rename() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    raise exception 'the % of % rows does not change', tg_argv[0], tg_table_name using errcode = 'restrict_violation';
 end
 $$;
 
@@ -596,9 +635,13 @@ CREATE TRIGGER audit_stays BEFORE TRUNCATE ON fairlead.audit_log FOR EACH STATEM
 
 CREATE TRIGGER audit_stays BEFORE TRUNCATE ON fairlead.audit_log_rest FOR EACH STATEMENT EXECUTE FUNCTION fairlead.refuse_change();
 
+CREATE TRIGGER definitions_keep_key BEFORE UPDATE OF key ON fairlead.job_definitions FOR EACH ROW WHEN ((new.key <> old.key)) EXECUTE FUNCTION fairlead.refuse_rename('key');
+
 CREATE TRIGGER definitions_stay BEFORE DELETE ON fairlead.job_definitions FOR EACH ROW EXECUTE FUNCTION fairlead.refuse_delete();
 
 CREATE TRIGGER definitions_version BEFORE UPDATE ON fairlead.job_definitions FOR EACH ROW EXECUTE FUNCTION fairlead.touch_definition();
+
+CREATE TRIGGER tenants_keep_slug BEFORE UPDATE OF slug ON fairlead.tenants FOR EACH ROW WHEN ((new.slug <> old.slug)) EXECUTE FUNCTION fairlead.refuse_rename('slug');
 
 CREATE TRIGGER tenants_stay BEFORE DELETE ON fairlead.tenants FOR EACH ROW EXECUTE FUNCTION fairlead.refuse_delete();
 
@@ -615,6 +658,6 @@ REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload js
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;

@@ -48,21 +48,21 @@ class DefinitionSpec:
         """Refuse what the database would refuse, all of it at once and by name."""
         checks = {
             "key": bool(KEY.fullmatch(self.key)) or f"must match {KEY.pattern}",
-            "timeout_seconds": 1 <= self.timeout_seconds <= 2_592_000 or "use 1 to 2592000",
-            "max_attempts": 1 <= self.max_attempts <= 1000 or "use 1 to 1000",
+            "timeout_seconds": 1 <= self.timeout_seconds <= 2_592_000 or "must be 1 to 2592000",
+            "max_attempts": 1 <= self.max_attempts <= 1000 or "must be 1 to 1000",
             "max_running": self.max_running is None
             or self.max_running > 0
-            or "use 1 or more, or leave it out",
+            or "must be 1 or more, or left out",
             "max_running_per_tenant": self.max_running_per_tenant is None
             or self.max_running_per_tenant > 0
-            or "use 1 or more, or leave it out",
-            "default_priority": abs(self.default_priority) <= 1_000_000 or "use -1000000 to 1000000",
+            or "must be 1 or more, or left out",
+            "default_priority": abs(self.default_priority) <= 1_000_000 or "must be -1000000 to 1000000",
             "retention_days": self.retention_days is None
             or self.retention_days > 0
-            or "use 1 or more, or leave it out",
+            or "must be 1 or more, or left out",
             "resource_pointer": self.resource_pointer is None
             or self.resource_pointer.startswith("/")
-            or "use a JSON pointer such as /serverInstanceId",
+            or "must be a JSON pointer such as /serverInstanceId",
         }
         if faults := [Fault(name, fine) for name, fine in checks.items() if isinstance(fine, str)]:
             raise DefinitionInvalid(

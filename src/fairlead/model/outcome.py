@@ -23,10 +23,10 @@ class Backoff:
         faults = [
             Fault(f"backoff.{name}", advice)
             for name, fine, advice in (
-                ("base_seconds", 0 <= self.base_seconds <= 31_536_000, "use 0 to 31536000"),
-                ("factor", 1 <= self.factor <= 100, "use 1 to 100"),
-                ("cap_seconds", 0 <= self.cap_seconds <= 31_536_000, "use 0 to 31536000"),
-                ("jitter", 0 <= self.jitter <= 1, "use 0 to 1"),
+                ("base_seconds", 0 <= self.base_seconds <= 31_536_000, "must be 0 to 31536000"),
+                ("factor", 1 <= self.factor <= 100, "must be 1 to 100"),
+                ("cap_seconds", 0 <= self.cap_seconds <= 31_536_000, "must be 0 to 31536000"),
+                ("jitter", 0 <= self.jitter <= 1, "must be 0 to 1"),
             )
             if not fine
         ]

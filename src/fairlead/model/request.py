@@ -73,6 +73,16 @@ def parsed(request: Any) -> NewJob:
     return checked(NewJob(**given))
 
 
+def as_id(value: Any) -> UUID:
+    """A job's id, also from text."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"{str(value)[:80]!r} is not a job's id: that is a UUID.", [Fault("id", "not a UUID")]
+        ) from error
+
+
 def unknown_tenant(tenant: str) -> TenantUnknown:
     return TenantUnknown(
         f"There is no tenant {tenant[:80]!r}. Add it with: fairlead tenants add SLUG",

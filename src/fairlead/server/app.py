@@ -49,6 +49,15 @@ def create_app(fl: Fairlead) -> FastAPI:
 class Server(uvicorn.Server):
     """A server whose owner decides when it stops: signals are not its business."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say when the socket is being listened on."""
+        await super().startup(sockets)
+        self.up.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the process's signal handlers alone."""

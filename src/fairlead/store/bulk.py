@@ -1,10 +1,9 @@
 """Bulk enqueue: keys claimed in order, then everything by COPY, in the caller's transaction."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 from uuid import UUID
 
 from fairlead.db import copying
@@ -18,13 +17,16 @@ _JOB = copying.start(14)
 _HOT = copying.start(5)
 
 
-class Place(NamedTuple):
-    """Where jobs of one (tenant, definition) go, and what they get unless they say otherwise."""
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where jobs of one (tenant, definition) go, what they get unless they say otherwise, and how many there are."""
 
     tenant_id: UUID
     definition_id: UUID
     priority: int
     max_attempts: int
+    count: int = 0
+    plain: tuple[bytes, bytes] | None = None  # what all its jobs without options share, as COPY bytes
 
 
 Key = tuple[UUID, bytes]
@@ -63,8 +65,8 @@ async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
     return holders
 
 
-async def insert(tx: Tx, rows: Iterable[Row], *, now: datetime, actor: str) -> Counter[tuple[UUID, UUID]]:
-    """Write the jobs and put each in ready or later. How many, per tenant and definition."""
+async def insert(tx: Tx, rows: Iterable[Row], places: Iterable[Place], *, now: datetime, actor: str) -> None:
+    """Write the jobs, put each in ready or later, and count them at their places."""
     load = _Load(now, actor)
     async with tx.copy(sql.copy_jobs) as copy:
         await copying.send(copy, load.records(rows))
@@ -73,8 +75,7 @@ async def insert(tx: Tx, rows: Iterable[Row], *, now: datetime, actor: str) -> C
             async with tx.copy(query) as copy:
                 await copying.send(copy, hot)
             await notify(tx, what)
-    await _count(tx, load.counted, now)
-    return load.counted
+    await _count(tx, [place for place in places if place.count], now)
 
 
 class _Load:
@@ -83,31 +84,26 @@ class _Load:
     def __init__(self, now: datetime, actor: str) -> None:
         self._now = now
         self._actor = copying.text(actor)
-        self._plain: dict[Place, tuple[bytes, bytes]] = {}
         self.ready: list[bytes] = []
         self.later: list[bytes] = []
-        self.counted: Counter[tuple[UUID, UUID]] = Counter()
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The rows of jobs; the hot rows gather in ready and later."""
-        counts: Counter[Place] = Counter()
         for new, payload, place in rows:
-            counts[place] += 1
+            place.count += 1
             key = copying.uuid(new.id)
             job, hot = self._shared(new, place)
             waits = new.scheduled_for is not None and new.scheduled_for > self._now
             (self.later if waits else self.ready).append(_HOT + key + hot)
             yield _JOB + key + job + copying.jsonb(payload)
-        for place, count in counts.items():
-            self.counted[place.tenant_id, place.definition_id] += count
 
     def _shared(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
         """Everything but id and payload: the same bytes for all plain jobs of one place."""
         if not new.plain:
             return self._formatted(new, place)
-        if place not in self._plain:
-            self._plain[place] = self._formatted(new, place)
-        return self._plain[place]
+        if place.plain is None:
+            place.plain = self._formatted(new, place)
+        return place.plain
 
     def _formatted(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
         owner = copying.uuid(place.tenant_id) + copying.uuid(place.definition_id)
@@ -129,7 +125,11 @@ class _Load:
         return b"".join(job), owner + priority + due
 
 
-async def _count(tx: Tx, counted: Counter[tuple[UUID, UUID]], now: datetime) -> None:
-    tenants, definitions = [pair[0] for pair in counted], [pair[1] for pair in counted]
-    values = {"tenants": tenants, "definitions": definitions, "queued": list(counted.values()), "moment": now}
+async def _count(tx: Tx, places: Sequence[Place], now: datetime) -> None:
+    values = {
+        "tenants": [place.tenant_id for place in places],
+        "definitions": [place.definition_id for place in places],
+        "queued": [place.count for place in places],
+        "moment": now,
+    }
     await tx.run(sql.count_queued, values)

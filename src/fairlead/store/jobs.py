@@ -32,6 +32,8 @@ class Answer:
     job_id: UUID | None
     outcome: str
     definition: Any
+    tenant_id: UUID | None
+    definition_id: UUID | None
 
 
 async def enqueue(tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: str) -> Answer:
@@ -50,8 +52,16 @@ async def enqueue(tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: s
         if (value := getattr(new, name)) is not None:
             arguments[name] = value
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
-    [(job_id, outcome, definition)] = await tx.values(f"{sql.enqueue}({named})", arguments)
-    return Answer(job_id, outcome, definition)
+    [answer] = await tx.values(f"{sql.enqueue}({named})", arguments)
+    return Answer(*answer)
+
+
+async def enqueue_plain(
+    tx: Tx, new: NewJob, tenant_id: UUID, definition_id: UUID, *, payload: bytes, version: int, actor: str
+) -> bool:
+    """Enqueue a request without options; False if the definition is no longer that version."""
+    values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, new.definition)
+    return bool(await tx.quick(sql.enqueue_plain, values))
 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:

@@ -3,7 +3,29 @@
 
 -- name: enqueue
 -- The one way in for a single job: see the migration that makes enqueue_one.
-select job_id, outcome, definition from fairlead.enqueue_one
+select job_id, outcome, definition, tenant_id, definition_id from fairlead.enqueue_one
+
+-- name: enqueue_plain
+-- What enqueue_one does for a job without options, for a process that knows the ids already: nearly every
+-- enqueue, and a third faster. No row comes back when the definition is not (any more) that version, or not active.
+with job as (
+    insert into fairlead.jobs (
+        id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
+    select %s, %s, d.id, d.default_priority, d.max_attempts, clock_timestamp(), %s, %s
+    from fairlead.job_definitions d where d.id = %s and d.version = %s and d.is_active
+    returning id, tenant_id, definition_id, priority, scheduled_for, created_by
+), now_ready as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
+    select id, tenant_id, definition_id, priority, scheduled_for from job
+), counted as (
+    insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+    select tenant_id, definition_id, date_trunc('minute', scheduled_for), 1 from job
+), audited as (
+    insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+    select scheduled_for, tenant_id, created_by, 'job_created', 'job', id::text,
+        jsonb_build_object('definition_key', %s::text) from job
+)
+select pg_notify('fairlead', 'ready') from job
 
 -- name: joined
 select fairlead.enqueue_joined(%(jobs)s)

@@ -47,6 +47,16 @@ create table fairlead.tenants (
 create trigger tenants_stay before delete on fairlead.tenants
     for each row execute function fairlead.refuse_delete();
 
+-- A name that once meant one tenant never means another: whoever remembers an id stays right.
+create function fairlead.refuse_rename() returns trigger language plpgsql as $$
+begin
+    raise exception 'the % of % rows does not change', tg_argv[0], tg_table_name using errcode = 'restrict_violation';
+end
+$$;
+
+create trigger tenants_keep_slug before update of slug on fairlead.tenants
+    for each row when (new.slug <> old.slug) execute function fairlead.refuse_rename('slug');
+
 insert into fairlead.tenants (id, slug, name)
     values ('00000000-0000-7000-8000-000000000000', 'global', 'Work that belongs to no tenant');
 
@@ -88,6 +98,8 @@ create table fairlead.job_definitions (
 
 create trigger definitions_stay before delete on fairlead.job_definitions
     for each row execute function fairlead.refuse_delete();
+create trigger definitions_keep_key before update of key on fairlead.job_definitions
+    for each row when (new.key <> old.key) execute function fairlead.refuse_rename('key');
 
 -- Whoever changes a definition, the version moves: compiled validators elsewhere go by it.
 create function fairlead.touch_definition() returns trigger language plpgsql as $$

@@ -28,6 +28,28 @@ returns table (
     left join fairlead.job_definitions d on d.key = definition_key
 $$;
 
+-- What could not be read back, or would break whoever reads it, is refused here too, for those who ask without the
+-- library: null, or the code of a refusal. The library's own bounds are settings, and mostly narrower.
+create function fairlead.refusal_of(
+    payload jsonb, priority integer, scheduled_for timestamptz, max_attempts integer, dedupe_key text,
+    correlation_id text
+) returns text language sql immutable parallel safe as $$
+    select case
+        when jsonb_typeof(payload) is distinct from 'object' then 'payload_invalid'
+        when octet_length(payload::text) > 16777216 then 'payload_too_large'
+        when payload @? '$.**{500} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+        -- beyond 1024 bits, and so beyond every float
+        when payload @? '$.** ? (@.type() == "number" && (@ > 1.797693134862315907e308 || @ < -1.797693134862315907e308))'
+            then 'payload_not_json'
+        when abs(priority) > 1000000
+            or scheduled_for < '1970-01-01 00:00:00+00' or scheduled_for >= '3000-01-01 00:00:00+00'
+            or max_attempts not between 1 and 1000
+            or length(dedupe_key) not between 1 and 1048576
+            or length(correlation_id) not between 1 and 255
+            then 'invalid_input'
+    end
+$$;
+
 -- outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key),
 -- or what resolve refused with. A given id makes a repeated call fail on the primary key
 -- instead of enqueueing twice.
@@ -48,7 +70,9 @@ create function fairlead.enqueue_one(
     expected_version integer default null,
     out job_id       uuid,
     out outcome      text,
-    out definition   jsonb
+    out definition   jsonb,
+    out tenant_id    uuid,
+    out definition_id uuid
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -65,6 +89,8 @@ begin
     end if;
 
     job_id := coalesce(enqueue_one.id, fairlead.uuid7());
+    tenant_id := about.tenant_id;
+    definition_id := about.definition_id;
     if enqueue_one.dedupe_key is not null then
         hash := sha256(convert_to(enqueue_one.dedupe_key, 'UTF8'));
         loop
@@ -110,7 +136,10 @@ begin
 
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, about.tenant_id, coalesce(enqueue_one.actor, session_user), 'job_created', 'job',
-        enqueue_one.job_id::text, jsonb_build_object('definition_key', enqueue_one.definition_key));
+        enqueue_one.job_id::text,
+        jsonb_build_object('definition_key', enqueue_one.definition_key)
+        -- through a door: which role it really was, whoever it says it is
+        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
     -- PostgreSQL sends equal notifications of one transaction once
@@ -134,21 +163,18 @@ create function fairlead.enqueue(
 ) language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     answer record;
+    refusal text := case
+        -- the library's default bounds, for lack of its settings
+        when octet_length(enqueue.payload::text) > 262144 then 'payload_too_large'
+        when enqueue.payload @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+        else fairlead.refusal_of(
+            enqueue.payload, enqueue.priority, enqueue.scheduled_for, enqueue.max_attempts, enqueue.dedupe_key,
+            enqueue.correlation_id)
+    end;
 begin
-    if jsonb_typeof(enqueue.payload) is distinct from 'object' then
-        raise exception 'payload must be a JSON object' using errcode = 'FL001', detail = 'payload_invalid';
-    end if;
-    if octet_length(enqueue.payload::text) > 262144 then
-        raise exception 'payload is larger than 262144 bytes' using errcode = 'FL001', detail = 'payload_too_large';
-    end if;
-    if enqueue.max_attempts not between 1 and 1000 then
-        raise exception 'max_attempts must be between 1 and 1000' using errcode = 'FL001', detail = 'invalid_input';
-    end if;
-    if not isfinite(enqueue.scheduled_for) then
-        raise exception 'scheduled_for must be a real time' using errcode = 'FL001', detail = 'invalid_input';
-    end if;
-    if length(enqueue.correlation_id) not between 1 and 255 then
-        raise exception 'correlation_id must have 1 to 255 characters' using errcode = 'FL001', detail = 'invalid_input';
+    if refusal is not null then
+        raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
+            hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
     select o.job_id, o.outcome into answer
     from fairlead.enqueue_one(
@@ -175,24 +201,35 @@ declare
     refused jsonb;
     answers jsonb;
 begin
-    select jsonb_agg(jsonb_build_object('at', j.at - 1, 'outcome', r.refusal, 'definition', r.definition) order by j.at)
+    select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
-    from jsonb_array_elements(asked) with ordinality as j(job, at)
-    cross join lateral fairlead.resolve(
-        j.job ->> 'tenant', j.job ->> 'definition', (j.job ->> 'expected_version')::integer) r
-    where r.refusal is not null;
+    from (
+        select j.at, r.definition, coalesce(
+            r.refusal,
+            fairlead.refusal_of(
+                j.job -> 'payload', (j.job ->> 'priority')::integer, (j.job ->> 'scheduled_for')::timestamptz,
+                (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
+            case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end
+        ) as refusal
+        from jsonb_array_elements(asked) with ordinality as j(job, at)
+        cross join lateral fairlead.resolve(
+            j.job ->> 'tenant', j.job ->> 'definition', coalesce((j.job ->> 'expected_version')::integer, 0)) r
+    ) c
+    where c.refusal is not null;
     if refused is not null then
         return jsonb_build_object('refused', refused)::text;
     end if;
 
-    -- in the order of the dedupe keys, so that two callers cannot wait for each other
+    -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at)
     into answers
     from (
         select j.at, e.outcome, e.job_id
         from (
-            select * from jsonb_array_elements(asked) with ordinality as a(job, at)
-            order by a.job ->> 'tenant', a.job ->> 'dedupe_key', a.at
+            select a.job, a.at
+            from jsonb_array_elements(asked) with ordinality as a(job, at)
+            cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
+            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
             offset 0
         ) j
         cross join lateral fairlead.enqueue_one(
@@ -204,12 +241,11 @@ begin
             max_attempts => (j.job ->> 'max_attempts')::integer,
             dedupe_key => j.job ->> 'dedupe_key',
             correlation_id => j.job ->> 'correlation_id',
-            source => (j.job ->> 'source')::fairlead.job_source,
+            source => coalesce(j.job ->> 'source', 'manual')::fairlead.job_source,
             source_ref => j.job ->> 'source_ref',
             parent_id => (j.job ->> 'parent_id')::uuid,
             actor => j.job ->> 'actor',
-            id => (j.job ->> 'id')::uuid,
-            expected_version => (j.job ->> 'expected_version')::integer) e
+            id => (j.job ->> 'id')::uuid) e
     ) o;
     return jsonb_build_object('enqueued', answers)::text;
 end

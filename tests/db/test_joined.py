@@ -1,0 +1,347 @@
+"""Jobs inside somebody else's transaction: any driver, any role with EXECUTE, any search_path."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from fairlead import Fairlead, Settings
+from fairlead.actions import definitions, jobs
+from fairlead.db.scratch import at_database
+from fairlead.db.tx import Database
+from fairlead.errors import DedupeClash, FairleadError, PayloadInvalid, TenantUnknown
+from fairlead.model.job import Job
+from tests import drivers, given
+from tests.drivers import Caller
+from tests.given import GREET, OTHER, TENANT, TESTER
+
+ADA = {"name": "Ada"}
+
+# A role that may do nothing but enqueue, in a schema whose names lie in wait for careless SQL.
+SHOP = """
+create schema shop;
+create table shop.orders (id integer primary key);
+grant usage on schema shop, fairlead to shop;
+grant select, insert on shop.orders to shop;
+grant execute on function fairlead.enqueue_joined(text) to shop;
+create table shop.jobs (trap integer);
+create table shop.tenants (trap integer);
+create table shop.ready (trap integer);
+create function shop.trapped() returns text language plpgsql as
+    $$ begin raise exception 'fell into the trap'; end $$;
+create function shop.now() returns timestamptz language sql as $$ select shop.trapped()::timestamptz $$;
+create function shop.clock_timestamp() returns timestamptz language sql as $$ select shop.trapped()::timestamptz $$;
+create function shop.sha256(bytea) returns bytea language sql as $$ select shop.trapped()::bytea $$;
+create function shop.gen_random_uuid() returns uuid language sql as $$ select shop.trapped()::uuid $$;
+create function shop.jsonb_array_elements(jsonb) returns jsonb language sql as $$ select shop.trapped()::jsonb $$;
+create function shop.pg_notify(text, text) returns text language sql as $$ select shop.trapped() $$;
+"""
+EMPTIED = """
+delete from fairlead.jobs; delete from fairlead.ready; delete from fairlead.later;
+delete from fairlead.active_keys; delete from fairlead.counts; delete from shop.orders;
+"""
+SESSION = """
+select current_user, session_user, current_setting('search_path'), pg_current_xact_id_if_assigned()::text,
+    (select json_object_agg(name, setting)::text from pg_settings)
+"""
+
+
+@pytest.fixture(scope="module")
+def shop_database(server: str, template: str) -> Iterator[str]:
+    """One database for this file: its role has no rights but its own, and traps first in its search_path."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database shop template {template}".encode())
+        connection.execute("create role shop login")
+        connection.execute("alter role shop in database shop set search_path = shop, pg_catalog")
+        with psycopg.connect(at_database(server, "shop"), autocommit=True) as inside:
+            inside.execute(SHOP)
+        yield at_database(server, "shop")
+        connection.execute("drop database shop with (force)")
+        connection.execute("drop role shop")
+
+
+@pytest.fixture
+async def database_url(shop_database: str) -> str:
+    """The same database for every test, emptied: a copy each would be most of the time these take."""
+    with psycopg.connect(shop_database, autocommit=True) as connection:
+        connection.execute(EMPTIED)
+    async with Database(shop_database, Settings()) as database, database.transaction() as tx:
+        await definitions.patch(tx, TESTER, "greet", GREET)
+    return shop_database
+
+
+@pytest.fixture
+def shop_url(database_url: str) -> str:
+    """The database as the shop sees it."""
+    return conninfo.make_conninfo(database_url, user="shop")
+
+
+@pytest.fixture(params=drivers.DRIVERS)
+async def caller(request: pytest.FixtureRequest, shop_url: str) -> AsyncIterator[Caller]:
+    """Every driver in turn."""
+    async with drivers.caller(request.param, shop_url) as somebody:
+        yield somebody
+
+
+async def found(fl: Fairlead) -> list[Job]:
+    async with fl.transaction() as tx:
+        return (await jobs.listed(tx, TESTER, jobs.Filter())).items
+
+
+async def orders(fl: Fairlead) -> list[int]:
+    async with fl.transaction() as tx:
+        return [number for (number,) in await tx.values("select id from shop.orders order by id")]
+
+
+async def change(fl: Fairlead, **changes: Any) -> None:
+    async with fl.transaction() as tx:
+        await definitions.patch(tx, TESTER, "greet", changes)
+
+
+# One fate
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+async def test_a_commit_leaves_exactly_the_job_and_the_callers_own_row(
+    caller: Caller, fl: Fairlead, level: str
+) -> None:
+    await caller.run(f"set transaction isolation level {level}")
+    await caller.run("insert into orders values (1)")
+    job = await caller.enqueue("greet", tenant=TENANT, payload=ADA, priority=7, correlation_id="order 1")
+    assert await found(fl) == []
+
+    await caller.commit()
+
+    [kept] = await found(fl)
+    assert (kept.id, kept.tenant, kept.definition_key, kept.payload) == (job.id, TENANT, "greet", ADA)
+    assert (kept.priority, kept.correlation_id, kept.created_by) == (7, "order 1", "shop")
+    assert not job.deduplicated
+    assert await orders(fl) == [1]
+
+
+async def test_a_rollback_leaves_neither_the_job_nor_the_callers_own_row(
+    caller: Caller, fl: Fairlead
+) -> None:
+    await caller.run("insert into orders values (1)")
+    await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+
+    await caller.rollback()
+
+    assert await found(fl) == []
+    assert await orders(fl) == []
+
+
+async def test_many_jobs_share_the_fate_of_the_transaction(caller: Caller, fl: Fairlead) -> None:
+    many = [
+        {"definition": "greet", "tenant": TENANT, "payload": {"name": "Ada Lovelace — 数"}},
+        given.request(tenant=OTHER, dedupe_key="one"),
+        {"definition": "anything", "tenant": OTHER},
+        given.request(tenant=OTHER, dedupe_key="one"),
+    ]
+    await caller.run("insert into orders values (1)")
+    await caller.enqueue_many(many)
+    await caller.rollback()
+    assert await found(fl) == []
+
+    await caller.run("insert into orders values (2)")
+    answers = await caller.enqueue_many(many)
+    await caller.commit()
+
+    assert [answer.deduplicated for answer in answers] == [False, False, False, True]
+    assert answers[3].id == answers[1].id
+    assert {job.id for job in await found(fl)} == {answer.id for answer in answers[:3]}
+    assert (await fl.read(answers[0].id)).payload == {"name": "Ada Lovelace — 数"}
+    assert await orders(fl) == [2]
+
+
+async def test_nothing_to_enqueue_sends_nothing(caller: Caller, fl: Fairlead) -> None:
+    assert await caller.enqueue_many([]) == []
+
+
+# Nothing else about the transaction
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+async def test_role_search_path_settings_and_transaction_are_as_before(
+    caller: Caller, fl: Fairlead, level: str
+) -> None:
+    await caller.run(f"set transaction isolation level {level}")
+    await caller.run("insert into orders values (1)")
+    await caller.run("do 'begin end'")  # the first use of PL/pgSQL makes its settings known
+    [before] = await caller.run(SESSION)
+
+    job = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="order 1")
+    await caller.enqueue_many([given.request(), given.request()])
+    with pytest.raises(TenantUnknown):
+        await caller.enqueue("greet", tenant="nobody", payload=ADA)
+
+    assert await caller.run(SESSION) == [before]
+    assert tuple(before)[:3] == ("shop", "shop", "shop, pg_catalog")
+    await caller.commit()
+    # a row made within a savepoint would carry the number of a subtransaction
+    assert await transaction_of(fl, job.id) == int(before[3])
+
+
+async def transaction_of(fl: Fairlead, job_id: UUID) -> int:
+    async with fl.transaction() as tx:
+        [(number,)] = await tx.values("select xmin::text from fairlead.jobs where id = %s", [job_id])
+    return int(number)
+
+
+async def test_the_traps_in_the_search_path_are_real(shop_url: str) -> None:
+    with psycopg.connect(shop_url, autocommit=True) as connection:
+        for trap in ("now()", "clock_timestamp()", "sha256('x')", "pg_notify('fairlead', 'ready')"):
+            with pytest.raises(psycopg.errors.RaiseException, match="fell into the trap"):
+                connection.execute(f"select {trap}".encode())
+        assert connection.execute("select to_regclass('jobs')::text").fetchone() == ("jobs",)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("select from fairlead.jobs")
+
+
+# Refusals
+
+REFUSALS: list[tuple[str, dict[str, Any]]] = [
+    ("tenant_unknown", {"definition": "greet", "tenant": "nobody", "payload": ADA}),
+    ("tenant_unknown", {"definition": "greet", "tenant": "No Slug!", "payload": ADA}),
+    ("definition_unknown", {"definition": "no-such-thing", "tenant": TENANT}),
+    ("definition_inactive", {"definition": "retired", "tenant": TENANT}),
+    ("payload_invalid", {"definition": "greet", "tenant": TENANT, "payload": {"name": 1}}),
+    ("payload_not_json", {"definition": "greet", "tenant": TENANT, "payload": {"name": object()}}),
+    ("invalid_input", {"definition": "greet", "tenant": TENANT, "payload": ADA, "max_attempts": 0}),
+]
+
+
+async def test_a_refusal_leaves_the_transaction_usable_and_no_job(caller: Caller, fl: Fairlead) -> None:
+    for code, request in [*REFUSALS, *REFUSALS]:  # the second time around the catalog is warm
+        with pytest.raises(FairleadError) as refusal:
+            await caller.enqueue(**request)
+        assert refusal.value.code == code
+
+    await caller.run("insert into orders values (1)")
+    await caller.commit()
+
+    assert await orders(fl) == [1]
+    assert await found(fl) == []
+
+
+async def test_one_bad_job_among_many_keeps_all_out(caller: Caller, fl: Fairlead) -> None:
+    for code, request in REFUSALS:
+        with pytest.raises(FairleadError) as refusal:
+            await caller.enqueue_many([given.request(), request, given.request(dedupe_key="one")])
+        assert refusal.value.code == code
+
+    await caller.run("insert into orders values (1)")
+    await caller.commit()
+
+    assert await orders(fl) == [1]
+    assert await found(fl) == []
+
+
+# The catalog
+
+
+async def test_a_definition_that_changed_is_learnt_through_the_callers_connection(
+    caller: Caller, fl: Fairlead
+) -> None:
+    first = await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+    await caller.commit()
+    await change(fl, arg_schema={**GREET["arg_schema"], "required": ["name", "n"]})  # type: ignore[dict-item]
+
+    with pytest.raises(PayloadInvalid, match="n"):
+        await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+    second = await caller.enqueue("greet", tenant=TENANT, payload={**ADA, "n": 2})
+    await caller.commit()
+
+    assert {job.id for job in await found(fl)} == {first.id, second.id}
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+async def test_an_older_snapshot_is_validated_by_the_definition_that_it_sees(
+    caller: Caller, fl: Fairlead, level: str
+) -> None:
+    await caller.run(f"set transaction isolation level {level}")
+    await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+    await change(fl, description="another version, the same schema")
+
+    await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+    await caller.commit()
+    await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+    await caller.commit()
+
+    assert len(await found(fl)) == 3
+
+
+async def test_a_payload_that_fits_only_the_changed_definition_is_taken(caller: Caller, fl: Fairlead) -> None:
+    await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+    await change(fl, arg_schema={})
+
+    job = await caller.enqueue("greet", tenant=TENANT, payload={"full_name": "Ada Lovelace"})
+    await caller.commit()
+
+    assert (await fl.read(job.id)).payload == {"full_name": "Ada Lovelace"}
+
+
+# Dedupe keys
+
+
+async def test_a_key_is_taken_within_the_transaction_and_after_it(caller: Caller, fl: Fairlead) -> None:
+    first = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    again = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    await caller.commit()
+    later = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    other = await caller.enqueue("greet", tenant=OTHER, payload=ADA, dedupe_key="one")
+    await caller.commit()
+
+    assert [first.deduplicated, again.deduplicated, later.deduplicated] == [False, True, True]
+    assert first.id == again.id == later.id
+    assert not other.deduplicated
+    assert {job.id for job in await found(fl)} == {first.id, other.id}
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+async def test_a_key_taken_after_the_snapshot_is_a_clash_that_a_new_transaction_resolves(
+    caller: Caller, fl: Fairlead, level: str
+) -> None:
+    await caller.run(f"set transaction isolation level {level}")
+    await caller.run("select * from orders")  # takes the snapshot
+    taken = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+
+    with pytest.raises(DedupeClash) as clash:
+        await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    assert clash.value.code == "dedupe_clash"
+    await caller.rollback()
+    again = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    await caller.commit()
+
+    assert again.deduplicated
+    assert again.id == taken.id
+    assert [job.id for job in await found(fl)] == [taken.id]
+
+
+# Notifications
+
+
+async def test_listeners_hear_of_the_job_only_after_the_commit(
+    caller: Caller, fl: Fairlead, database_url: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener:
+        await listener.execute("listen fairlead")
+
+        async def next_heard(sentinel: str | None = None) -> str:
+            if sentinel is not None:
+                await listener.execute("select pg_notify('fairlead', %s)", (sentinel,))
+            [heard] = [notice.payload async for notice in listener.notifies(timeout=30, stop_after=1)]
+            return heard
+
+        await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+        assert await next_heard("before the rollback") == "before the rollback"
+        await caller.rollback()
+        assert await next_heard("after the rollback") == "after the rollback"
+
+        await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+        assert await next_heard("before the commit") == "before the commit"
+        await caller.commit()
+        assert await next_heard() == "ready"

@@ -1,0 +1,190 @@
+"""Fairlead through a real PgBouncer in transaction mode."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.actions import doctor, jobs
+from fairlead.actions.doctor import Finding, Verdict
+from fairlead.app import EnqueuedJob
+from fairlead.db.listen import POLL, Listener
+from fairlead.db.tx import Database
+from fairlead.model.job import JobStatus
+from tests import drivers, given
+from tests.given import TENANT, TESTER
+from tests.pgbouncer import find_pgbouncer, pgbouncer
+
+pytestmark = pytest.mark.skipif(find_pgbouncer() is None, reason="needs pgbouncer: run scripts/test-tools")
+
+ADA = {"name": "Ada"}
+
+
+@pytest.fixture
+def pooled_url(database_url: str) -> Iterator[str]:
+    with pgbouncer(database_url) as url:
+        yield url
+
+
+@pytest.fixture
+def narrow_url(database_url: str) -> Iterator[str]:
+    """A pooler with a single server connection, so that all clients share whatever one leaves on it."""
+    with pgbouncer(database_url, pool_size=1) as url:
+        yield url
+
+
+@pytest.fixture
+def settings(database_url: str, pooled_url: str) -> Settings:
+    """Work through the pooler, listen straight: what `fl` is made of in this file."""
+    return Settings(database_url=pooled_url, direct_url=database_url)
+
+
+async def test_the_pooler_is_really_in_between_and_in_transaction_mode(
+    pooled_url: str, database_url: str
+) -> None:
+    with psycopg.connect(pooled_url, dbname="pgbouncer", autocommit=True) as console:
+        shown = {str(row[0]): row[1] for row in console.execute("show config")}
+        assert shown["pool_mode"] == "transaction"
+        assert shown["unix_socket_dir"] != psycopg.conninfo.conninfo_to_dict(database_url)["host"]
+
+
+# Fairlead's own work
+
+
+async def test_single_keyed_and_many_jobs_are_enqueued(fl: Fairlead) -> None:
+    single = await fl.enqueue("greet", tenant=TENANT, payload=ADA)
+    keyed = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    again = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+    many = await fl.enqueue_many([given.request() for _ in range(500)])
+
+    assert (again.id, again.deduplicated) == (keyed.id, True)
+    async with fl.transaction() as tx:
+        assert await given.count(tx, "jobs") == 502
+        page = await jobs.listed(tx, TESTER, jobs.Filter(tenant=TENANT), limit=1000)
+    assert {job.id for job in page.items} == {single.id, keyed.id, *(job.id for job in many)}
+
+
+async def test_many_callers_at_once_share_few_server_connections(fl: Fairlead) -> None:
+    async def ten_jobs() -> list[EnqueuedJob]:
+        return [
+            await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key=f"key {number}")
+            for number in range(10)
+        ]
+
+    answers = await asyncio.gather(*(ten_jobs() for _ in range(12)))
+
+    assert sum(not job.deduplicated for answer in answers for job in answer) == 10
+
+
+async def test_jobs_are_canceled_and_retried(fl: Fairlead) -> None:
+    job = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
+
+    assert (await fl.cancel(job.id)).status is JobStatus.CANCELED
+    assert (await fl.retry(job.id, payload={"name": "Bob"})).status is JobStatus.QUEUED
+    assert (await job.read()).payload == {"name": "Bob"}
+
+
+# Joined transactions
+
+
+@pytest.mark.parametrize("driver", ["psycopg-async-connection", "asyncpg-connection"])
+async def test_a_joined_transaction_commits_and_rolls_back(
+    fl: Fairlead, pooled_url: str, database_url: str, driver: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute("create table orders (id integer)")
+    async with drivers.caller(driver, pooled_url) as caller:
+        await caller.run("insert into orders values (1)")
+        await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+        await caller.rollback()
+        await caller.run("insert into orders values (2)")
+        single = await caller.enqueue("greet", tenant=TENANT, payload=ADA)
+        many = await caller.enqueue_many([given.request() for _ in range(20)])
+        await caller.commit()
+
+    async with fl.transaction() as tx:
+        assert await tx.values("select id from orders") == [(2,)]
+        page = await jobs.listed(tx, TESTER, jobs.Filter())
+    assert {job.id for job in page.items} == {single.id, *(job.id for job in many)}
+
+
+# Notifications
+
+
+@pytest.fixture
+async def listener(database_url: str) -> AsyncIterator[Listener]:
+    async with Listener(database_url, "fairlead") as straight:
+        yield straight
+
+
+async def test_a_listener_on_the_direct_address_hears_a_job_enqueued_through_the_pooler(
+    fl: Fairlead, listener: Listener
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    with listener.subscribe(heard.put_nowait):
+        async with asyncio.timeout(30):
+            assert await heard.get() == POLL
+            await fl.enqueue("greet", tenant=TENANT, payload=ADA)
+            assert await heard.get() == "ready"
+
+
+async def findings(settings: Settings) -> dict[str, Finding]:
+    assert settings.database_url is not None
+    return {finding.check: finding async for finding in doctor.examine(settings.database_url, settings)}
+
+
+async def test_the_doctor_is_content_with_a_direct_address(settings: Settings) -> None:
+    found = await findings(settings)
+
+    assert {"database", "notifications", "schema", "rights", "consistency"} <= found.keys()
+    assert {
+        check: finding.detail for check, finding in found.items() if finding.verdict is not Verdict.OK
+    } == {}
+
+
+async def test_the_doctor_warns_when_the_pooler_is_the_only_address(pooled_url: str) -> None:
+    found = await findings(Settings(database_url=pooled_url))
+
+    assert found["notifications"].verdict is Verdict.WARN
+    assert "FAIRLEAD_DIRECT_URL" in found["notifications"].advice
+    assert found["consistency"].verdict is Verdict.OK
+
+
+# Timeouts
+
+
+async def test_timeouts_apply_through_the_pooler_and_do_not_reach_other_clients(
+    narrow_url: str, database_url: str
+) -> None:
+    settings = Settings(
+        database_url=narrow_url,
+        direct_url=database_url,
+        statement_timeout_seconds=0.1,
+        lock_timeout_seconds=7,
+    )
+    async with Database(narrow_url, settings) as database:
+        async with database.transaction() as tx:
+            [(server, lock)] = await tx.values("select pg_backend_pid(), current_setting('lock_timeout')")
+        assert lock == "7s"
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            async with database.transaction() as tx:
+                await tx.run("select pg_sleep(60)")
+
+        with psycopg.connect(narrow_url, prepare_threshold=None) as other:
+            seen = other.execute("""
+                select pg_backend_pid(), current_setting('statement_timeout'), current_setting('lock_timeout')
+            """).fetchone()
+    assert seen == (server, "0", "0")
+
+
+async def test_a_bulk_load_has_no_statement_timeout_and_leaves_none_behind(
+    narrow_url: str, database_url: str
+) -> None:
+    settings = Settings(database_url=narrow_url, direct_url=database_url, statement_timeout_seconds=5)
+    async with Database(narrow_url, settings) as database:
+        async with database.transaction(unhurried=True) as tx:
+            assert await tx.values("show statement_timeout") == [("0",)]
+        async with database.transaction() as tx:
+            assert await tx.values("show statement_timeout") == [("5s",)]

@@ -1,0 +1,237 @@
+"""What exists is documented, and what the documentation shows and points to exists."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+import fairlead
+from fairlead import FairleadError, Settings, errors, sync
+from fairlead.cli.root import main
+from fairlead.db import migrate
+from fairlead.db.tx import Tx
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+WRITTEN = [*PAGES, ROOT / "README.md"]
+HELP = "--help"  # said once, for all commands
+
+
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def says(text: str, word: str) -> bool:
+    """Whether the text has the word in code: whole, and not as a part of another."""
+    return any(re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", span) for span in in_code(text))
+
+
+def in_code(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def rows(text: str) -> dict[str, str]:
+    """The rows of tables, by the code in their first cell."""
+    return {match[1]: match[0] for match in re.finditer(r"^\| `([^`]+)` .*$", text, re.MULTILINE)}
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands under each heading, by the heading."""
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def commands(command: click.Command = main, path: str = "fairlead") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from commands(below, f"{path} {name}")
+
+
+def subclasses(kind: type[FairleadError] = FairleadError) -> Iterator[type[FairleadError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__.startswith("fairlead."):  # not those of other tests
+            yield from subclasses(below)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", [setting.name for setting in fields(Settings)])
+def test_a_setting_is_documented_with_its_variable_and_default(name: str) -> None:
+    row = rows(read("reference/settings.md"))[name]
+    default = next(setting.default for setting in fields(Settings) if setting.name == name)
+
+    assert f"`FAIRLEAD_{name.upper()}`" in row
+    shown = row.split("|")[3].strip().strip("`")
+    assert shown == (
+        "unset" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+    )
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    documented = {name for name in rows(read("reference/settings.md")) if not name.startswith("FAIRLEAD_")}
+
+    assert documented == {setting.name for setting in fields(Settings)}
+
+
+def test_every_variable_that_the_code_reads_is_documented() -> None:
+    named = re.compile(r"FAIRLEAD_[A-Z_]+[A-Z]")
+    used = {name for path in (ROOT / "src").rglob("*.py") for name in named.findall(path.read_text("utf-8"))}
+
+    assert used - set(named.findall(read("reference/settings.md"))) == set()
+
+
+# Command line
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
+def test_a_command_is_documented_with_its_arguments_and_options(path: str, command: click.Command) -> None:
+    section = sections(read("reference/cli.md")).get(f"`{path}`")
+    assert section is not None, f"cli.md has no section `{path}`"
+    options = [one for one in command.params if isinstance(one, click.Option)]
+
+    names = [name for one in options for name in (*one.opts, *one.secondary_opts) if name != HELP]
+    assert [name for name in names if not says(section, name)] == []
+    arguments = [
+        one.name or "" for one in command.params if isinstance(one, click.Argument) and one.nargs == 1
+    ]
+    assert [name for name in arguments if name.upper() not in section] == []
+
+
+def test_no_command_or_option_is_documented_that_does_not_exist() -> None:
+    known = dict(commands())
+    for heading, section in sections(read("reference/cli.md")).items():
+        if heading.startswith("`"):
+            command = known[heading.strip("`")]
+            there = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+            first_cells = " ".join(
+                line.split("|")[1] for line in section.splitlines() if line.startswith("| `--")
+            )
+            assert set(re.findall(r"--[a-z-]+[a-z]", first_cells)) - there - {HELP} == set(), heading
+
+
+# Errors
+
+
+@pytest.mark.parametrize("kind", list(subclasses()), ids=lambda kind: kind.__name__)
+def test_an_error_is_documented_with_its_code(kind: type[FairleadError]) -> None:
+    assert f"`{kind.__name__}`" in rows(read("reference/errors.md"))[kind.code]
+
+
+def test_no_error_is_documented_that_does_not_exist() -> None:
+    assert set(rows(read("reference/errors.md"))) == {kind.code for kind in subclasses()}
+
+
+def test_no_two_errors_share_a_code() -> None:
+    kinds = [kind for kind in subclasses() if kind not in (FairleadError, errors.Refused)]
+
+    assert len({kind.code for kind in kinds} | {FairleadError.code}) == len(kinds) + 1
+
+
+# Library
+
+
+@pytest.mark.parametrize("name", fairlead.__all__)
+def test_a_public_name_has_a_section(name: str) -> None:
+    assert f"`{name}`" in sections(read("reference/library.md"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "heading"),
+    [
+        (fairlead.Fairlead, "`Fairlead`"),
+        (fairlead.JobFunction, "`JobFunction`"),
+        (fairlead.EnqueuedJob, "`EnqueuedJob`"),
+        (sync.Fairlead, "`fairlead.sync`"),
+    ],
+)
+def test_a_public_method_is_documented(kind: type, heading: str) -> None:
+    section = sections(read("reference/library.md"))[heading]
+    methods = [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
+
+    assert methods
+    assert [name for name in methods if not re.search(rf"[`.]{name}\b", section)] == []
+
+
+@pytest.mark.parametrize("kind", [fairlead.Job, fairlead.NewJob])
+def test_a_field_of_a_record_is_documented(kind: type) -> None:
+    text = read("reference/library.md")
+
+    assert [name for name in inspect.get_annotations(kind) if not says(text, name)] == []
+
+
+# Database
+
+
+async def test_every_table_and_function_is_documented(tx: Tx) -> None:
+    text = read("reference/database.md")
+    found = await tx.values(
+        "select relname from pg_class where relnamespace = 'fairlead'::regnamespace and relkind in ('r', 'p') "
+        "and relname !~ '^audit_log_[0-9]' "
+        "union select proname from pg_proc where pronamespace = 'fairlead'::regnamespace "
+        "and prorettype <> 'trigger'::regtype"
+    )
+
+    assert len(found) > len(migrate.migrations())
+    assert [name for (name,) in found if not says(text, name)] == []
+
+
+def test_every_audit_action_is_documented() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.sql")]
+    text = "\n".join(path.read_text("utf-8") for path in sources)
+    actions = set(
+        re.findall(r"""["']((?:jobs?|tenant|definition)_(?:created|changed|paused|resumed))["']""", text)
+    )
+    actions |= set(re.findall(r"""["'](JOB_(?!SUCCEEDED)[A-Z_]+)["']""", text))
+
+    assert actions
+    assert [name for name in actions if not says(read("reference/database.md"), name)] == []
+
+
+# Everything
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_a_page_compiles(page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for block in blocks:
+        compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
+
+    assert [link for link in links if not leads_somewhere(page, link)] == []
+    mentioned = re.findall(r"`((?:examples|src|tests)/[\w/.]+)`", text)
+    assert [path for path in mentioned if not (ROOT / path).exists()] == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name) if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    headings = sections(page.read_text("utf-8"))
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    listed = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8"))
+
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+
+
+def test_the_site_needs_no_other_host() -> None:
+    assert "://" not in (ROOT / "mkdocs.yml").read_text("utf-8")

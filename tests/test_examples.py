@@ -1,0 +1,83 @@
+"""Every example is run as a reader would run it: as a process, and more than once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import environment
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+# What each one has to say to have shown what it promises.
+SAYS = {
+    "bulk.py": (
+        "enqueued 5000 jobs in ",
+        "refused, nothing stored: [1234]/customer ",
+        "one job for two requests: True",
+    ),
+    "first_job.py": (
+        "example.greet {'name': 'Ada'} is queued",
+        "refused with payload_invalid: ",
+        "deduplicated: True, the same job: True",
+        ": now canceled",
+    ),
+    "join_django.py": ("committed: the job is queued", "rolled back: There is no job "),
+    "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),
+    "join_sqlalchemy.py": ("committed: the job is queued", "rolled back: There is no job "),
+    "plain_sql.py": (
+        "refused with FL001 definition_unknown",
+        "{'order': 1} is queued",
+        "deduplicated: True, the same job: True",
+    ),
+    "sync_app.py": (
+        "refused with job_not_retryable",
+        "canceled: canceled",
+        "retried with another payload: {'month': '2026-03'} is queued",
+    ),
+}
+
+
+def run(name: str, cwd: Path, **env: str) -> str:
+    """What the example prints; it must end well and warn of nothing."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        env=environment(**env),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def missing(name: str, output: str) -> list[str]:
+    return [line for line in SAYS[name] if line not in output]
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_works_again_and_again(name: str, database_url: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert missing(name, run(name, tmp_path, FAIRLEAD_DATABASE_URL=database_url)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_example_needs_no_database_to_be_there(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    for _ in range(2):
+        assert missing("first_job.py", run("first_job.py", tmp_path, FAIRLEAD_DATA_DIR=str(data_dir))) == []
+    assert list(tmp_path.iterdir()) == [data_dir]
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_says_how_to_run_it_and_is_short(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+
+    assert f"python examples/{name}" in text
+    assert len(text.splitlines()) < 60
