@@ -205,9 +205,11 @@ class Fairlead:
         async def once() -> Enqueued:
             nonlocal tries
             tries += 1
-            async with self.database.statement() as tx:
-                # the id is ours, so a call whose answer was lost is recognised and not made twice
-                return await enqueue.enqueue(tx, self.principal, self.catalog, new, again=tries > 1)
+            # the id is ours, so a call whose answer was lost is recognised and not made twice
+            again = tries > 1
+            return await self.database.single(
+                lambda tx: enqueue.enqueue(tx, self.principal, self.catalog, new, again=again)
+            )
 
         return await self.database.reach(once)
 

@@ -123,12 +123,8 @@ async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
     bounded = replace(settings, statement_timeout_seconds=0.2)
     async with Fairlead(settings=bounded) as fl:
 
-        async def slow() -> None:
-            async with fl.database.statement() as tx:
-                await tx.run("select pg_sleep(30)")
-
         with pytest.raises(DatabaseBusy):
-            await fl.database.reach(slow)
+            await fl.database.reach(lambda: fl.database.single(lambda tx: tx.run("select pg_sleep(30)")))
         with pytest.raises(DatabaseBusy):
             await fl.database.transact(lambda tx: tx.run("select pg_sleep(30)"))
         async with fl.database.transaction(unhurried=True) as tx:

