@@ -122,7 +122,6 @@ async def test_connections_that_were_cut_heal_by_themselves(fl: Fairlead, databa
 async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
     bounded = replace(settings, statement_timeout_seconds=0.2)
     async with Fairlead(settings=bounded) as fl:
-
         with pytest.raises(DatabaseBusy):
             await fl.database.reach(lambda: fl.database.single(lambda tx: tx.run("select pg_sleep(30)")))
         with pytest.raises(DatabaseBusy):
