@@ -168,9 +168,8 @@ class Database:
             )
 
     async def close(self) -> None:
-        if self._spare is not None:
-            await self._pool.putconn(self._spare)
-            self._spare = None
+        if spare := self._take_spare():
+            await self._pool.putconn(spare)
         await self._pool.close()
 
     async def __aenter__(self) -> Self:
@@ -193,8 +192,7 @@ class Database:
         if self.settings.pooled:  # timeouts have to be set in a transaction there
             async with self.transaction() as tx:
                 return await work(tx)
-        connection = self._spare or await self._pool.getconn()
-        self._spare = None
+        connection = self._take_spare() or await self._pool.getconn()
         try:
             answer = await work(Tx(connection, self.schema))
         except BaseException:
@@ -202,6 +200,10 @@ class Database:
             raise
         await self._put_back(connection)
         return answer
+
+    def _take_spare(self) -> Connection | None:
+        spare, self._spare = self._spare, None
+        return spare
 
     async def _put_back(self, connection: Connection) -> None:
         if self._spare is None and self.settings.pool_size > 1:
