@@ -123,7 +123,7 @@ async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
     bounded = replace(settings, statement_timeout_seconds=0.2)
     async with Fairlead(settings=bounded) as fl:
         with pytest.raises(DatabaseBusy):
-            await fl.database.reach(lambda: fl.database.single(lambda tx: tx.run("select pg_sleep(30)")))
+            await fl.database.reach(lambda tx: tx.run("select pg_sleep(30)"))
         with pytest.raises(DatabaseBusy):
             await fl.database.transact(lambda tx: tx.run("select pg_sleep(30)"))
         async with fl.database.transaction(unhurried=True) as tx:
@@ -135,7 +135,7 @@ async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
 async def test_a_database_that_stays_away_is_given_up_with_a_plain_word(settings: Settings) -> None:
     async with Fairlead(settings=replace(settings, connect_timeout_seconds=0.5)) as fl:
 
-        async def lost() -> None:
+        async def lost(tx: Tx) -> None:
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
         with pytest.raises(DatabaseUnreachable):

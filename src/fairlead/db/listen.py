@@ -77,7 +77,11 @@ class Listener:
             keepalives_interval=10,
             keepalives_count=3,
         )
-        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._channel)))
+        try:
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._channel)))
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def _hear(self, connection: AsyncConnection[tuple[object, ...]]) -> None:

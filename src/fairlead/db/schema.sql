@@ -18,6 +18,286 @@ CREATE TYPE fairlead.job_status AS ENUM (
     'canceled'
 );
 
+CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    wanted text[];
+    held text[];
+begin
+    tenant_left := '{}'; definition_left := '{}'; pair_left := '{}';
+    select array_agg(distinct s.scope || ' ' || s.scope_id || ' ' || s.other_id) into wanted
+    from unnest(budgets.tenants, budgets.definitions) as p(tenant_id, definition_id)
+    join fairlead.tenants t on t.id = p.tenant_id
+    join fairlead.job_definitions d on d.id = p.definition_id
+    cross join lateral (values
+        ('tenant', t.id, '00000000-0000-0000-0000-000000000000'::uuid, t.max_running),
+        ('definition', d.id, '00000000-0000-0000-0000-000000000000', d.max_running),
+        ('definition_tenant', d.id, t.id, d.max_running_per_tenant)
+    ) as s(scope, scope_id, other_id, most)
+    where s.most is not null;
+    if budgets.host is not null then
+        wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
+    end if;
+    if wanted is null then
+        return;
+    end if;
+
+    -- a row that somebody else is making now would be waited for, to the end of his transaction: leave it to him
+    insert into fairlead.limit_locks (scope, scope_id, other_id)
+    select split_part(w, ' ', 1), split_part(w, ' ', 2)::uuid, split_part(w, ' ', 3)::uuid
+    from unnest(wanted) w
+    where case when not exists (
+            select from fairlead.limit_locks k where k.scope = split_part(w, ' ', 1)
+                and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid)
+        then pg_try_advisory_xact_lock(hashtextextended('fairlead.limit_locks ' || w, 0)) end
+    on conflict do nothing;
+
+    select array_agg(k.scope || ' ' || k.scope_id || ' ' || k.other_id) into held
+    from (
+        select k.scope, k.scope_id, k.other_id
+        from fairlead.limit_locks k
+        join unnest(wanted) w on k.scope = split_part(w, ' ', 1)
+            and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid
+        order by k.scope, k.scope_id, k.other_id
+        for update of k skip locked
+    ) k;
+
+    select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
+            then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
+            else 0 end), '{}')
+    into tenant_left
+    from fairlead.tenants t where t.id = any(budgets.tenants) and t.max_running is not null;
+
+    select coalesce(jsonb_object_agg(d.id, case when 'definition ' || d.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
+            then greatest(0, d.max_running - (select count(*) from fairlead.leases l where l.definition_id = d.id))
+            else 0 end), '{}')
+    into definition_left
+    from fairlead.job_definitions d where d.id = any(budgets.definitions) and d.max_running is not null;
+
+    select coalesce(jsonb_object_agg(p.definition_id || ' ' || p.tenant_id,
+            case when 'definition_tenant ' || p.definition_id || ' ' || p.tenant_id = any(held)
+            then greatest(0, d.max_running_per_tenant - (
+                select count(*) from fairlead.leases l
+                where l.definition_id = p.definition_id and l.tenant_id = p.tenant_id))
+            else 0 end), '{}')
+    into pair_left
+    from (select distinct u.tenant_id, u.definition_id
+        from unnest(budgets.tenants, budgets.definitions) as u(tenant_id, definition_id)) p
+    join fairlead.job_definitions d on d.id = p.definition_id
+    where d.max_running_per_tenant is not null;
+
+    if budgets.host is not null then
+        select case when 'host ' || h.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
+            then greatest(0, h.max_running - (select count(*) from fairlead.leases l where l.host_id = h.id)) else 0 end
+        into host_left from fairlead.hosts h where h.id = budgets.host;
+    end if;
+end
+$$;
+
+CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid) RETURNS TABLE(job_id uuid, attempt_no integer, tenant_id uuid, tenant text, definition_key text, priority integer, payload jsonb, max_attempts integer, failure_count integer, lost_count integer, scheduled_for timestamp with time zone, started_at timestamp with time zone, parent_id uuid, correlation_id text, timeout_seconds integer, backoff jsonb, cursor_tenant uuid, cursor_credit integer)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+#variable_conflict use_column
+declare
+    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+    last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    -- the walk begins behind (place, edge) and ends there
+    place uuid := coalesce(claim.at_tenant, nobody);
+    edge uuid := case when claim.credit > 0 then nobody else last_one end;
+    tenants uuid[];
+    definitions uuid[];
+    weights integer[];
+    left_over record;
+    limited boolean;
+    spots tid[];
+    next_tenant uuid;
+    next_credit integer;
+begin
+    if claim.wanted < 1 or not (select s.online from fairlead.system s) then
+        return;
+    end if;
+
+    if claim.host is null then
+        with recursive walk as (
+            select place as tenant_id, edge as definition_id, 0 as lap, nobody as open_tenant, 0 as open_tenants,
+                null::integer as weight, false as limited
+            union all
+            select hop.tenant_id, hop.definition_id, hop.lap,
+                case when gate.weight is null then w.open_tenant else hop.tenant_id end,
+                w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
+                gate.weight, gate.limited
+            from walk w
+            cross join lateral (
+                (select r.tenant_id, r.definition_id, w.lap from fairlead.ready r
+                 where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                    and (r.tenant_id, r.definition_id) <= (
+                        case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
+                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                union all
+                (select r.tenant_id, r.definition_id, 1 from fairlead.ready r
+                 where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
+                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                limit 1
+            ) hop
+            left join lateral (
+                select t.weight, coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
+                from fairlead.tenants t, fairlead.job_definitions d
+                where (claim.served is null or hop.definition_id = any(claim.served))
+                    and t.id = hop.tenant_id and d.id = hop.definition_id
+                    and t.paused_at is null and d.paused_at is null
+                    -- a first look, without locks: a full pair must not take the place of an open one
+                    and (t.max_running is null or t.max_running > (
+                        select count(*) from fairlead.leases l where l.tenant_id = t.id))
+                    and (d.max_running is null or d.max_running > (
+                        select count(*) from fairlead.leases l where l.definition_id = d.id))
+                    and (d.max_running_per_tenant is null or d.max_running_per_tenant > (
+                        select count(*) from fairlead.leases l where l.definition_id = d.id and l.tenant_id = t.id))
+            ) gate on true
+            where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
+        )
+        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(w.weight), bool_or(w.limited)
+        into tenants, definitions, weights, limited
+        from walk w where w.weight is not null;
+    else
+        -- a host has one tenant: there is nothing to share, all its jobs are one turn
+        with recursive walk as (
+            select nobody as tenant_id, nobody as definition_id
+            union all
+            select hop.tenant_id, hop.definition_id from walk w cross join lateral (
+                select r.tenant_id, r.definition_id from fairlead.ready r
+                where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+        )
+        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(claim.wanted), true
+        into tenants, definitions, weights, limited
+        from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
+        where (claim.served is null or w.definition_id = any(claim.served))
+            and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
+            and t.paused_at is null and d.paused_at is null and h.paused_at is null;
+    end if;
+    if tenants is null then
+        return;
+    end if;
+
+    if limited then
+        select * into left_over from fairlead.budgets(tenants, definitions, claim.host);
+    else
+        select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left,
+            null::integer as host_left into left_over;
+    end if;
+
+    with numbered as (
+        select p.tenant_id, p.definition_id, p.weight, p.n,
+            row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
+            min(p.n) over (partition by p.tenant_id) as place,
+            least(
+                (left_over.tenant_left ->> p.tenant_id::text)::integer,
+                (left_over.definition_left ->> p.definition_id::text)::integer,
+                (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+        from unnest(tenants, definitions, weights) with ordinality as p(tenant_id, definition_id, weight, n)
+    ), pair as materialized (
+        select n.tenant_id, n.definition_id, n.weight, n.place, n.budget,
+            -- a tenant's fair part of this claim; what others leave of theirs is for the next one
+            greatest(n.weight, ceil(
+                claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
+            case when n.tenant_id = claim.at_tenant and claim.credit > 0 and claim.host is null
+                then least(claim.credit, n.weight) else n.weight end as first_turn
+        from numbered n
+    ), head as (
+        select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
+        from pair p
+        cross join lateral (
+            select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+            where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+            order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+            limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+        where claim.host is null
+        union all
+        select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
+        from pair p
+        cross join lateral (
+            select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+            where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+            order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+            limit least(claim.wanted, p.budget, left_over.host_left) for update skip locked) h
+        where claim.host is not null
+    ), ranked as (
+        select h.*,
+            row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
+        from head h
+    ), turned as (
+        select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
+            case when r.of_tenant <= r.first_turn then 0
+                else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
+        from ranked r
+        where not limited
+            or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+    ), queued as (
+        -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
+        select t.*, case when limited then row_number() over (
+            partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
+        from turned t
+    ), dealt as (
+        select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
+        from queued q
+        where not limited
+            or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+        order by q.round, q.place, q.of_tenant
+        limit least(claim.wanted, left_over.host_left)
+    )
+    select array_agg(d.spot),
+        (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
+        (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+            else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
+            order by d.round desc, d.place desc, d.of_tenant desc))[1]
+    into spots, next_tenant, next_credit
+    from dealt d;
+    if spots is null then
+        return;
+    end if;
+
+    return query
+    with gone as (
+        delete from fairlead.ready r where r.ctid = any(spots)
+        returning r.job_id
+    ), started as (
+        update fairlead.jobs j
+        set status = 'running', started_at = clock_timestamp(), attempt_count = j.attempt_count + 1,
+            claimed_by_worker = claim.worker
+        from gone g where j.id = g.job_id
+        returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
+            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.started_at, j.parent_id, j.correlation_id
+    ), leased as (
+        insert into fairlead.leases (
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
+        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, s.started_at,
+            s.started_at + make_interval(secs => claim.lease_seconds)
+        from started s
+    ), attempted as (
+        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at)
+        select gen_random_uuid(), s.id, s.attempt_count, s.tenant_id, claim.token, claim.worker, s.started_at
+        from started s
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
+        select s.tenant_id, s.definition_id, date_trunc('minute', clock_timestamp()), -count(*), count(*)
+        from started s group by s.tenant_id, s.definition_id
+    )
+    select s.id, s.attempt_count, s.tenant_id, t.slug, d.key, s.priority, s.payload, s.max_attempts, s.failure_count,
+        s.lost_count, s.scheduled_for, s.started_at, s.parent_id, s.correlation_id, d.timeout_seconds, d.backoff,
+        next_tenant, next_credit
+    from started s, fairlead.tenants t, fairlead.job_definitions d
+    where t.id = s.tenant_id and d.id = s.definition_id
+    order by s.priority, s.scheduled_for, s.id;
+end
+$$;
+
 CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -380,7 +660,7 @@ CREATE TABLE fairlead.job_attempts (
     CONSTRAINT attempts_number CHECK ((attempt_no > 0)),
     CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
 )
-WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE fairlead.job_definitions (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -462,7 +742,7 @@ CREATE TABLE fairlead.jobs (
     progress jsonb,
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
 CREATE TABLE fairlead.later (
     job_id uuid NOT NULL,
@@ -617,11 +897,13 @@ CREATE INDEX jobs_by_tenant ON fairlead.jobs USING btree (tenant_id, id);
 
 CREATE INDEX jobs_troubled ON fairlead.jobs USING btree (tenant_id, id) WHERE troubled;
 
+CREATE INDEX leases_by_definition ON fairlead.leases USING btree (definition_id, tenant_id);
+
 CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host_id IS NOT NULL);
 
-CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id, definition_id);
+CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
 
-CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, priority, scheduled_for, job_id) WHERE (host_id IS NOT NULL);
+CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NOT NULL);
 
 CREATE UNIQUE INDEX ready_by_tenant ON fairlead.ready USING btree (tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
 
@@ -653,6 +935,10 @@ ALTER TABLE ONLY fairlead.resources
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
 

@@ -127,9 +127,10 @@ def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
 class Database:
     """Connections to one PostgreSQL: opened once, healed by itself, closed once."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, *, session: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.settings = settings
+        self._session = dict(session or {})
         self.schema = settings.schema
         # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
         self._spare: Connection | None = None
@@ -189,6 +190,14 @@ class Database:
 
     async def single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work`, whose every statement is a transaction of its own: one round trip where a transaction takes three."""
+        try:
+            return await self._single(work)
+        except TOO_SLOW as error:
+            raise busy(error) from error
+        except LOST as error:
+            raise await self._why_unreachable(error) from error
+
+    async def _single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         if self.settings.pooled:  # timeouts have to be set in a transaction there
             async with self.transaction() as tx:
                 return await work(tx)
@@ -229,13 +238,13 @@ class Database:
                 raise await self._why_unreachable(error) from error
         raise AssertionError("unreachable")
 
-    async def reach(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work`, which must be safe to repeat, again and again while the connection keeps breaking."""
+    async def reach(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Like `single` for work that is safe to repeat: again and again while the connection keeps breaking."""
         deadline = asyncio.get_running_loop().time() + self.settings.connect_timeout_seconds
         pause = 0.05
         while True:
             try:
-                return await work()
+                return await self._single(work)
             except TOO_SLOW as error:
                 raise busy(error) from error
             except LOST as error:
@@ -254,10 +263,10 @@ class Database:
     def _timeouts(self, *, local: bool, unhurried: bool) -> Any:
         statement = 0 if unhurried else int(self.settings.statement_timeout_seconds * 1000)
         lock = int(self.settings.lock_timeout_seconds * 1000)
+        session = {"statement_timeout": str(statement), "lock_timeout": str(lock), **self._session}
         scope = str(local).lower()
-        return (
-            f"select set_config('statement_timeout', '{statement}', {scope}), "
-            f"set_config('lock_timeout', '{lock}', {scope})"
+        return "select " + ", ".join(
+            f"set_config('{name}', '{value}', {scope})" for name, value in session.items()
         )
 
     async def _why_unreachable(self, error: Exception) -> FairleadError:

@@ -38,6 +38,8 @@ class Permission(StrEnum):
     MANAGE_DEFINITIONS = "definitions.manage"
     READ_TENANTS = "tenants.read"
     MANAGE_TENANTS = "tenants.manage"
+    MANAGE_HOSTS = "hosts.manage"
+    MANAGE_SYSTEM = "system.manage"
 
 
 _VIEWER = frozenset({Permission.READ_JOBS, Permission.READ_DEFINITIONS})
@@ -45,7 +47,7 @@ _OPERATOR = _VIEWER | {Permission.WRITE_JOBS}
 GRANTS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.OPERATOR: _OPERATOR,
-    Role.TENANT_ADMIN: _OPERATOR,
+    Role.TENANT_ADMIN: _OPERATOR | {Permission.MANAGE_HOSTS},
     Role.SUPER_ADMIN: frozenset(Permission),
 }
 

@@ -152,3 +152,16 @@ class Enqueued(NamedTuple):
 
     id: UUID
     deduplicated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A worker's ownership of a running job. Every write after the claim names all three."""
+
+    job_id: UUID
+    attempt_no: int
+    token: UUID
+
+    def __hash__(self) -> int:
+        """A worker keys what it holds by its leases, thousands of times a second: one number is enough."""
+        return hash(self.job_id.int)

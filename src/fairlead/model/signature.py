@@ -15,8 +15,15 @@ TAKEN = frozenset({"tenant", "tx"})
 
 def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """The JSON Schema of the payload that calls this function by name of its parameters."""
-    name = getattr(function, "__qualname__", repr(function))
-    parameters = _parameters(function, name)
+    try:
+        return _flat(msgspec.json.schema(arguments_type(function)))
+    except (TypeError, ValueError) as error:
+        raise _no_json_form(function, error) from error
+
+
+def arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
+    """The arguments a payload gives this function, as a type to convert it to; `**rest` lets in more."""
+    parameters = _parameters(function, _name(function))
     hints = typing.get_type_hints(function, include_extras=True)
     fields: list[Any] = []
     open_ended = False
@@ -29,12 +36,20 @@ def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
         else:
             fields.append((parameter.name, hint, _default(parameter.default)))
     try:
-        arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not open_ended)
-        return _flat(msgspec.json.schema(arguments))
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not open_ended)
     except (TypeError, ValueError) as error:
-        raise SignatureInvalid(
-            f"{name} cannot be a job: {error}. Annotate its parameters with types that have a JSON form."
-        ) from error
+        raise _no_json_form(function, error) from error
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _no_json_form(function: Callable[..., Any], error: Exception) -> SignatureInvalid:
+    return SignatureInvalid(
+        f"{_name(function)} cannot be a job: {error}. "
+        "Annotate its parameters with types that have a JSON form."
+    )
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:

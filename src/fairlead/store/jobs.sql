@@ -102,8 +102,8 @@ with job as (
     returning r.job_id
 ), from_host as (
     delete from fairlead.ready r using job j
-    where r.host_id = j.host_id and r.priority = j.priority and r.scheduled_for = j.scheduled_for
-        and r.job_id = j.id
+    where r.host_id = j.host_id and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
+        and r.priority = j.priority and r.scheduled_for = j.scheduled_for and r.job_id = j.id
     returning r.job_id
 ), from_later as (
     delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id

@@ -30,9 +30,3 @@ async def add(
     """A new tenant, or None if the slug is taken."""
     values = {"slug": slug, "name": name, "timezone": timezone, "weight": weight, "max_running": max_running}
     return await tx.first(Tenant, sql.add, values)
-
-
-async def pause(tx: Tx, tenant_id: UUID, *, paused: bool, actor: str, note: str | None) -> Tenant | None:
-    """Close or open a tenant's gate."""
-    values = {"id": tenant_id, "paused": paused, "actor": actor, "note": note}
-    return await tx.first(Tenant, sql.pause, values)

@@ -19,12 +19,3 @@ insert into fairlead.tenants (slug, name, timezone, weight, max_running)
 values (%(slug)s, %(name)s, %(timezone)s, %(weight)s, %(max_running)s)
 on conflict (slug) do nothing
 returning id, slug, name, timezone, weight, max_running, paused_at, paused_by, pause_note, created_at;
-
--- name: pause
-update fairlead.tenants
-set paused_at = case when %(paused)s then coalesce(paused_at, clock_timestamp()) end,
-    paused_by = case when %(paused)s then %(actor)s end,
-    pause_note = case when %(paused)s then %(note)s end,
-    updated_at = clock_timestamp()
-where id = %(id)s
-returning id, slug, name, timezone, weight, max_running, paused_at, paused_by, pause_note, created_at;

@@ -50,7 +50,7 @@ create table fairlead.jobs (
         and (status > 'succeeded') = troubled
         and (attempt_count > 0) = (started_at is not null))
 ) with (
-    fillfactor = 70,
+    fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0
@@ -150,7 +150,7 @@ create table fairlead.job_attempts (
     constraint attempts_status check (
         status in ('running', 'succeeded', 'failed', 'timeout', 'canceled', 'lost', 'released')),
     constraint attempts_life check ((status = 'running') = (finished_at is null))
-) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 create table fairlead.job_workers (
     worker_id     text primary key,

@@ -1,0 +1,315 @@
+"""Why a job is not running: from facts to reasons, most decisive first."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from fairlead.model.job import JobStatus
+
+MOST_AHEAD = 10_000
+MOST_HOLDERS = 5
+SEEN_SECONDS = 60
+
+
+class Code(StrEnum):
+    """What a reason is called, for machines. In the order in which they decide."""
+
+    TERMINAL = "terminal"
+    RUNNING = "running"
+    WORKER_LOST = "worker_lost"
+    WAITING_FOR_JOBS = "waiting_for_jobs"
+    NOT_DUE = "not_due"
+    BACKING_OFF = "backing_off"
+    SYSTEM_PAUSED = "system_paused"
+    TENANT_PAUSED = "tenant_paused"
+    DEFINITION_PAUSED = "definition_paused"
+    HOST_PAUSED = "host_paused"
+    TENANT_LIMIT = "tenant_limit"
+    DEFINITION_LIMIT = "definition_limit"
+    DEFINITION_TENANT_LIMIT = "definition_tenant_limit"
+    HOST_LIMIT = "host_limit"
+    NO_WORKER = "no_worker"
+    NO_AGENT = "no_agent"
+    QUEUED_BEHIND = "queued_behind"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason: a code for machines, a sentence for people, and what it rests on."""
+
+    code: Code
+    message: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The answer for one job: every reason that applies, most decisive first."""
+
+    job_id: UUID
+    status: JobStatus
+    at: datetime
+    reasons: list[Reason]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A job as it stands at `now`. `due_at` is only there while it has to wait for its time."""
+
+    now: datetime
+    job_id: UUID
+    tenant_id: UUID
+    tenant: str
+    definition_key: str
+    host_id: UUID | None
+    host: str | None
+    host_seen_at: datetime | None
+    status: JobStatus
+    attempt_count: int
+    failure_count: int
+    max_attempts: int
+    last_error: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    claimed_by_worker: str | None
+    lease_expires_at: datetime | None
+    last_attempt_status: str | None
+    due_at: datetime | None
+    waits_for_jobs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedGate:
+    scope: str
+    name: str
+    paused_at: datetime
+    paused_by: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit on what may run, how many do, and the oldest of the tenant's own jobs among them."""
+
+    scope: str
+    most: int
+    running: int
+    holders: list[UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How many workers were seen lately, how many of them serve the definition, and when any was seen last."""
+
+    alive: int = 0
+    serving: int = 0
+    last_seen_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a queued job meets on its way. `ahead` is counted no further than one past MOST_AHEAD."""
+
+    gates: Sequence[ClosedGate] = ()
+    limits: Sequence[Limit] = ()
+    workers: Workers = field(default_factory=Workers)
+    ahead: int = 0
+
+
+def explain(job: Standing, around: Surroundings) -> list[Reason]:
+    """Every reason why the job is not running (or that it is), most decisive first; never none."""
+    if job.status.terminal:
+        return [_terminal(job)]
+    if job.status is JobStatus.RUNNING:
+        return [_running(job)]
+    found = list(_held_back(job, around))
+    return found or [Reason(Code.READY, "Nothing holds it back: it runs in the next free slot.", {})]
+
+
+def _held_back(job: Standing, around: Surroundings) -> Iterator[Reason]:
+    waiting = _waiting(job)
+    if waiting:
+        yield waiting
+    for gate in around.gates:
+        yield _closed(job, gate)
+    if not waiting:  # who is not due yet takes no place: these will have changed by then
+        for limit in around.limits:
+            if limit.running >= limit.most:
+                yield _full(job, limit)
+    yield from _nobody(job, around.workers)
+    if not waiting and around.ahead:
+        yield _behind(job, around.ahead)
+
+
+def _terminal(job: Standing) -> Reason:
+    when = "" if job.finished_at is None else f" since {moment(job.finished_at)}"
+    again = "" if job.status is JobStatus.SUCCEEDED else " It runs again only if somebody retries it."
+    return Reason(
+        Code.TERMINAL,
+        f"It is over: {job.status}{when}.{again}",
+        {"status": job.status, "finished_at": job.finished_at, "last_error": job.last_error},
+    )
+
+
+def _running(job: Standing) -> Reason:
+    facts = {
+        "worker": job.claimed_by_worker,
+        "attempt": job.attempt_count,
+        "since": job.started_at,
+        "lease_expires_at": job.lease_expires_at,
+        "cancel_requested_at": job.cancel_requested_at,
+    }
+    if job.lease_expires_at is not None and job.lease_expires_at <= job.now:
+        return Reason(
+            Code.WORKER_LOST,
+            f"Worker {job.claimed_by_worker} was lost during attempt {job.attempt_count}: its lease expired "
+            f"{_span(job.now, job.lease_expires_at)} ago. The watchdog puts the job back at its next sweep.",
+            facts,
+        )
+    asked = (
+        "" if job.cancel_requested_at is None else " Cancel was requested; its worker has not stopped it yet."
+    )
+    since = "" if job.started_at is None else f" for {_span(job.started_at, job.now)}"
+    return Reason(
+        Code.RUNNING,
+        f"It runs: attempt {job.attempt_count} on worker {job.claimed_by_worker}{since}.{asked}",
+        facts,
+    )
+
+
+def _waiting(job: Standing) -> Reason | None:
+    if job.waits_for_jobs:
+        return Reason(Code.WAITING_FOR_JOBS, "It waits for other jobs to end.", {})
+    if job.due_at is None or job.due_at <= job.now:
+        return None
+    facts: dict[str, Any] = {"at": job.due_at, "in_seconds": (job.due_at - job.now).total_seconds()}
+    when = f"in {_span(job.now, job.due_at)}, at {moment(job.due_at)}"
+    if job.last_attempt_status in ("failed", "timeout", "lost"):
+        return _backing_off(job, facts, when)
+    return Reason(Code.NOT_DUE, f"It is not due yet: it may run {when}.", facts)
+
+
+def _backing_off(job: Standing, facts: dict[str, Any], when: str) -> Reason:
+    facts |= {
+        "after": job.last_attempt_status,
+        "failures": job.failure_count,
+        "max_attempts": job.max_attempts,
+        "last_error": job.last_error,
+    }
+    if job.last_attempt_status == "lost":
+        return Reason(
+            Code.BACKING_OFF,
+            f"Attempt {job.attempt_count} was lost with its worker: it runs again {when}.",
+            facts,
+        )
+    what = "ran out of time" if job.last_attempt_status == "timeout" else "failed"
+    error = f" Last error: {job.last_error}" if job.last_error else ""
+    return Reason(
+        Code.BACKING_OFF,
+        f"Attempt {job.attempt_count} {what}: retry {job.failure_count} of {job.max_attempts - 1} is {when}.{error}",
+        facts,
+    )
+
+
+_GATES = {
+    "system": Code.SYSTEM_PAUSED,
+    "tenant": Code.TENANT_PAUSED,
+    "definition": Code.DEFINITION_PAUSED,
+    "host": Code.HOST_PAUSED,
+}
+
+
+def _closed(job: Standing, gate: ClosedGate) -> Reason:
+    name = "The whole system" if gate.scope == "system" else f"{gate.scope.capitalize()} {gate.name}"
+    by = f" by {gate.paused_by}" if gate.paused_by else ""
+    note = f": {gate.note}" if gate.note else "."
+    return Reason(
+        _GATES[gate.scope],
+        f"{name} is paused{by} for {_span(gate.paused_at, job.now)}{note}",
+        {"name": gate.name, "by": gate.paused_by, "since": gate.paused_at, "note": gate.note},
+    )
+
+
+_LIMITS = {
+    "tenant": (Code.TENANT_LIMIT, "tenant {job.tenant}"),
+    "definition": (Code.DEFINITION_LIMIT, "definition {job.definition_key}"),
+    "definition_tenant": (
+        Code.DEFINITION_TENANT_LIMIT,
+        "definition {job.definition_key} for tenant {job.tenant}",
+    ),
+    "host": (Code.HOST_LIMIT, "host {job.host}"),
+}
+
+
+def _full(job: Standing, limit: Limit) -> Reason:
+    code, whose = _LIMITS[limit.scope]
+    held = (
+        f" Held by {', '.join(map(str, limit.holders))}" if limit.holders else " Held by other tenants' jobs"
+    )
+    more = limit.running - len(limit.holders)
+    rest = f" and {more} more" if limit.holders and more else ""
+    return Reason(
+        code,
+        f"The limit of {whose.format(job=job)} is reached: {limit.running} run, at most {limit.most} may.{held}{rest}.",
+        {"limit": limit.most, "running": limit.running, "held_by": list(limit.holders)},
+    )
+
+
+def _nobody(job: Standing, workers: Workers) -> Iterator[Reason]:
+    if job.host_id is not None:
+        if job.host_seen_at is None or _seconds(job.host_seen_at, job.now) > SEEN_SECONDS:
+            yield _no_agent(job)
+    elif not workers.serving:
+        text = (
+            f"No worker serves {job.definition_key}: {workers.alive} run, none of them has it."
+            if workers.alive
+            else f"No worker runs: none was seen in the last {SEEN_SECONDS} s."
+        )
+        facts = {
+            "definition": job.definition_key,
+            "workers": workers.alive,
+            "last_seen_at": workers.last_seen_at,
+        }
+        yield Reason(Code.NO_WORKER, text, facts)
+
+
+def _no_agent(job: Standing) -> Reason:
+    if job.host is None:
+        text = f"Its host {job.host_id} is gone."
+    elif job.host_seen_at is None:
+        text = f"The agent of host {job.host} has never been seen."
+    else:
+        text = f"The agent of host {job.host} was last seen {_span(job.host_seen_at, job.now)} ago."
+    facts = {"host_id": job.host_id, "host": job.host, "last_seen_at": job.host_seen_at}
+    return Reason(Code.NO_AGENT, text, facts)
+
+
+def _behind(job: Standing, ahead: int) -> Reason:
+    capped = ahead > MOST_AHEAD
+    number = f"At least {MOST_AHEAD:,}" if capped else f"{ahead:,}"
+    where = f"tenant {job.tenant}" if job.host_id is None else f"host {job.host}"
+    text = f"{number} job{'' if ahead == 1 else 's'} of {where} {'is' if ahead == 1 else 'are'} ahead of it."
+    return Reason(Code.QUEUED_BEHIND, text, {"ahead": min(ahead, MOST_AHEAD), "at_least": capped})
+
+
+def moment(at: datetime) -> str:
+    """A time as people read it."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _seconds(start: datetime, end: datetime) -> float:
+    return (end - start).total_seconds()
+
+
+def _span(start: datetime, end: datetime) -> str:
+    """How long it is from one to the other, roughly."""
+    seconds = max(0.0, _seconds(start, end))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

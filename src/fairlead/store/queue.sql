@@ -1,0 +1,150 @@
+-- A lease is (job, attempt, token). Every write after the claim names all three, so a worker that lost its lease
+-- changes nothing. Whoever deletes the lease owns the transition.
+
+-- name: claim
+select * from fairlead.claim(
+    worker => %(worker)s, token => %(token)s, wanted => %(wanted)s, lease_seconds => %(lease_seconds)s,
+    served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s);
+
+-- name: heartbeat
+-- Leases that do not come back are lost. It never waits: a lease that somebody has locked is being finished, or asked to
+-- stop, and needs no renewing now (waiting for it, with others already locked, could deadlock with a finish).
+with mine as materialized (
+    select o.job_id, free.spot
+    from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) as o(job_id, attempt_no, token)
+    cross join lateral (
+        select from fairlead.leases l
+        where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
+            and l.expires_at > clock_timestamp()
+        limit 1) held
+    left join lateral (
+        select l.ctid as spot from fairlead.leases l
+        where l.job_id = o.job_id and l.token = o.token and l.expires_at > clock_timestamp()
+        limit 1 for update skip locked) free on true
+), renewed as (
+    update fairlead.leases set expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+    where ctid = any(array(select spot from mine))
+)
+select m.job_id, j.cancel_requested_at is not null as cancel
+from mine m cross join lateral (
+    select cancel_requested_at from fairlead.jobs where id = m.job_id limit 1) j;
+
+-- name: finish
+-- Jobs that do not come back were no longer ours. Once cancel was requested, only success is still a success.
+with outcome as (
+    -- one document instead of thirteen arrays: a third of the time on the worker's side; what is left out is the
+    -- plain success
+    select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
+        coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
+        coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, o.output, o.error, o.message,
+        coalesce(o.cost, 0) as cost, o.log
+    from jsonb_to_recordset(%(ends)s) as o(
+        job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
+        charge int, loss int, output jsonb, error jsonb, message text, cost bigint, log text)
+), ended as (
+    delete from fairlead.leases l using outcome o
+    where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
+    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.started_at
+), changed as (
+    update fairlead.jobs j
+    set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
+            else e.status end,
+        troubled = e.status > 'succeeded' or (j.cancel_requested_at is not null and e.status <> 'succeeded'),
+        finished_at = case when e.status > 'running' or j.cancel_requested_at is not null then clock_timestamp() end,
+        scheduled_for = case when e.status = 'queued' and j.cancel_requested_at is null
+            then clock_timestamp() + make_interval(secs => e.delay) else j.scheduled_for end,
+        failure_count = j.failure_count + e.charge,
+        lost_count = j.lost_count + e.loss,
+        output = e.output, error = e.error, last_error = coalesce(e.message, j.last_error),
+        cost_cents = j.cost_cents + e.cost
+    from ended e where j.id = e.job_id
+    returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
+        e.attempt_no, e.attempt_status, e.message, e.cost, e.started_at, e.delay, e.log
+), attempted as (
+    update fairlead.job_attempts a
+    set status = case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end,
+        finished_at = clock_timestamp(), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
+        duration_ms = extract(epoch from clock_timestamp() - c.started_at) * 1000
+    from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
+), again as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
+    where status = 'queued' and delay <= 0
+), waiting as (
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
+    where status = 'queued' and delay > 0
+), freed as (
+    -- found key by key, whatever the planner thinks of the table's size
+    delete from fairlead.active_keys where ctid = any(array(
+        select held.spot from changed c cross join lateral (
+            select k.ctid as spot from fairlead.active_keys k
+            where k.tenant_id = c.tenant_id and k.key_hash = sha256(convert_to(c.dedupe_key, 'UTF8'))
+                and k.job_id = c.id
+            limit 1) held
+        where c.dedupe_key is not null and c.status > 'running'))
+), counted as (
+    insert into fairlead.counts (
+        tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled)
+    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -count(*),
+        count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
+        count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
+        count(*) filter (where status = 'canceled')
+    from changed group by tenant_id, definition_id
+), audited as (
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+    select c.tenant_id, %(actor)s, named.action, 'job', c.id::text,
+        jsonb_build_object('definition_key', named.key, 'attempt_no', c.attempt_no)
+    from changed c cross join lateral (
+        select d.key, case c.status
+            when 'succeeded' then d.audit_action when 'dead_letter' then 'JOB_EXHAUSTED_RETRIES'
+            when 'failed' then 'JOB_FAILED' when 'canceled' then 'JOB_CANCELED' end as action
+        from fairlead.job_definitions d where d.id = c.definition_id) named
+    where named.action is not null
+)
+select id, status from changed;
+
+-- name: finished_before
+-- Of leases that are gone: those that their own owner ended, by a finish whose answer was lost. Nothing changes.
+select j.id, j.status
+from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) as o(job_id, attempt_no, token)
+cross join lateral (
+    select from fairlead.job_attempts a
+    where a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token
+        and a.finished_at is not null and a.status <> 'lost'
+    limit 1) ended
+cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j;
+
+-- name: stage
+-- What has fallen due may run now. Returns how many moved, and when the next one falls due.
+with due as (
+    delete from fairlead.later where ctid = any(array(
+        select l.ctid from fairlead.later l where l.due_at <= clock_timestamp()
+        order by l.due_at, l.job_id limit %(limit)s for update skip locked))
+    returning job_id, tenant_id, definition_id, host_id, priority, due_at
+), moved as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+    select job_id, tenant_id, definition_id, host_id, priority, due_at from due
+    returning 1
+)
+select (select count(*) from moved) as moved;
+
+-- name: next_due
+-- Seconds until the next waiting job falls due; null if none waits.
+select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later order by due_at, job_id limit 1;
+
+-- name: expired
+-- Leases whose owners did not renew them, held against every other watchdog until the transaction ends.
+select l.job_id, l.attempt_no, l.token, l.worker_id, j.lost_count
+from fairlead.leases l join fairlead.jobs j on j.id = l.job_id
+where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)
+order by l.job_id limit %(limit)s for update of l skip locked;
+
+-- name: progress
+-- How far attempts have come; of a lease that is no longer ours nothing is taken.
+update fairlead.jobs j set progress = p.progress
+from jsonb_to_recordset(%(steps)s) as p(job_id uuid, attempt_no int, token uuid, progress jsonb)
+where j.id = p.job_id and exists (
+    select from fairlead.leases l
+    where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token
+        and l.expires_at > clock_timestamp());

@@ -1,0 +1,46 @@
+"""Workers: who is there to run jobs."""
+
+from collections.abc import Sequence
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+
+sql = queries_beside(__file__)
+
+
+async def seen(
+    tx: Tx,
+    *,
+    worker_id: str,
+    hostname: str,
+    version: str,
+    keys: Sequence[str],
+    running: int,
+    concurrency: int,
+) -> None:
+    """A worker says that it is there, and what it serves (no keys: everything)."""
+    values = {
+        "worker_id": worker_id,
+        "hostname": hostname,
+        "version": version,
+        "keys": list(keys),
+        "running": running,
+        "concurrency": concurrency,
+    }
+    await tx.run(sql.seen, values)
+
+
+async def gone(tx: Tx, worker_id: str) -> None:
+    """A worker says goodbye."""
+    await tx.run(sql.gone, {"worker_id": worker_id})
+
+
+async def prune(tx: Tx, *, seconds: float) -> int:
+    """Forget the workers that were not seen for so long. How many."""
+    return await tx.run(sql.prune, {"seconds": seconds})
+
+
+async def server_uptime(tx: Tx) -> float:
+    """Seconds since PostgreSQL itself came up."""
+    [(seconds,)] = await tx.values(sql.uptime)
+    return float(seconds)

@@ -1,0 +1,18 @@
+-- Workers say that they are there; those that stopped saying so are forgotten.
+
+-- name: seen
+insert into fairlead.job_workers as w (
+    worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
+values (%(worker_id)s, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s)
+on conflict (worker_id) do update
+set last_seen_at = clock_timestamp(), running_count = excluded.running_count, queues = excluded.queues;
+
+-- name: gone
+delete from fairlead.job_workers where worker_id = %(worker_id)s;
+
+-- name: prune
+delete from fairlead.job_workers where last_seen_at < clock_timestamp() - make_interval(secs => %(seconds)s);
+
+-- name: uptime
+-- Seconds since PostgreSQL itself came up.
+select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8;

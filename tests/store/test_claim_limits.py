@@ -1,0 +1,393 @@
+"""Limits and gates are part of the claim: never exceeded, fully used, in force at once."""
+
+import asyncio
+import random
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead import Settings
+from fairlead.actions import jobs as actions
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import JobNotCancelable
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Backoff, Budget, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.store import jobs, queue
+from tests import given
+from tests.given import OTHER, TENANT, TESTER
+
+AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
+NAMES = {"greet": {"name": "Ada"}, "anything": {}}
+
+# every limited scope, what it allows, and who is in it
+SCOPES = """
+    select 'tenant ' || t.slug as scope, t.max_running as most, t.id as tenant_id, null::uuid as definition_id,
+        null::uuid as host_id
+    from fairlead.tenants t where t.max_running is not null
+    union all
+    select 'definition ' || d.key, d.max_running, null, d.id, null
+    from fairlead.job_definitions d where d.max_running is not null
+    union all
+    select d.key || ' of ' || t.slug, d.max_running_per_tenant, t.id, d.id, null
+    from fairlead.job_definitions d, fairlead.tenants t where d.max_running_per_tenant is not null
+    union all
+    select 'host ' || h.name, h.max_running, null, null, h.id from fairlead.hosts h
+"""
+INSIDE = """
+    (s.tenant_id is null or x.tenant_id = s.tenant_id) and (s.definition_id is null or x.definition_id = s.definition_id)
+    and (s.host_id is null or x.host_id = s.host_id)
+"""
+
+
+async def take(tx: Tx, wanted: int = 1, **options: Any) -> list[Lease]:
+    claim = await queue.claim(tx, worker="w1", wanted=wanted, lease_seconds=30, **options)
+    return [claim.lease(job) for job in claim.jobs]
+
+
+async def take_all(tx: Tx, batch: int, hosts: list[UUID] | None = None) -> list[Lease]:
+    """Claim until nothing comes."""
+    leases: list[Lease] = []
+    for host in [None, *(hosts or [])]:
+        while more := await take(tx, batch, host=host):
+            leases += more
+    return leases
+
+
+async def succeed(tx: Tx, leases: list[Lease]) -> None:
+    change = decide(AT_ONCE, Succeeded())
+    assert len(await queue.finish(tx, [(lease, change) for lease in leases], actor="w")) == len(leases)
+
+
+async def add_host(tx: Tx, tenant: str, name: str, most: int) -> UUID:
+    [(host,)] = await tx.values(
+        "insert into fairlead.hosts (tenant_id, name, max_running) "
+        "select id, %s, %s from fairlead.tenants where slug = %s returning id",
+        [name, most, tenant],
+    )
+    return UUID(str(host))
+
+
+async def bind(tx: Tx, job_id: UUID, host: UUID) -> None:
+    await tx.run("update fairlead.jobs set host_id = %s where id = %s", [host, job_id])
+    await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host, job_id])
+
+
+async def fill(tx: Tx, number: int, hosts: dict[str, list[UUID]] | None = None) -> None:
+    """So many jobs for each tenant and definition, and as many for each host."""
+    for tenant in (TENANT, OTHER):
+        for definition, payload in NAMES.items():
+            for host in [None, *(hosts or {}).get(tenant, [])]:
+                for _ in range(number):
+                    job_id = await given.queued_job(tx, tenant=tenant, definition=definition, payload=payload)
+                    if host is not None:
+                        await bind(tx, job_id, host)
+
+
+async def limit(tx: Tx, limits: dict[str, int | None]) -> None:
+    """Set limits named `tenant acme`, `definition greet` or `each greet` (its tenants each)."""
+    for name, most in limits.items():
+        scope, key = name.split()
+        if scope == "tenant":
+            await tx.run("update fairlead.tenants set max_running = %s where slug = %s", [most, key])
+        else:
+            column = "max_running" if scope == "definition" else "max_running_per_tenant"
+            await tx.run(f"update fairlead.job_definitions set {column} = %s where key = %s", [most, key])
+
+
+async def levels(tx: Tx) -> dict[str, tuple[int, int]]:
+    """How many run in each limited scope, and how many may."""
+    rows = await tx.values(
+        f"select s.scope, (select count(*) from fairlead.leases x where {INSIDE}), s.most from ({SCOPES}) s"
+    )
+    return {scope: (running, most) for scope, running, most in rows}
+
+
+async def could_run(tx: Tx) -> int:
+    """Ready jobs that no full scope holds back."""
+    [(number,)] = await tx.values(
+        f"""
+        select count(*) from fairlead.ready r where not exists (
+            select from ({SCOPES}) s
+            where (select count(*) from fairlead.leases x where {INSIDE}) >= s.most
+                and exists (select from (select r.tenant_id, r.definition_id, r.host_id) x where {INSIDE}))
+        """
+    )
+    return int(number)
+
+
+COMBINATIONS: list[dict[str, int | None]] = [
+    {f"tenant {TENANT}": 3},
+    {"definition greet": 3},
+    {"each greet": 3},
+    {f"tenant {TENANT}": 1, f"tenant {OTHER}": 3},
+    {f"tenant {TENANT}": 3, "definition greet": 1},
+    {f"tenant {TENANT}": 4, "definition greet": 3, "each greet": 2},
+    {"definition greet": 10, "each greet": 3, "definition anything": 3, "each anything": 1},
+    {
+        f"tenant {TENANT}": 10,
+        f"tenant {OTHER}": 3,
+        "definition greet": 3,
+        "each greet": 1,
+        "each anything": 1,
+    },
+]
+
+
+@pytest.mark.parametrize("batch", [1, 4, 100])
+@pytest.mark.parametrize("limits", COMBINATIONS)
+async def test_limits_are_never_exceeded_and_fully_used(
+    tx: Tx, limits: dict[str, int | None], batch: int
+) -> None:
+    await limit(tx, limits)
+    hosts = [await add_host(tx, TENANT, "h1", 1), await add_host(tx, TENANT, "h3", 3)]
+    await fill(tx, 6, {TENANT: hosts})
+
+    running: list[Lease] = []
+    for _ in range(3):
+        running += await take_all(tx, batch, hosts)
+        assert all(number <= most for number, most in (await levels(tx)).values())
+        assert await could_run(tx) == 0
+        await succeed(tx, running[::2])
+        running = running[1::2]
+    assert await jobs.inconsistencies(tx) == []
+
+
+async def test_the_smallest_budget_decides(tx: Tx) -> None:
+    await fill(tx, 12)
+    await limit(tx, {f"tenant {TENANT}": 10, "each greet": 3, "definition anything": 1})
+    await take_all(tx, 100)
+    running = await levels(tx)
+    # the one job of the other definition is either tenant's
+    assert running.pop(f"tenant {TENANT}") in ((3, 10), (4, 10))
+    assert running == {
+        "definition anything": (1, 1),
+        f"greet of {TENANT}": (3, 3),
+        f"greet of {OTHER}": (3, 3),
+        "greet of global": (0, 3),
+    }
+
+
+async def test_changing_a_limit_takes_effect_at_once(tx: Tx) -> None:
+    name = f"tenant {TENANT}"
+    await limit(tx, {name: 2})
+    await fill(tx, 10)
+    held = await take_all(tx, 7)
+    assert (await levels(tx))[name] == (2, 2)
+    for most in (5, 1, None):
+        await limit(tx, {name: most})
+        held += await take_all(tx, 7)
+        if most == 5:
+            assert (await levels(tx))[name] == (5, 5)
+        if most == 1:
+            assert (await levels(tx))[name] == (5, 1)
+    assert await given.count(tx, "ready") == 0
+    assert await given.count(tx, "leases") == 40
+
+
+async def test_a_lowered_limit_admits_nobody_until_enough_have_gone(tx: Tx) -> None:
+    await limit(tx, {"definition greet": 4})
+    for _ in range(9):
+        await given.queued_job(tx)
+    held = await take_all(tx, 3)
+    await limit(tx, {"definition greet": 2})
+    for left in (3, 2):
+        await succeed(tx, [held.pop()])
+        assert (len(held), await take_all(tx, 3)) == (left, [])
+    await succeed(tx, [held.pop()])
+    assert len(await take_all(tx, 3)) == 1
+
+
+async def test_a_scope_that_another_claim_holds_is_left_alone_and_nobody_waits(db: Database) -> None:
+    async with db.transaction() as tx:
+        await fill(tx, 5)
+        await limit(tx, {f"tenant {TENANT}": 2})
+    async with db.transaction() as one, db.transaction() as two:
+        assert {*await take(one, 3)}
+        [(tenant,)] = await one.values("select id from fairlead.tenants where slug = %s", [TENANT])
+        taken = await take_all(two, 50)
+        rows = await two.values(
+            "select distinct tenant_id from fairlead.leases where job_id = any(%s)",
+            [[lease.job_id for lease in taken]],
+        )
+        assert taken
+        assert (tenant,) not in rows
+        await given.queued_job(two)  # an enqueue is not in anybody's way
+    async with db.transaction() as tx:
+        await take_all(tx, 50)
+        assert (await levels(tx))[f"tenant {TENANT}"] == (2, 2)
+        assert await could_run(tx) == 0
+
+
+GATES = {
+    "system": ("system set online = false", "system set online = true"),
+    "tenant": ("tenants set paused_at = now()", "tenants set paused_at = null"),
+    "definition": ("job_definitions set paused_at = now()", "job_definitions set paused_at = null"),
+    "host": ("hosts set paused_at = now()", "hosts set paused_at = null"),
+}
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("gate", GATES)
+async def test_a_gate_closes_and_opens_at_once(tx: Tx, gate: str, bound: bool) -> None:  # noqa: FBT001
+    host = await add_host(tx, TENANT, "h1", 1) if bound or gate == "host" else None
+    job_id = await given.queued_job(tx)
+    if host is not None:
+        await bind(tx, job_id, host)
+    shut, opened = GATES[gate]
+
+    await tx.run(f"update fairlead.{shut}")
+    assert await take(tx, 10, host=host) == []
+    await tx.run(f"update fairlead.{opened}")
+    assert len(await take(tx, 10, host=host)) == 1
+
+
+async def test_a_hosts_jobs_go_to_that_host_alone(tx: Tx) -> None:
+    mine = await given.queued_job(tx)
+    host = await add_host(tx, TENANT, "h1", 1)
+    await bind(tx, mine, host)
+    assert await take(tx, 10) == []
+    assert await take(tx, 10, host=uuid4()) == []
+    [lease] = await take(tx, 10, host=host)
+    assert lease.job_id == mine
+    assert await queue.finish(tx, [(lease, decide(AT_ONCE, Released()))], actor="w") == {
+        mine: JobStatus.QUEUED
+    }
+    assert await take(tx, 10) == []
+    assert len(await take(tx, 10, host=host)) == 1
+
+
+async def test_what_a_host_may_not_run_does_not_hide_what_it_may(tx: Tx) -> None:
+    host = await add_host(tx, TENANT, "h1", 3)
+    for _ in range(130):
+        await bind(tx, await given.queued_job(tx, definition="anything", payload={}, priority=1), host)
+    wanted = await given.queued_job(tx, priority=900)
+    await bind(tx, wanted, host)
+    await tx.run("update fairlead.job_definitions set paused_at = now() where key = 'anything'")
+    assert [lease.job_id for lease in await take(tx, 1, host=host)] == [wanted]
+
+
+async def test_a_host_takes_its_jobs_by_priority_then_age(tx: Tx) -> None:
+    host = await add_host(tx, TENANT, "h1", 10)
+    made = []
+    for n, (definition, priority) in enumerate(
+        [("greet", 5), ("anything", 1), ("greet", 1), ("anything", 5)]
+    ):
+        job_id = await given.queued_job(tx, definition=definition, priority=priority)
+        await bind(tx, job_id, host)
+        made.append((priority, n, job_id))
+    taken = [(await take(tx, 1, host=host))[0].job_id for _ in made]
+    assert taken == [job_id for *_, job_id in sorted(made)]
+
+
+class Churn:
+    """Many connections that claim and finish, enqueue, cancel and look, until time is up."""
+
+    def __init__(self, db: Database, hosts: dict[str, list[UUID]], seconds: float) -> None:
+        self.db = db
+        self.hosts = hosts
+        self.chance = random.Random(7)  # noqa: S311
+        self.ends_at = asyncio.get_running_loop().time() + seconds
+        self.finished = 0
+
+    @property
+    def going(self) -> bool:
+        return asyncio.get_running_loop().time() < self.ends_at
+
+    async def work(self, host: UUID | None) -> None:
+        cursor, held = queue.Cursor(), list[Lease]()
+        outcomes: list[Outcome] = [Succeeded(), Succeeded(), Released(), Failed("E", "m"), Snoozed(0.01)]
+        while self.going or held:
+            if self.going:
+                wanted = self.chance.choice([1, 3, 20])
+                claim = await self.db.single(
+                    partial(
+                        queue.claim, worker="w", wanted=wanted, lease_seconds=30, cursor=cursor, host=host
+                    )
+                )
+                cursor = claim.cursor
+                held += [claim.lease(job) for job in claim.jobs]
+            self.chance.shuffle(held)
+            part, held = held[: len(held) // 2 + 1], held[len(held) // 2 + 1 :]
+            ends = [(lease, decide(AT_ONCE, self.chance.choice(outcomes))) for lease in part]
+            _, done = await asyncio.gather(
+                self.db.single(partial(queue.heartbeat, leases=part[::-1] + held, lease_seconds=30)),
+                self.db.single(partial(queue.finish, ends=ends, actor="w")),
+            )
+            assert len(done) == len(ends)
+            self.finished += len(ends)
+
+    async def ask(self) -> None:
+        while self.going:
+            async with self.db.transaction() as tx:
+                if await given.count(tx, "ready") < 400:
+                    await fill(tx, 5, self.hosts)
+                await queue.stage(tx)
+
+    async def cancel(self) -> None:
+        while self.going:
+            rows = await self.db.single(
+                lambda tx: tx.values(
+                    "(select job_id from fairlead.ready limit 30) union all (select job_id from fairlead.leases limit 30)"
+                )
+            )
+            for (job_id,) in self.chance.sample(rows, min(2, len(rows))):
+                async with self.db.transaction() as tx:
+                    try:
+                        await actions.cancel(tx, TESTER, job_id)
+                    except JobNotCancelable:
+                        continue
+
+    async def look(self) -> None:
+        while self.going:
+            async with self.db.transaction() as tx:
+                assert all(number <= most for number, most in (await levels(tx)).values())
+
+
+async def test_sixteen_claimers_never_exceed_a_limit(database_url: str) -> None:
+    settings = Settings(database_url=database_url, pool_size=40)
+    async with Database(database_url, settings) as db:
+        async with db.transaction() as tx:
+            hosts = {
+                TENANT: [await add_host(tx, TENANT, "h1", 1), await add_host(tx, TENANT, "h3", 3)],
+                OTHER: [await add_host(tx, OTHER, "h10", 10)],
+            }
+            await limit(tx, {f"tenant {TENANT}": 10, f"tenant {OTHER}": 3, "definition greet": 10})
+            await limit(tx, {"each greet": 3, "definition anything": 3, "each anything": 1})
+            await fill(tx, 10, hosts)
+        churn = Churn(db, hosts, seconds=4)
+        bound = [host for group in hosts.values() for host in group]
+        async with asyncio.TaskGroup() as group:
+            for host in [None] * 10 + bound * 2:
+                group.create_task(churn.work(host))
+            for role in (churn.ask, churn.cancel, churn.cancel, churn.look):
+                group.create_task(role())
+
+        async with db.transaction() as tx:
+            highest = await tx.values(
+                f"""
+                with run as materialized (
+                    select j.tenant_id, j.definition_id, j.host_id, a.started_at, a.finished_at
+                    from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+                ), level as (
+                    select s.scope, s.most, sum(step) over (
+                        partition by s.scope order by at, step rows unbounded preceding) as running
+                    from ({SCOPES}) s join run x on {INSIDE},
+                        lateral (values (x.started_at, 1), (x.finished_at, -1)) as e(at, step)
+                )
+                select scope, most, max(running) from level group by scope, most
+                """
+            )
+            assert highest
+            assert {scope: highest_ for scope, most, highest_ in highest if highest_ > most} == {}
+            # those that nothing narrower holds back were used to the full
+            reached = {scope for scope, most, highest_ in highest if highest_ == most}
+            assert reached >= {f"tenant {OTHER}", "host h1", f"anything of {TENANT}", f"greet of {TENANT}"}
+            assert churn.finished > 100
+            assert await given.count(tx, "leases") == 0
+            assert await jobs.inconsistencies(tx) == []
+            [(deadlocks,)] = await tx.values(
+                "select deadlocks from pg_stat_database where datname = current_database()"
+            )
+            assert deadlocks == 0

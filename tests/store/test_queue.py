@@ -1,0 +1,397 @@
+"""Claim, heartbeat, finish, rescue: what each does to a job, and what a stale owner cannot do."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.actions import jobs as actions
+from fairlead.db.tx import Tx
+from fairlead.model.job import Job, JobStatus, Lease
+from fairlead.model.outcome import (
+    Backoff,
+    Budget,
+    Canceled,
+    Change,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    decide,
+)
+from fairlead.store import bulk, definitions, jobs, queue
+from tests import given
+from tests.given import OTHER, TENANT, TESTER
+
+BUDGET = Budget(3, 0, 0, Backoff(jitter=0))
+AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
+BROKEN = Failed("ValueError", "it broke")
+
+
+@pytest.fixture(autouse=True)
+async def _consistent(tx: Tx) -> AsyncIterator[None]:
+    yield
+    assert await jobs.inconsistencies(tx) == []
+
+
+async def take(tx: Tx, wanted: int = 1, **options: Any) -> list[Lease]:
+    claim = await queue.claim(tx, worker="w1", wanted=wanted, lease_seconds=30, **options)
+    return [claim.lease(job) for job in claim.jobs]
+
+
+async def running(tx: Tx, **fields: Any) -> Lease:
+    job_id = await given.queued_job(tx, **fields)
+    [lease] = await take(tx)
+    assert lease.job_id == job_id
+    return lease
+
+
+async def finish(
+    tx: Tx, lease: Lease, outcome: Outcome | Change, budget: Budget = BUDGET
+) -> JobStatus | None:
+    change = outcome if isinstance(outcome, Change) else decide(budget, outcome)
+    return (await queue.finish(tx, [(lease, change)], actor="worker:w1")).get(lease.job_id)
+
+
+async def job_of(tx: Tx, lease: Lease) -> Job:
+    job = await jobs.get(tx, lease.job_id)
+    assert job is not None
+    return job
+
+
+async def attempts(tx: Tx, job_id: UUID) -> list[tuple[int, str]]:
+    return [(attempt.attempt_no, attempt.status) for attempt in await jobs.attempts(tx, job_id)]
+
+
+async def audited(tx: Tx, job_id: UUID) -> list[str]:
+    rows = await tx.values(
+        "select action from fairlead.audit_log where resource_id = %s and action <> 'job_created' order by at",
+        [str(job_id)],
+    )
+    return [action for (action,) in rows]
+
+
+async def expire(tx: Tx) -> None:
+    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+
+
+async def everything(tx: Tx) -> list[Any]:
+    """All that a worker's write could change."""
+    return [
+        await tx.values(f"select t::text from fairlead.{table} t order by 1")
+        for table in (
+            "jobs",
+            "ready",
+            "later",
+            "leases",
+            "job_attempts",
+            "active_keys",
+            "counts",
+            "audit_log",
+        )
+    ]
+
+
+async def test_a_claim_moves_the_job_from_ready_to_leases(tx: Tx) -> None:
+    job_id = await given.queued_job(tx, payload={"name": "Ada"}, correlation_id="c")
+
+    claim = await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)
+
+    [claimed] = claim.jobs
+    job = await jobs.get(tx, job_id)
+    assert job is not None
+    assert (job.status, job.attempt_count, job.claimed_by_worker) == (JobStatus.RUNNING, 1, "w1")
+    assert job.lease_expires_at == claimed.started_at + timedelta(seconds=30)
+    assert (claimed.job_id, claimed.attempt_no, claimed.tenant, claimed.definition_key) == (
+        job_id,
+        1,
+        TENANT,
+        "greet",
+    )
+    assert (claimed.payload, claimed.correlation_id) == ({"name": "Ada"}, "c")
+    assert claimed.budget == Budget(3, 0, 0, Backoff(10, 2, 3600, 0.1))
+    assert await attempts(tx, job_id) == [(1, "running")]
+    assert [await given.count(tx, table) for table in ("ready", "leases")] == [0, 1]
+    assert await tx.values("select sum(queued), sum(running) from fairlead.counts") == [(0, 1)]
+    assert await take(tx, 5) == []
+
+
+async def test_attempt_numbers_go_up_by_one(tx: Tx) -> None:
+    job_id = await given.queued_job(tx)
+    for number in (1, 2, 3, 4):
+        [lease] = await take(tx)
+        assert lease.attempt_no == number
+        assert await finish(tx, lease, Released()) is JobStatus.QUEUED
+    await actions.cancel(tx, TESTER, job_id)
+    await actions.retry(tx, TESTER, given.catalog(), job_id)
+    [lease] = await take(tx)
+    assert lease.attempt_no == 5
+    assert await attempts(tx, job_id) == [(n, "released") for n in (1, 2, 3, 4)] + [(5, "running")]
+
+
+async def test_only_what_is_served_is_claimed(tx: Tx) -> None:
+    await given.queued_job(tx)
+    wanted = await given.queued_job(tx, definition="anything", payload={}, tenant=OTHER)
+    ids = {key: found.id for key, found in (await definitions.by_keys(tx, ["anything", "retired"])).items()}
+
+    assert await take(tx, 10, served=[]) == []
+    assert await take(tx, 10, served=[ids["retired"]]) == []
+    assert [lease.job_id for lease in await take(tx, 10, served=[ids["anything"], ids["retired"]])] == [
+        wanted
+    ]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 10])
+async def test_within_a_tenant_priority_goes_before_age_whatever_the_definition(tx: Tx, batch: int) -> None:
+    order = [("greet", 7), ("anything", 1), ("anything", 7), ("greet", 1), ("greet", 3), ("anything", 3)]
+    made = [
+        (priority, n, await given.queued_job(tx, definition=definition, priority=priority))
+        for n, (definition, priority) in enumerate(order)
+    ]
+
+    cursor, taken = queue.Cursor(), list[UUID]()
+    while True:
+        claim = await queue.claim(tx, worker="w1", wanted=batch, lease_seconds=30, cursor=cursor)
+        started = {job.job_id: (job.priority, job.scheduled_for) for job in claim.jobs}
+        taken += sorted(started, key=started.__getitem__)
+        cursor = claim.cursor
+        if not started:
+            break
+    assert taken == [job_id for _, _, job_id in sorted(made)]
+
+
+async def test_a_scheduled_job_waits_until_it_is_staged(tx: Tx) -> None:
+    assert await queue.next_due(tx) is None
+    [(soon,)] = await tx.values("select clock_timestamp() + interval '1 hour'")
+    job_id = await given.queued_job(tx, scheduled_for=soon)
+    assert await queue.next_due(tx) == pytest.approx(3600, abs=5)
+
+    assert await queue.stage(tx) == 0
+    assert await take(tx) == []
+    await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '1 hour'")
+    await tx.run("update fairlead.later set due_at = due_at - interval '1 hour'")
+    assert await take(tx) == []
+    assert await queue.stage(tx) == 1
+    assert [lease.job_id for lease in await take(tx)] == [job_id]
+
+
+async def test_staging_is_bounded_and_takes_the_oldest_first(tx: Tx) -> None:
+    [(soon,)] = await tx.values("select clock_timestamp() + interval '1 hour'")
+    made = [await given.queued_job(tx, scheduled_for=soon + timedelta(seconds=n)) for n in (2, 0, 1)]
+    await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '2 hours'")
+    await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
+
+    assert await queue.stage(tx, limit=2) == 2
+    assert await tx.values("select job_id from fairlead.later") == [(made[0],)]
+
+
+async def test_a_heartbeat_renews_its_own_leases_and_brings_cancel_requests(tx: Tx) -> None:
+    quiet, asked = await running(tx), await running(tx)
+    await actions.cancel(tx, TESTER, asked.job_id)
+    before = (await job_of(tx, quiet)).lease_expires_at
+    assert before is not None
+
+    wrong = [replace(quiet, token=uuid4()), replace(quiet, attempt_no=2), replace(quiet, job_id=uuid4())]
+    assert await queue.heartbeat(tx, wrong, lease_seconds=900) == {}
+    assert (await job_of(tx, quiet)).lease_expires_at == before
+    assert await queue.heartbeat(tx, [quiet, asked], lease_seconds=90) == {
+        quiet.job_id: False,
+        asked.job_id: True,
+    }
+    after = (await job_of(tx, quiet)).lease_expires_at
+    assert after is not None
+    assert after - before > timedelta(seconds=59)
+
+
+async def test_an_expired_lease_cannot_be_renewed(tx: Tx) -> None:
+    lease = await running(tx)
+    await expire(tx)
+    assert await queue.heartbeat(tx, [lease], lease_seconds=90) == {}
+    assert await queue.rescue(tx) == [lease.job_id]
+
+
+@pytest.mark.parametrize("action", ["JOB_SUCCEEDED", None, "GREETED"])
+async def test_success_is_recorded_and_audited_as_the_definition_says(tx: Tx, action: str | None) -> None:
+    await tx.run("update fairlead.job_definitions set audit_action = %s where key = 'greet'", [action])
+    lease = await running(tx, dedupe_key="key")
+    assert await given.count(tx, "active_keys") == 1
+
+    assert await finish(tx, lease, Succeeded({"n": [1]}, cost_cents=7)) is JobStatus.SUCCEEDED
+
+    job = await job_of(tx, lease)
+    assert (job.status, job.output, job.cost_cents, job.error) == (JobStatus.SUCCEEDED, {"n": [1]}, 7, None)
+    assert job.finished_at is not None
+    [attempt] = await jobs.attempts(tx, job.id)
+    assert (attempt.status, attempt.cost_cents) == ("succeeded", 7)
+    assert attempt.finished_at is not None
+    assert attempt.duration_ms is not None
+    assert await audited(tx, job.id) == ([action] if action else [])
+    assert await given.count(tx, "active_keys") == 0
+
+
+ENDS: list[tuple[Outcome, Budget, JobStatus, str, int, list[str]]] = [
+    (BROKEN, BUDGET, JobStatus.QUEUED, "failed", 1, []),
+    (BROKEN, AT_ONCE, JobStatus.QUEUED, "failed", 1, []),
+    (replace(BROKEN, timed_out=True), BUDGET, JobStatus.QUEUED, "timeout", 1, []),
+    (BROKEN, Budget(1, 0, 0, Backoff()), JobStatus.DEAD_LETTER, "failed", 1, ["JOB_EXHAUSTED_RETRIES"]),
+    (replace(BROKEN, retryable=False), BUDGET, JobStatus.FAILED, "failed", 1, ["JOB_FAILED"]),
+    (Snoozed(60), BUDGET, JobStatus.QUEUED, "released", 0, []),
+    (Released(), BUDGET, JobStatus.QUEUED, "released", 0, []),
+    (Canceled(), BUDGET, JobStatus.CANCELED, "canceled", 0, ["JOB_CANCELED"]),
+]
+
+
+@pytest.mark.parametrize(("outcome", "budget", "status", "attempt", "charged", "actions_"), ENDS)
+async def test_each_outcome_leaves_the_job_where_it_belongs(
+    tx: Tx,
+    outcome: Outcome,
+    budget: Budget,
+    status: JobStatus,
+    attempt: str,
+    charged: int,
+    actions_: list[str],
+) -> None:
+    lease = await running(tx, dedupe_key="key")
+    change = decide(budget, outcome)
+
+    assert await finish(tx, lease, change) is status
+
+    job = await job_of(tx, lease)
+    assert (job.status, job.failure_count, job.lost_count) == (status, charged, 0)
+    assert (job.finished_at is not None) == status.terminal
+    assert job.last_error == ("ValueError: it broke" if charged else None)
+    assert await attempts(tx, job.id) == [(1, attempt)]
+    assert await audited(tx, job.id) == actions_
+    assert await given.count(tx, "active_keys") == int(not status.terminal)
+    waits = status is JobStatus.QUEUED
+    assert await given.count(tx, "later") == int(waits and change.delay > 0)
+    assert await given.count(tx, "ready") == int(waits and change.delay == 0)
+    if change.delay:
+        assert await queue.next_due(tx) == pytest.approx(change.delay, abs=2)
+        assert await queue.stage(tx) == 0
+
+
+@pytest.mark.parametrize("outcome", [end[0] for end in ENDS] + [Succeeded("x")])
+async def test_once_cancel_is_requested_only_success_is_not_canceled(tx: Tx, outcome: Outcome) -> None:
+    lease = await running(tx, dedupe_key="key")
+    await actions.cancel(tx, TESTER, lease.job_id)
+
+    status = await finish(tx, lease, outcome)
+
+    job = await job_of(tx, lease)
+    expected = JobStatus.SUCCEEDED if isinstance(outcome, Succeeded) else JobStatus.CANCELED
+    assert (job.status, status) == (expected, expected)
+    assert await attempts(tx, job.id) == [(1, expected.value)]
+    assert await audited(tx, job.id) == [
+        "JOB_CANCEL_REQUESTED",
+        "JOB_SUCCEEDED" if isinstance(outcome, Succeeded) else "JOB_CANCELED",
+    ]
+    assert [await given.count(tx, table) for table in ("ready", "later", "active_keys")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("outcome", [end[0] for end in ENDS] + [Succeeded("x")])
+async def test_a_lost_lease_changes_nothing(tx: Tx, outcome: Outcome) -> None:
+    lost = await running(tx, dedupe_key="key")
+    await expire(tx)
+    await queue.rescue(tx)
+    before = await everything(tx)
+    assert await finish(tx, lost, outcome) is None
+
+    await tx.run("update fairlead.jobs set scheduled_for = queued_at")
+    await tx.run("update fairlead.later l set due_at = queued_at from fairlead.jobs j where j.id = l.job_id")
+    await queue.stage(tx)
+    assert await everything(tx) != before
+    [lease] = await take(tx)
+    before = await everything(tx)
+    wrong = [
+        lost,
+        replace(lease, token=lost.token),
+        replace(lease, token=uuid4()),
+        replace(lease, attempt_no=3),
+    ]
+    assert [await finish(tx, stale, outcome) for stale in wrong] == [None] * 4
+    assert await everything(tx) == before
+
+
+@pytest.mark.parametrize("first", [Succeeded("x"), BROKEN, Released(), Canceled()])
+async def test_a_finish_repeated_because_the_answer_was_lost_is_answered_as_done(
+    tx: Tx, first: Outcome
+) -> None:
+    lease, other = await running(tx), await running(tx)
+    status = await finish(tx, lease, first)
+    before = await everything(tx)
+
+    assert await finish(tx, lease, first) is status
+    assert await finish(tx, lease, BROKEN) is status
+    assert await finish(tx, replace(lease, token=uuid4()), first) is None
+    assert await everything(tx) == before
+    both = [(lease, decide(BUDGET, first)), (other, decide(BUDGET, Succeeded()))]
+    assert await queue.finish(tx, both, actor="w") == {
+        lease.job_id: status,
+        other.job_id: JobStatus.SUCCEEDED,
+    }
+
+
+async def test_a_batch_ends_each_job_by_its_own_outcome(tx: Tx) -> None:
+    outcomes = [end[0] for end in ENDS for _ in range(5)]
+    for tenant in (TENANT, OTHER) * (len(outcomes) // 2):
+        await given.queued_job(tx, tenant=tenant)
+    leases = await take(tx, 100)
+    leases += await take(tx, 100)
+    changes = [decide(BUDGET, outcome) for outcome in outcomes]
+
+    done = await queue.finish(tx, list(zip(leases, changes, strict=True)), actor="w")
+
+    assert done == {lease.job_id: change.status for lease, change in zip(leases, changes, strict=True)}
+
+
+async def test_a_dedupe_key_is_held_while_retrying_and_free_at_the_end(tx: Tx) -> None:
+    lease = await running(tx, dedupe_key="key")
+    await finish(tx, lease, BROKEN, AT_ONCE)
+    assert await given.queued_job(tx, dedupe_key="key") == lease.job_id
+    [again] = await take(tx)
+    await finish(tx, again, Succeeded())
+    assert await given.queued_job(tx, dedupe_key="key") != lease.job_id
+    [(held,)] = await tx.values("select job_id from fairlead.active_keys")
+    tenant = (await job_of(tx, lease)).tenant_id
+    assert await bulk.claim_keys(tx, {bulk.key_of(tenant, "key"): lease.job_id}) == {
+        bulk.key_of(tenant, "key"): held
+    }
+
+
+async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None:
+    lease = await running(tx)
+    assert await queue.rescue(tx) == []
+    for lost in (1, 2, 3):
+        await expire(tx)
+        assert await queue.rescue(tx, grace_seconds=60) == []
+        assert await queue.rescue(tx) == [lease.job_id]
+        job = await job_of(tx, lease)
+        assert (job.lost_count, job.failure_count) == (lost, 0)
+        assert await attempts(tx, job.id) == [(n + 1, "lost") for n in range(lost)]
+        if lost < 3:
+            assert await given.count(tx, "later") == 1
+            await tx.run("update fairlead.jobs set scheduled_for = queued_at")
+            await tx.run("update fairlead.later set due_at = (select queued_at from fairlead.jobs)")
+            await queue.stage(tx)
+            assert len(await take(tx)) == 1
+    assert (await job_of(tx, lease)).status is JobStatus.DEAD_LETTER
+    assert await audited(tx, lease.job_id) == ["JOB_EXHAUSTED_RETRIES"]
+
+
+async def test_rescue_ends_a_job_that_was_asked_to_stop_and_spares_the_living(tx: Tx) -> None:
+    asked, alive = await running(tx), await running(tx)
+    await actions.cancel(tx, TESTER, asked.job_id)
+    await expire(tx)
+    await tx.run(
+        "update fairlead.leases set expires_at = clock_timestamp() + interval '1 s' where job_id = %s",
+        [alive.job_id],
+    )
+    assert await queue.rescue(tx) == [asked.job_id]
+    assert (await job_of(tx, asked)).status is JobStatus.CANCELED
+    assert await attempts(tx, asked.job_id) == [(1, "lost")]
+    assert (await job_of(tx, alive)).status is JobStatus.RUNNING
