@@ -1,0 +1,174 @@
+"""The isolated child: finds its function, runs it once, says how it ended, and is gone.
+
+It shares nothing with its worker but a socket. When that closes, the worker is dead, and so is this.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import inspect
+import itertools
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+import msgspec
+
+from fairlead import errors
+from fairlead.handlers import wire
+from fairlead.handlers.attempt import failure
+from fairlead.handlers.context import Context, Progress
+from fairlead.handlers.function import run
+from fairlead.handlers.log import LONGEST_LINE, Log, clean, shown
+from fairlead.handlers.registry import Handler
+from fairlead.handlers.threads import Threads
+from fairlead.handlers.tree import adopt_orphans, kill_tree
+from fairlead.model import payload
+from fairlead.model.job import Enqueued, NewJob
+from fairlead.model.outcome import Outcome
+
+# The worker decides how long is too long; its SIGKILL is not waited for with a clock of our own.
+_FOREVER = 86_400.0
+
+
+def main() -> NoReturn:
+    """The life of a child, from its command line to its end."""
+    adopt_orphans()
+    link = Link(socket.socket(fileno=int(sys.argv[2])))
+    begin = link.begin()
+    sys.path[:] = begin.sys_path
+    asyncio.run(_attempt(begin, link))
+    os._exit(1)
+
+
+async def _attempt(begin: wire.Begin, link: "Link") -> None:
+    outcome = await _outcome(begin, link)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    link.send(wire.Ended.by(outcome))
+    # the worker kills us now: while we live, what we left running can be found and killed with us
+    threading.Event().wait()
+
+
+async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
+    ctx = ChildContext(begin.facts, link)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ctx.cancel)
+    try:
+        handler = Handler.of(ctx.definition_key, _found(begin.module, begin.qualname))
+    except BaseException as error:  # noqa: BLE001 - importing is the user's code too
+        return failure(error)
+    return await run(
+        handler,
+        ctx,
+        timeout=None,
+        threads=Threads(1),
+        grace=_FOREVER,
+        max_output_bytes=begin.max_output_bytes,
+    )
+
+
+def _found(module: str, qualname: str) -> Callable[..., Any]:
+    """The function that stands in this place, or within what a decorator of ours put there."""
+    found: Any = importlib.import_module(module)
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    function: Callable[..., Any] = found if inspect.isroutine(found) else getattr(found, "function", found)
+    return function
+
+
+class Link:
+    """Our end of the socket: writes from any thread, one thread that reads."""
+
+    def __init__(self, link: socket.socket) -> None:
+        link.set_inheritable(False)
+        self._link = link
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, Future[Enqueued]] = {}
+
+    def begin(self) -> wire.Begin:
+        """What to do; from here on the worker's death is ours."""
+        first = wire.next_to_child(self._link)
+        if not isinstance(first, wire.Begin):
+            sys.exit("Started by hand? This is the inside of a worker's isolated job.")
+        threading.Thread(target=self._listen, name="fairlead-link", daemon=True).start()
+        return first
+
+    def send(self, message: msgspec.Struct) -> None:
+        with self._lock:
+            self._link.sendall(wire.frame(message))
+
+    async def ask(self, new: NewJob) -> Enqueued:
+        """Have the worker enqueue a job."""
+        # refused here as there: on the wire a NaN would quietly become null
+        plain, _ = payload.encode(new.payload)
+        number = next(self._numbers)
+        answer = self._asked[number] = Future()
+        self.send(wire.Ask(number, msgspec.structs.replace(new, payload=plain)))
+        return await asyncio.wrap_future(answer)
+
+    def _listen(self) -> None:
+        while isinstance(message := wire.next_to_child(self._link), wire.Answer):
+            self._take(message)
+        kill_tree(os.getpid())
+        os._exit(1)
+
+    def _take(self, message: wire.Answer) -> None:
+        answer = self._asked.pop(message.number)
+        if message.id is not None:
+            answer.set_result(Enqueued(message.id, message.deduplicated))
+        else:
+            answer.set_exception(_refusal(message.error or "", message.message))
+
+
+class ChildContext(Context):
+    """A context that says everything to the worker."""
+
+    def __init__(self, facts: wire.Facts, link: Link) -> None:
+        super().__init__(**msgspec.structs.asdict(facts), enqueue=link.ask, on_progress=self._tell)
+        self._link = link
+
+    def add_cost(self, cents: int) -> None:
+        super().add_cost(cents)
+        self._link.send(wire.Cost(cents))
+
+    def _tell(self, progress: Progress) -> None:
+        self._link.send(wire.Percent(progress.percent, progress.message))
+
+    def _new_log(self) -> Log:
+        return ChildLog(self._link)
+
+
+class ChildLog(Log):
+    """A log that the worker keeps."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+
+    def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if self._open:
+            told = {name: _plain(value) for name, value in fields.items()}
+            self._link.send(wire.Line(level, clean(str(event), LONGEST_LINE), told))
+
+
+def _plain(value: Any) -> Any:
+    """A field as the wire can carry it."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and value.bit_length() < 64:
+        return int(value)
+    return clean(str(value) if isinstance(value, str) else shown(value), LONGEST_LINE)
+
+
+def _refusal(name: str, message: str) -> Exception:
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.FairleadError):
+        return kind(message)
+    return RuntimeError(f"{name}: {message}")

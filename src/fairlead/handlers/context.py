@@ -1,0 +1,244 @@
+"""What a handler is given besides its arguments, and how it says more than a result."""
+
+import asyncio
+import math
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import structlog
+
+from fairlead.handlers.log import Log, clean
+from fairlead.model.job import NewJob
+from fairlead.model.outcome import Canceled, Failed, Released
+
+logger = structlog.get_logger(__name__)
+
+PROGRESS_SECONDS = 0.5
+LONGEST_PROGRESS_MESSAGE = 1000
+LONGEST_SNOOZE = 10 * 365 * 86_400.0
+
+
+class Fatal(Exception):
+    """Raised by a handler that failed and must not be tried again."""
+
+
+class Snooze(Exception):
+    """Raised or returned by a handler that wants to come back after `delay`; no attempt is charged."""
+
+    def __init__(self, delay: float | timedelta) -> None:
+        super().__init__(delay)
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if not _is_number(seconds, int | float):
+            raise TypeError(f"Snooze takes seconds or a timedelta, not {type(delay).__name__}.")
+        if not 0 <= seconds <= LONGEST_SNOOZE:
+            raise ValueError(f"Snooze takes 0 to {LONGEST_SNOOZE:.0f} seconds, not {seconds}.")
+        self.delay = float(seconds)
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+class Stopped(BaseException):
+    """Ends a handler that was told to stop; not an Exception, so that `except Exception` lets it pass."""
+
+
+Reason = Canceled | Released | Failed
+
+
+class Progress(NamedTuple):
+    percent: float
+    message: str
+
+
+class _Pause:
+    """Awaited, it lets the loop turn once; not awaited, it is nothing."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_PAUSE = _Pause()
+
+
+class Context:
+    """One attempt as its handler sees it.
+
+    On the event loop `progress` and `enqueue` are awaited; in a thread they are called without await.
+    Once the attempt is over, whatever still runs of the handler changes nothing through it.
+    """
+
+    def __init__(
+        self,
+        *,
+        job_id: UUID,
+        tenant: str,
+        tenant_id: UUID,
+        definition_key: str,
+        attempt_no: int,
+        max_attempts: int,
+        payload: Any,
+        correlation_id: str | None = None,
+        parent_id: UUID | None = None,
+        enqueue: Callable[[NewJob], Awaitable[Any]] | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+        progress_seconds: float = PROGRESS_SECONDS,
+    ) -> None:
+        self.job_id = job_id
+        self.tenant = tenant
+        self.tenant_id = tenant_id
+        self.definition_key = definition_key
+        self.attempt_no = attempt_no
+        self.max_attempts = max_attempts
+        self.payload = payload
+        self.correlation_id = correlation_id
+        self.parent_id = parent_id
+        self.cost_cents = 0
+        self.last_progress: Progress | None = None
+        self._enqueue = enqueue
+        self._on_progress = on_progress
+        self._progress_seconds = progress_seconds
+        self._report_due = False
+        self._reported_at = -math.inf
+        self._log: Log | None = None
+        self._reason: Reason | None = None
+        self._on_stop: Callable[[], None] | None = None
+        self._over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    # For handlers
+
+    @property
+    def log(self) -> Log:
+        """`debug`, `info`, `warning`, `error`: an event and fields, kept with the attempt."""
+        if self._log is None:
+            self._log = self._new_log()
+            if self._over:
+                self._log.close()
+        return self._log
+
+    def kept_log(self) -> str:
+        """What was logged, without making a log where nothing was."""
+        return "" if self._log is None else self._log.text
+
+    def progress(self, percent: float, message: str = "") -> Awaitable[None]:
+        """Say how far the work is, 0 to 100. Stored every so often: the last one wins."""
+        if not _is_number(percent, int | float) or not 0 <= percent <= 100:
+            raise ValueError(f"Progress takes 0 to 100 percent, not {percent!r}.")
+        if not self._over:
+            self.last_progress = Progress(float(percent), clean(str(message), LONGEST_PROGRESS_MESSAGE))
+            if self._on_progress is not None and not self._report_due:
+                self._report_due = True
+                self._on_loop(self._report)
+        return _PAUSE
+
+    def add_cost(self, cents: int) -> None:
+        """Add to what this attempt has cost, also if it fails later."""
+        if not _is_number(cents, int) or cents < 0:
+            raise ValueError(f"Cost takes whole cents, 0 or more, not {cents!r}.")
+        if not self._over:
+            self.cost_cents += cents
+
+    @property
+    def is_canceled(self) -> bool:
+        """Whether the handler should stop: canceled, out of time, or the worker shuts down."""
+        return self._reason is not None or self._over
+
+    def check_canceled(self) -> None:
+        """End the handler here if it should stop."""
+        if self.is_canceled:
+            raise Stopped
+
+    def enqueue(
+        self, definition: Any, *, payload: Any = None, tenant: str | None = None, **options: Any
+    ) -> Any:
+        """A child job, of this tenant unless said otherwise: its id and whether it was deduplicated.
+
+        `definition` is a key or a function made with @fl.job; options are those of enqueue.
+        """
+        if self._over:
+            raise Stopped
+        new = NewJob(
+            definition=getattr(definition, "key", definition),
+            tenant=tenant or self.tenant,
+            payload={} if payload is None else payload,
+            parent_id=self.job_id,
+            **{"correlation_id": self.correlation_id, **options},
+        )
+        answer = self._ask(new)
+        if self._loop is None or threading.get_ident() == self._thread:
+            return answer
+        return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
+
+    # For the worker, on its loop
+
+    def cancel(self) -> None:
+        """Stop the handler because the job was canceled."""
+        self._stop(Canceled())
+
+    def release(self) -> None:
+        """Stop the handler because the worker shuts down or lost its lease."""
+        self._stop(Released())
+
+    # For the attempt
+
+    def _open(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._on_stop = on_stop
+
+    def _close(self) -> None:
+        self._over = True
+        self._on_stop = None
+        if self._log is not None:
+            self._log.close()
+
+    def _stop(self, reason: Reason) -> None:
+        if self._over:
+            return
+        first = self._reason is None
+        if first or isinstance(self._reason, Released):
+            self._reason = reason
+        if first and self._on_stop is not None:
+            self._on_stop()
+
+    def _new_log(self) -> Log:
+        return Log(
+            job_id=str(self.job_id),
+            tenant_id=str(self.tenant_id),
+            definition_key=self.definition_key,
+            attempt_no=self.attempt_no,
+        )
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        if self._loop is None or threading.get_ident() == self._thread:
+            call()
+        else:
+            self._loop.call_soon_threadsafe(call)
+
+    def _report(self) -> None:
+        if self._over or self._loop is None or self._on_progress is None or self.last_progress is None:
+            self._report_due = False
+            return
+        wait = self._reported_at + self._progress_seconds - self._loop.time()
+        if wait > 0:
+            self._loop.call_later(wait, self._report)
+            return
+        self._report_due = False
+        self._reported_at = self._loop.time()
+        try:
+            self._on_progress(self.last_progress)
+        except Exception:
+            # the handler's work must not fail because its progress could not be told
+            logger.exception("progress_not_told", job_id=str(self.job_id))
+
+    async def _ask(self, new: NewJob) -> Any:
+        if self._over:
+            raise Stopped
+        if self._enqueue is None:
+            raise RuntimeError("Nothing to enqueue through: this context was made without `enqueue`.")
+        return await self._enqueue(new)

@@ -1,0 +1,192 @@
+"""The worker's side of an isolated attempt: a child process of a single use that can really be killed."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlead.errors import FairleadError
+from fairlead.handlers import wire
+from fairlead.handlers.attempt import Attempt, failure
+from fairlead.handlers.context import Stopped
+from fairlead.handlers.tree import kill_tree, signal_group
+from fairlead.model.outcome import Canceled, Failed, Outcome
+
+# -P: the child imports from where we do, not from wherever it was started
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from fairlead.handlers.child import main; main()"
+_ROOT = str(Path(__file__).parents[2])
+_DRAIN_SECONDS = 1.0
+
+
+class Isolated(Attempt):
+    """A function in a process of its own, in a session of its own.
+
+    To stop it, its group gets SIGTERM and, after the grace, it and all its descendants SIGKILL. The
+    child ends itself when our end of the socket closes, so it does not outlive a worker that was killed.
+    """
+
+    _process: subprocess.Popen[bytes]
+    _reader: asyncio.StreamReader | None = None
+    _reaped = False
+
+    def launch(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = _spawn(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+        self._gone: asyncio.Future[None] = self.loop.create_future()
+        _watch(self._process, self.loop, self._exited)
+        self.running()
+        self._task = self.loop.create_task(self._attend(ours))
+
+    def interrupt(self) -> None:
+        if self.outcome.cancelled():
+            self.abandon()
+        elif not self._reaped:
+            signal_group(self._process.pid, signal.SIGTERM)
+
+    def abandon(self) -> None:
+        """Kill it; its end is noticed as any other."""
+        if not self._reaped:
+            kill_tree(self._process.pid)
+
+    def _exited(self) -> None:
+        """The child is dead and not yet reaped: nothing of its group may stay."""
+        if not self._gone.done():
+            self._gone.set_result(None)
+            kill_tree(self._process.pid)
+            # a descendant that left the group may still hold the socket: do not wait for its end
+            self.loop.call_later(_DRAIN_SECONDS, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self._reader is not None:
+            self._reader.feed_eof()
+
+    async def _attend(self, ours: socket.socket) -> None:
+        outcome: Outcome | None = None
+        try:
+            with ours:
+                outcome = await self._connected(ours)
+        except Exception as error:  # noqa: BLE001 - nonsense on the wire ends this job only
+            outcome = failure(error)
+        finally:
+            self.abandon()
+            try:
+                await self._gone
+            finally:
+                # also when the loop itself ends now: killed, it is soon dead
+                status = self._process.wait()
+                self._reaped = True
+        self.end(self._judged(outcome, status))
+
+    async def _connected(self, ours: socket.socket) -> Outcome | None:
+        self._reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            return await self._converse(self._reader, writer)
+        finally:
+            # dead before the socket closes, so that it ends by our hand and not as an orphan
+            self.abandon()
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _judged(self, outcome: Outcome | None, status: int) -> Outcome:
+        if outcome is None:
+            return Failed("ChildDied", f"The child process {_manner(status)} before it had a result.")
+        if isinstance(outcome, Canceled):
+            # it may only have been canceled by us, and then our own reason stands
+            return Failed(
+                "ChildDied", "The child process was ended by SIGTERM, which the worker did not send."
+            )
+        return outcome
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome | None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(wire.frame(self._begin()))
+            await writer.drain()
+        asked: set[asyncio.Task[None]] = set()
+        try:
+            while (message := await wire.next_to_worker(reader)) is not None:
+                match message:
+                    case wire.Line(level, event, fields):
+                        self.ctx.log.write(level, event, fields)
+                    case wire.Percent(percent, text):
+                        self.ctx.progress(percent, text)
+                    case wire.Cost(cents):
+                        self.ctx.add_cost(cents)
+                    case wire.Ask():
+                        task = self.loop.create_task(self._answer(message, writer))
+                        asked.add(task)
+                        task.add_done_callback(asked.discard)
+                    case wire.Ended():
+                        return message.outcome()
+            return None
+        finally:
+            if asked:
+                await asyncio.wait(asked, timeout=self.bounds.grace)
+
+    async def _answer(self, ask: wire.Ask, writer: asyncio.StreamWriter) -> None:
+        try:
+            job = await self.ctx._ask(ask.new)  # noqa: SLF001
+            answer = wire.Answer(ask.number, job.id, job.deduplicated)
+        except (Exception, Stopped) as error:  # noqa: BLE001 - it is the child's to handle
+            shown = error.message if isinstance(error, FairleadError) else str(error)
+            answer = wire.Answer(ask.number, error=type(error).__name__, message=shown)
+        with contextlib.suppress(ConnectionError):
+            writer.write(wire.frame(answer))
+            await writer.drain()
+
+    def _begin(self) -> wire.Begin:
+        function: Any = self.handler.function
+        facts = {name: getattr(self.ctx, name) for name in wire.Facts.__struct_fields__}
+        return wire.Begin(
+            module=function.__module__,
+            qualname=function.__qualname__,
+            sys_path=[str(Path(entry).absolute()) if entry == "" else entry for entry in sys.path],
+            max_output_bytes=self.bounds.max_output_bytes,
+            facts=wire.Facts(**facts),
+        )
+
+
+def _spawn(link: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOT, _ROOT, str(link)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[link],
+        start_new_session=True,
+    )
+
+
+def _watch(
+    process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
+) -> None:
+    """Tell the loop when the process is dead, leaving it to be reaped so that its id stays its own."""
+
+    def wait() -> None:
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            loop.call_soon_threadsafe(exited)
+
+    threading.Thread(target=wait, name=f"fairlead-child-{process.pid}", daemon=True).start()
+
+
+def _manner(status: int) -> str:
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"

@@ -1,0 +1,107 @@
+"""What a handler logs: kept as text with the attempt, within bounds, and passed on to structlog."""
+
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+MAX_BYTES = 65_536
+LONGEST_LINE = 8_192
+
+
+def clean(text: str, longest: int) -> str:
+    """Text that PostgreSQL can keep, cut to a length."""
+    if len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+class Log:
+    """`log.info("fetched", rows=12)`; the first and the last lines are kept, with a mark for those between."""
+
+    def __init__(self, *, max_bytes: int = MAX_BYTES, **bound: Any) -> None:
+        self._lines = Lines(max_bytes)
+        self._bound = bound
+        self._logger: Any = None
+        self._open = True
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self.write("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self.write("error", event, fields)
+
+    @property
+    def text(self) -> str:
+        """What is kept of it."""
+        return self._lines.text()
+
+    def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Keep a line and pass it on; nothing once the attempt is over."""
+        if not self._open:
+            return
+        self._lines.add(_line(level, event, fields))
+        if self._logger is None:
+            self._logger = structlog.get_logger("fairlead.job").bind(**self._bound)
+        getattr(self._logger, level)(event, **fields)
+
+    def close(self) -> None:
+        self._open = False
+
+
+class Lines:
+    """Lines of text in bounded room: the head, the tail, and how much went between. For any thread."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._half = max_bytes // 2
+        self._head: list[str] = []
+        self._tail: deque[str] = deque()
+        self._head_bytes = self._tail_bytes = 0
+        self._dropped = self._dropped_bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, line: str) -> None:
+        size = len(line.encode()) + 1
+        with self._lock:
+            if not self._tail and self._head_bytes + size <= self._half:
+                self._head.append(line)
+                self._head_bytes += size
+                return
+            self._tail.append(line)
+            self._tail_bytes += size
+            while self._tail_bytes > self._half and len(self._tail) > 1:
+                gone = len(self._tail.popleft().encode()) + 1
+                self._tail_bytes -= gone
+                self._dropped += 1
+                self._dropped_bytes += gone
+
+    def text(self) -> str:
+        with self._lock:
+            mark = (
+                [f"… {self._dropped} lines ({self._dropped_bytes} bytes) dropped …"] if self._dropped else []
+            )
+            return "".join(f"{line}\n" for line in (*self._head, *mark, *self._tail))
+
+
+def _line(level: str, event: str, fields: dict[str, Any]) -> str:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+    told = "".join(f" {name}={shown(value)}" for name, value in fields.items())
+    return clean(f"{now}Z {level:<7} {event}{told}", LONGEST_LINE).replace("\n", "\\n")
+
+
+def shown(value: Any) -> str:
+    """A field's value as text, whatever it is."""
+    if isinstance(value, str) and value and not any(c.isspace() or c in "\"'=" for c in value[:LONGEST_LINE]):
+        return value
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a value that cannot be shown must not fail the work
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,133 @@
+"""Which function does which kind of work, and how a payload becomes its arguments."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.errors import SignatureInvalid
+from fairlead.handlers.context import Context, Fatal
+from fairlead.model.signature import CONTEXT, arguments_type
+
+
+class PayloadInvalid(Fatal):
+    """The payload no longer fits the function; trying again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that does a definition's work. Made by `Handler.of`."""
+
+    key: str
+    function: Callable[..., Any]
+    isolate: bool
+    is_async: bool
+    arguments: type[msgspec.Struct]
+    takes_context: bool
+
+    @classmethod
+    def of(cls, key: str, function: Callable[..., Any], *, isolate: bool = False) -> "Handler":
+        """A handler, or a refusal that says why this function cannot be one."""
+        name = getattr(function, "__qualname__", repr(function))
+        if not inspect.isfunction(function) and not inspect.ismethod(function):
+            raise SignatureInvalid(f"{name} cannot be a job: it is not a function made with `def`.")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise SignatureInvalid(
+                f"{name} cannot be a job: it is a generator, and a job returns one output."
+            )
+        if isolate:
+            _check_findable(function, name)
+        return cls(
+            key=key,
+            function=function,
+            isolate=isolate,
+            is_async=inspect.iscoroutinefunction(function),
+            arguments=arguments_type(function),
+            takes_context=next(iter(inspect.signature(function).parameters), None) == CONTEXT,
+        )
+
+    def call(self, ctx: Context) -> Any:
+        """Call the function with what the payload says."""
+        arguments = self._converted(ctx.payload)
+        if not self.takes_context:
+            return self.function(**arguments)
+        return self.function(ctx, **arguments)
+
+    def _converted(self, payload: Any) -> dict[str, Any]:
+        try:
+            made = _convert(payload, self.arguments)
+        except msgspec.ValidationError as error:
+            raise PayloadInvalid(f"The payload does not fit {self.key}: {error}") from None
+        arguments = {name: getattr(made, name) for name in self.arguments.__struct_fields__}
+        if not self.arguments.__struct_config__.forbid_unknown_fields:
+            arguments |= {name: value for name, value in payload.items() if name not in arguments}
+        if CONTEXT in arguments:
+            raise PayloadInvalid(f"The payload does not fit {self.key}: {CONTEXT!r} is not an argument.")
+        return arguments
+
+
+def _convert(payload: Any, arguments: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        return msgspec.convert(payload, arguments, str_keys=True)
+    except msgspec.ValidationError:
+        # to the schema, and so to enqueue, 1.0 is an integer too
+        return msgspec.convert(_whole(payload), arguments, str_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    """The same JSON with integral numbers as integers."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _whole(item) for name, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
+    return value
+
+
+def _check_findable(function: Callable[..., Any], name: str) -> None:
+    """A child process finds the function by its module and name, so both must lead to it."""
+    module = getattr(function, "__module__", None)
+    if module is None or module == "__main__":
+        raise SignatureInvalid(
+            f"{name} cannot be isolated: it is defined in {module or 'no module'}, which a child process "
+            "cannot import. Move it to a module of its own."
+        )
+    if not inspect.isfunction(function) or "<" in name:
+        raise SignatureInvalid(
+            f"{name} cannot be isolated: a child process cannot find it in {module} by that name. "
+            "Define it with `def` at the top of the module, under its own name."
+        )
+
+
+class Registry:
+    """The handlers a worker serves, by key."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, key: str, function: Callable[..., Any], *, isolate: bool = False) -> Handler:
+        """Serve a definition with a function; a second one for the same key is refused."""
+        if key in self._handlers:
+            raise SignatureInvalid(f"There are two functions for the key {key!r}; give one of them another.")
+        handler = self._handlers[key] = Handler.of(key, function, isolate=isolate)
+        return handler
+
+    def get(self, key: str) -> Handler | None:
+        return self._handlers.get(key)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self._handlers)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._handlers
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+    def __len__(self) -> int:
+        return len(self._handlers)

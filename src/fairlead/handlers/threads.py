@@ -1,0 +1,123 @@
+"""A bounded pool of threads for handlers that block. A thread that will not end keeps its slot."""
+
+import asyncio
+import contextlib
+import contextvars
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+
+class Slot:
+    """A piece of work: it waits for a thread, then has one until it returns."""
+
+    __slots__ = ("on_return", "on_start", "running", "stuck", "work")
+
+    def __init__(
+        self, work: Callable[[], Any], on_start: Callable[[], None], on_return: Callable[[Any], None]
+    ) -> None:
+        self.work = work
+        self.on_start = on_start
+        self.on_return = on_return
+        self.running = False
+        self.stuck = False
+
+
+class Threads:
+    """At most `max_threads` daemon threads, started as needed. All methods belong to the loop's thread.
+
+    `stuck` counts threads whose attempt is over while they still run: a worker that has too many of
+    them should drain and start again, since Python cannot end a thread.
+    """
+
+    def __init__(self, max_threads: int) -> None:
+        if max_threads < 1:
+            raise ValueError(f"A pool needs at least one thread, not {max_threads}.")
+        self.max_threads = max_threads
+        self.running = 0
+        self.stuck = 0
+        self._waiting: deque[Slot] = deque()
+        self._work: queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop, contextvars.Context] | None] = (
+            queue.SimpleQueue()
+        )
+        self._alive = 0
+
+    @property
+    def free(self) -> int:
+        return self.max_threads - self.running
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def submit(
+        self, work: Callable[[], Any], *, on_start: Callable[[], None], on_return: Callable[[Any], None]
+    ) -> Slot:
+        """Run `work` (which must not raise) in a thread as soon as one is free; tell the loop both times."""
+        slot = Slot(work, on_start, on_return)
+        if self.free > 0:
+            self._run(slot)
+        else:
+            self._waiting.append(slot)
+        return slot
+
+    def withdraw(self, slot: Slot) -> bool:
+        """Take back work that still waits; False if it has begun."""
+        if slot.running:
+            return False
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(slot)
+        return True
+
+    def forsake(self, slot: Slot) -> None:
+        """Nobody waits for this work any more; its thread counts as stuck until it returns."""
+        if slot.running and not slot.stuck:
+            slot.stuck = True
+            self.stuck += 1
+
+    def close(self) -> None:
+        """Let the threads go as they fall idle; those still at work are not waited for."""
+        for _ in range(self._alive):
+            self._work.put(None)
+        self._alive = 0
+
+    def _run(self, slot: Slot) -> None:
+        if self._alive < self.running + 1:
+            self._grow()
+        slot.running = True
+        self.running += 1
+        slot.on_start()
+        self._work.put((slot, asyncio.get_running_loop(), contextvars.copy_context()))
+
+    def _grow(self) -> None:
+        thread = threading.Thread(target=_serve, args=(self._work, self._returned), daemon=True)
+        thread.name = f"fairlead-{self._alive + 1}"
+        try:
+            thread.start()
+            self._alive += 1
+        except RuntimeError:
+            # the system gives no more threads: those we have will come to it
+            if self._alive == 0:
+                raise
+
+    def _returned(self, slot: Slot, result: Any) -> None:
+        self.running -= 1
+        self.stuck -= slot.stuck
+        slot.running = False
+        while self._waiting and self.free > 0:
+            self._run(self._waiting.popleft())
+        slot.on_return(result)
+
+
+def _serve(
+    work: "queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop, contextvars.Context] | None]",
+    returned: Callable[[Slot, Any], None],
+) -> None:
+    while (item := work.get()) is not None:
+        slot, loop, context = item
+        result = context.run(slot.work)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            loop.call_soon_threadsafe(returned, slot, result)
+        del item, slot, loop, context, result

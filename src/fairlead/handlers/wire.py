@@ -1,0 +1,132 @@
+"""What a worker and its isolated child say to each other: length-prefixed JSON over a socket pair."""
+
+import asyncio
+import socket
+import struct
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.model.job import NewJob
+from fairlead.model.outcome import Canceled, Failed, Outcome, Released, Snoozed, Succeeded
+
+MAX_FRAME = 64 * 1_048_576
+_LENGTH = struct.Struct(">I")
+_ENCODER = msgspec.json.Encoder()
+_OUTCOMES: dict[str, Any] = {kind.__name__: kind for kind in (Succeeded, Failed, Snoozed, Released, Canceled)}
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """What a context says about its attempt."""
+
+    job_id: UUID
+    tenant: str
+    tenant_id: UUID
+    definition_key: str
+    attempt_no: int
+    max_attempts: int
+    payload: Any
+    correlation_id: str | None
+    parent_id: UUID | None
+
+
+# To the child
+
+
+class Begin(msgspec.Struct, tag=True):
+    module: str
+    qualname: str
+    sys_path: list[str]
+    max_output_bytes: int
+    facts: Facts
+
+
+class Answer(msgspec.Struct, tag=True):
+    """To an Ask: the job, or the refusal."""
+
+    number: int
+    id: UUID | None = None
+    deduplicated: bool = False
+    error: str | None = None
+    message: str = ""
+
+
+# To the worker
+
+
+class Line(msgspec.Struct, tag=True):
+    level: str
+    event: str
+    fields: dict[str, Any]
+
+
+class Percent(msgspec.Struct, tag=True):
+    percent: float
+    message: str
+
+
+class Cost(msgspec.Struct, tag=True):
+    cents: int
+
+
+class Ask(msgspec.Struct, tag=True):
+    """Enqueue this."""
+
+    number: int
+    new: NewJob
+
+
+class Ended(msgspec.Struct, tag=True):
+    kind: str
+    fields: dict[str, Any]
+
+    @classmethod
+    def by(cls, outcome: Outcome) -> "Ended":
+        return cls(type(outcome).__name__, asdict(outcome))
+
+    def outcome(self) -> Outcome:
+        made: Outcome = _OUTCOMES[self.kind](**self.fields)
+        return made
+
+
+ToChild = Begin | Answer
+ToWorker = Line | Percent | Cost | Ask | Ended
+_TO_CHILD: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+_TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    body = _ENCODER.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+async def next_to_worker(reader: asyncio.StreamReader) -> ToWorker | None:
+    """The child's next message; None when it has gone."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > MAX_FRAME:
+            raise ValueError(f"a message of {length} bytes")
+        return _TO_WORKER.decode(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def next_to_child(link: socket.socket) -> ToChild | None:
+    """The worker's next message; None when it has gone."""
+    try:
+        (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
+        return _TO_CHILD.decode(_exactly(link, length))
+    except (EOFError, OSError):
+        return None
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = link.recv(min(size - len(parts), 1_048_576))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,75 @@
+"""Attempts for tests: a context, a pool, a function, its outcome."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from fairlead.handlers.context import Context
+from fairlead.handlers.function import run
+from fairlead.handlers.registry import Handler
+from fairlead.handlers.threads import Threads
+from fairlead.model.outcome import Outcome
+
+SECONDS = 60.0
+
+
+def context(payload: Any = None, **more: Any) -> Context:
+    facts: dict[str, Any] = {
+        "job_id": uuid4(),
+        "tenant": "acme",
+        "tenant_id": uuid4(),
+        "definition_key": "work",
+        "attempt_no": 2,
+        "max_attempts": 3,
+        "payload": {} if payload is None else payload,
+    }
+    return Context(**facts | more)
+
+
+async def outcome_of(
+    function: Callable[..., Any],
+    payload: Any = None,
+    *,
+    ctx: Context | None = None,
+    isolate: bool = False,
+    **bounds: Any,
+) -> Outcome:
+    """What becomes of one attempt, in a pool of its own unless one is given."""
+    handler = Handler.of("work", function, isolate=isolate)
+    threads = bounds.pop("threads", None) or Threads(2)
+    try:
+        bounds = {"timeout": 30.0, "grace": 20.0, **bounds}
+        return await run(handler, ctx or context(payload), threads=threads, **bounds)
+    finally:
+        threads.close()
+
+
+async def until(look: Callable[[], Any], what: str) -> Any:
+    """Poll until `look` answers something true, or fail saying what was waited for."""
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    while asyncio.get_running_loop().time() < deadline:
+        if found := look():
+            return found
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"waited {SECONDS:.0f} s for {what}")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def dead(pid: int) -> bool:
+    return not alive(pid)
+
+
+def number_in(path: Path) -> int | None:
+    """The number a process wrote there, once it has."""
+    text = path.read_text() if path.exists() else ""
+    return int(text) if text.endswith("\n") else None

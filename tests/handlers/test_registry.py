@@ -1,0 +1,77 @@
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fairlead.errors import SignatureInvalid
+from fairlead.handlers.registry import Handler, Registry
+from tests.handlers import work
+
+
+def test_a_registry_knows_its_handlers_by_key() -> None:
+    registry = Registry()
+    made = registry.add("add", work.add, isolate=True)
+    registry.add("later", work.add_later)
+
+    assert registry.get("add") is made
+    assert registry.get("other") is None
+    assert "later" in registry
+    assert registry.keys == {"add", "later"}
+    assert [handler.is_async for handler in registry] == [False, True]
+    assert [handler.isolate for handler in registry] == [True, False]
+    assert len(registry) == 2
+
+
+def test_two_functions_for_one_key_are_refused() -> None:
+    registry = Registry()
+    registry.add("add", work.add)
+    with pytest.raises(SignatureInvalid, match="two functions"):
+        registry.add("add", work.add_later)
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [generator, async_generator])
+def test_a_generator_cannot_be_a_job(function: Callable[..., Any]) -> None:
+    with pytest.raises(SignatureInvalid, match=r"generator cannot be a job.*one output"):
+        Handler.of("key", function)
+
+
+class AsyncCallable:
+    async def __call__(self, n: int) -> int:
+        return n
+
+
+@pytest.mark.parametrize("called", [AsyncCallable(), partial(generator), len])
+def test_what_is_not_a_function_cannot_be_a_job(called: Callable[..., Any]) -> None:
+    with pytest.raises(SignatureInvalid, match="not a function"):
+        Handler.of("key", called)
+
+
+def test_a_method_can_be_a_job() -> None:
+    assert Handler.of("key", AsyncCallable().__call__).is_async
+
+
+def test_a_function_that_a_child_could_not_find_cannot_be_isolated() -> None:
+    def local() -> None: ...
+
+    def in_main() -> None: ...
+
+    in_main.__module__ = "__main__"
+    in_main.__qualname__ = "in_main"
+
+    with pytest.raises(SignatureInvalid, match=r"local.*cannot be isolated.*top of the module"):
+        Handler.of("key", local, isolate=True)
+    with pytest.raises(SignatureInvalid, match="lambda"):
+        Handler.of("key", lambda: 1, isolate=True)
+    with pytest.raises(SignatureInvalid, match=r"in_main cannot be isolated: it is defined in __main__"):
+        Handler.of("key", in_main, isolate=True)
+    with pytest.raises(SignatureInvalid, match="cannot be isolated"):
+        Handler.of("key", AsyncCallable().__call__, isolate=True)
