@@ -1,21 +1,27 @@
 """Fairlead: a multi-tenant job system on PostgreSQL."""
 
-from fairlead.app import EnqueuedJob, Fairlead, JobFunction
+from fairlead.app import Fairlead
 from fairlead.errors import FairleadError
+from fairlead.handlers.context import Context, Fatal, Snooze
+from fairlead.handles import EnqueuedJob, JobFunction
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff, can_retry
 from fairlead.settings import Settings
+from fairlead.version import __version__
 
 __all__ = [
     "Backoff",
+    "Context",
     "EnqueuedJob",
     "Fairlead",
     "FairleadError",
+    "Fatal",
     "Job",
     "JobFunction",
     "JobStatus",
     "NewJob",
     "Settings",
+    "Snooze",
+    "__version__",
     "can_retry",
 ]
-__version__ = "0.1.0"

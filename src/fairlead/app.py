@@ -2,29 +2,37 @@
 
 import asyncio
 import getpass
-import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from fairlead.actions import definitions, enqueue, jobs, tenants
+from fairlead.actions import definitions, enqueue, gates, jobs, tenants
+from fairlead.actions import why as explanation
 from fairlead.actions.catalog import Catalog
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import NotOpen, SignatureInvalid
+from fairlead.handlers.registry import Registry
+from fairlead.handlers.threads import Threads
+from fairlead.handles import EnqueuedJob, JobFunction
 from fairlead.model.access import Principal, Tenant, trusted
-from fairlead.model.definition import KEY
 from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import as_id, parsed
-from fairlead.model.signature import argument_schema
+from fairlead.model.why import Why
+from fairlead.runtime.execution import Execution, OnProgress
+from fairlead.runtime.process import Plan, WorkerProcess
+from fairlead.runtime.tick import Tick, tick
 from fairlead.settings import Settings, load
+from fairlead.store.gates import Gate
+from fairlead.version import __version__
+
+MAX_THREADS = 256
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +51,8 @@ class Fairlead:
         self.principal: Principal = trusted(actor or f"app:{_user()}")
         self.catalog = Catalog(self.settings)
         self.functions: dict[str, JobFunction[Any, Any]] = {}
+        self.registry = Registry()
+        self.threads = Threads(MAX_THREADS)
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
 
@@ -71,6 +81,9 @@ class Fairlead:
             await database.close()
         if embedded is not None:
             await asyncio.to_thread(embedded.stop)
+        if not self.threads.stuck:
+            self.threads.close()
+            self.threads = Threads(MAX_THREADS)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -126,6 +139,7 @@ class Fairlead:
         max_running: int | None = None,
         max_running_per_tenant: int | None = None,
         description: str | None = None,
+        isolate: bool = False,
     ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
@@ -140,6 +154,7 @@ class Fairlead:
                 raise SignatureInvalid(
                     f"There are two functions for the key {made.key!r}; give one of them another."
                 )
+            self.registry.add(made.key, function, isolate=bool(options.get("isolate")))
             self.functions[made.key] = made
             return made
 
@@ -202,20 +217,54 @@ class Fairlead:
     async def _enqueue_alone(self, new: NewJob) -> Enqueued:
         tries = 0
 
-        async def once() -> Enqueued:
+        async def once(tx: Tx) -> Enqueued:
             nonlocal tries
             tries += 1
             # the id is ours, so a call whose answer was lost is recognised and not made twice
-            again = tries > 1
-            return await self.database.single(
-                lambda tx: enqueue.enqueue(tx, self.principal, self.catalog, new, again=again)
-            )
+            return await enqueue.enqueue(tx, self.principal, self.catalog, new, again=tries > 1)
 
         return await self.database.reach(once)
 
     async def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:
         send = sender(tx, f"{self.settings.schema}.enqueue_joined")
         return await drive(enqueue.joined(self.principal, self.catalog, new), send)
+
+    # Running them
+
+    async def work(
+        self, stop: asyncio.Event, abandon: asyncio.Event | None = None, *, concurrency: int = 100
+    ) -> None:
+        """Run jobs of this Fairlead's functions until `stop` is set; then drain, until `abandon` is set."""
+        plan = Plan(
+            url=self.database.url,
+            settings=self.settings,
+            start=self._execution,
+            threads=self.threads,
+            served=await self._served(),
+            keys=sorted(self.functions),
+            concurrency=concurrency,
+            version=__version__,
+        )
+        await WorkerProcess(plan).run(stop, abandon)
+
+    async def tick(self, limit: int = 100) -> Tick:
+        """Claim up to `limit` due jobs, run them here and now, and say what became of them."""
+        return await tick(
+            self.database,
+            self._execution(),
+            served=await self._served(),
+            limit=limit,
+            lease_seconds=self.settings.lease_seconds,
+        )
+
+    def _execution(self, on_progress: OnProgress | None = None) -> Execution:
+        return Execution(self.registry, threads=self.threads, enqueue=self.submit, on_progress=on_progress)
+
+    async def _served(self) -> list[UUID]:
+        found = await self.database.transact(
+            lambda tx: definitions.by_keys(tx, self.principal, list(self.functions))
+        )
+        return [one.id for one in found.values()]
 
     # What became of them
 
@@ -235,6 +284,43 @@ class Fairlead:
         wanted = as_id(job_id)
         return await self.database.transact(
             lambda tx: jobs.retry(tx, self.principal, self.catalog, wanted, payload=payload)
+        )
+
+    async def why(self, job_id: UUID | str) -> Why:
+        """Why a job is not running: every reason that applies, most decisive first."""
+        wanted = as_id(job_id)
+        return await self.database.transact(lambda tx: explanation.why(tx, self.principal, wanted))
+
+    # What may run
+
+    async def pause(
+        self,
+        *,
+        tenant: str | UUID | None = None,
+        definition: str | None = None,
+        host: str | UUID | None = None,
+        note: str | None = None,
+    ) -> Gate:
+        """Claim nothing more of a tenant, a definition or a host, or (none named) at all; what runs goes on."""
+        return await self.database.transact(
+            lambda tx: gates.pause(
+                tx, self.principal, tenant=tenant, definition=definition, host=host, note=note
+            )
+        )
+
+    async def resume(
+        self,
+        *,
+        tenant: str | UUID | None = None,
+        definition: str | None = None,
+        host: str | UUID | None = None,
+        note: str | None = None,
+    ) -> Gate:
+        """Open a gate again; one that is open stays so."""
+        return await self.database.transact(
+            lambda tx: gates.resume(
+                tx, self.principal, tenant=tenant, definition=definition, host=host, note=note
+            )
         )
 
     # Whose work it is
@@ -271,75 +357,6 @@ class Fairlead:
         """A transaction of our own, for the actions."""
         async with self.database.transaction() as tx:
             yield tx
-
-
-class EnqueuedJob:
-    """A job that was handed in: its id, and whether an active one already stood for it."""
-
-    __slots__ = ("_fl", "deduplicated", "id")
-
-    def __init__(self, fl: Fairlead, enqueued: Enqueued) -> None:
-        self._fl = fl
-        self.id = enqueued.id
-        self.deduplicated = enqueued.deduplicated
-
-    async def read(self) -> Job:
-        """The job as it stands now."""
-        return await self._fl.read(self.id)
-
-    def __repr__(self) -> str:
-        return f"<job {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
-
-
-class JobFunction(Generic[P, R]):
-    """A function that is also a job: call it as before, or enqueue it."""
-
-    def __init__(self, fl: Fairlead, function: Callable[P, R], options: Mapping[str, Any]) -> None:
-        self._fl = fl
-        self._options: dict[str, Any] = {}
-        self.function = function
-        self.key: str = options.get("key") or function.__name__
-        if not KEY.fullmatch(self.key):
-            raise SignatureInvalid(
-                f"{self.key!r} cannot be a job's key (it must match {KEY.pattern}); give key=."
-            )
-        self.says = _says(function, options)
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
-        self.__wrapped__ = function
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
-
-    def options(self, **options: Any) -> "JobFunction[P, R]":
-        """The same job with options of enqueue: priority, scheduled_for, dedupe_key …"""
-        again = JobFunction.__new__(JobFunction)
-        again.__dict__.update(self.__dict__)
-        again._options = {**self._options, **options}  # noqa: SLF001
-        return again
-
-    async def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> EnqueuedJob:
-        """Enqueue a call with these arguments."""
-        return await self._fl.enqueue(self.key, tenant=tenant, payload=arguments, tx=tx, **self._options)
-
-    def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
-        """A call to hand to enqueue_many."""
-        return NewJob(definition=self.key, tenant=str(tenant), payload=arguments, **self._options)
-
-
-_NAMED = {"timeout": "timeout_seconds", "priority": "default_priority"}
-
-
-def _says(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the code says about the definition, and nothing it does not say."""
-    says: dict[str, Any] = {"kind": "function", "arg_schema": argument_schema(function)}
-    if text := inspect.getdoc(function):
-        says["description"] = text.splitlines()[0]
-    says |= {_NAMED.get(name, name): value for name, value in options.items() if value is not None}
-    if isinstance(backoff := says.get("backoff"), Backoff):
-        says["backoff"] = asdict(backoff)
-    definitions.read({"key": function.__name__, **says})
-    return says
 
 
 def _user() -> str:

@@ -65,6 +65,10 @@ class TenantExists(Refused):
     code = "tenant_exists"
 
 
+class HostUnknown(Refused):
+    code = "host_unknown"
+
+
 class DefinitionUnknown(Refused):
     code = "definition_unknown"
 
@@ -101,6 +105,24 @@ class JobNotCancelable(Refused):
 
 class JobNotRetryable(Refused):
     code = "job_not_retryable"
+
+
+class JobFailed(FairleadError):
+    """The job whose result was waited for ended without one."""
+
+    code = "job_failed"
+
+
+class ResultTimeout(FairleadError):
+    """The job whose result was waited for had not ended in time."""
+
+    code = "result_timeout"
+
+
+class LeaseLost(FairleadError):
+    """The lease is not ours any more: somebody else may own the job, and nothing was changed."""
+
+    code = "lease_lost"
 
 
 class Forbidden(Refused):

@@ -49,6 +49,16 @@ class Settings:
     lock_timeout_seconds: float = _setting(
         10.0, "PostgreSQL ends a statement that waits longer for a lock. 0 means never."
     )
+    lease_seconds: float = _setting(
+        30.0, "How long a worker owns a job it claimed before it has to renew. It renews every third of it."
+    )
+    poll_seconds: float = _setting(
+        1.0, "How often an idle worker looks for work when no notification tells it to."
+    )
+    sweep_seconds: float = _setting(10.0, "How often the watchdog looks for leases that expired.")
+    drain_seconds: float = _setting(
+        25.0, "How long a worker that is told to stop lets its jobs run on before it gives them back."
+    )
     max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
     max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
 
@@ -62,6 +72,10 @@ class Settings:
         _check(self.connect_timeout_seconds > 0, "connect_timeout_seconds", "use more than 0")
         _check(self.statement_timeout_seconds >= 0, "statement_timeout_seconds", "use 0 or more")
         _check(self.lock_timeout_seconds >= 0, "lock_timeout_seconds", "use 0 or more")
+        _check(1 <= self.lease_seconds <= 3600, "lease_seconds", "use 1 to 3600")
+        _check(0.05 <= self.poll_seconds <= 3600, "poll_seconds", "use 0.05 to 3600")
+        _check(0.1 <= self.sweep_seconds <= 3600, "sweep_seconds", "use 0.1 to 3600")
+        _check(0 <= self.drain_seconds <= 86_400, "drain_seconds", "use 0 to 86400")
         _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
         _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
 

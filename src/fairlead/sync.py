@@ -10,14 +10,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from fairlead import app
+from fairlead import app, handles
 from fairlead.actions import enqueue
 from fairlead.db.joined import drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen
 from fairlead.model.access import Tenant
 from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.request import parsed
+from fairlead.model.why import Why
 from fairlead.settings import Settings
+from fairlead.store.gates import Gate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,6 +124,18 @@ class Fairlead:
         """A new tenant. Options as for the asynchronous face."""
         return self._wait(self.inner.add_tenant(slug, **options))
 
+    def pause(self, **named: Any) -> Gate:
+        """Close a gate. Names as for the asynchronous face."""
+        return self._wait(self.inner.pause(**named))
+
+    def resume(self, **named: Any) -> Gate:
+        """Open a gate again. Names as for the asynchronous face."""
+        return self._wait(self.inner.resume(**named))
+
+    def why(self, job_id: UUID | str) -> Why:
+        """Why a job is not running."""
+        return self._wait(self.inner.why(job_id))
+
     def read(self, job_id: UUID | str) -> Job:
         """A job as it stands now."""
         return self._wait(self.inner.read(job_id))
@@ -150,7 +164,7 @@ class Fairlead:
 class JobFunction(Generic[P, R]):
     """A function that is also a job: call it as before, or enqueue it."""
 
-    def __init__(self, fl: Fairlead, inner: app.JobFunction[P, R]) -> None:
+    def __init__(self, fl: Fairlead, inner: handles.JobFunction[P, R]) -> None:
         self._fl = fl
         self.inner = inner
         self.key = inner.key

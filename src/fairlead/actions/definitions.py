@@ -1,6 +1,6 @@
 """Definitions: listed, and made to say what somebody wants them to say."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -19,6 +19,12 @@ async def every(tx: Tx, principal: Principal) -> list[Definition]:
     """All definitions, by key."""
     principal.require(Permission.READ_DEFINITIONS)
     return await definitions.every(tx)
+
+
+async def by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str, Definition]:
+    """Those of the keys that exist."""
+    principal.require(Permission.READ_DEFINITIONS)
+    return await definitions.by_keys(tx, keys)
 
 
 async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:

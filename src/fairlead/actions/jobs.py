@@ -84,6 +84,8 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
         if await (jobs.cancel_queued if waiting else jobs.request_cancel)(tx, job.id):
             action = "JOB_CANCELED" if waiting else "JOB_CANCEL_REQUESTED"
             await _audit(tx, principal, action, job)
+            if not waiting:
+                await bulk.notify(tx, "cancel")
             return await _visible(tx, principal, job_id)
         # somebody moved it between the two statements
         job = await _visible(tx, principal, job_id)

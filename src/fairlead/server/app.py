@@ -9,10 +9,10 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from fairlead import __version__
 from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.errors import DatabaseUnreachable, FairleadError, PortTaken
+from fairlead.version import __version__
 
 READY_SECONDS = 2.0
 
@@ -29,14 +29,9 @@ def create_app(fl: Fairlead) -> FastAPI:
     @app.get("/readyz")
     async def readyz() -> JSONResponse:
         """Whether the database answers and its schema is the one we were written for."""
-
-        async def look() -> None:
-            async with fl.transaction() as tx:
-                await migrate.check_through(tx.connection, tx.schema)
-
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await fl.database.reach(look)
+                await fl.database.reach(lambda tx: migrate.check_through(tx.connection, tx.schema))
         except TimeoutError:
             return JSONResponse({"status": "unavailable", "code": DatabaseUnreachable.code}, status_code=503)
         except FairleadError as error:

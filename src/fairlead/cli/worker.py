@@ -1,0 +1,112 @@
+"""`fairlead worker`."""
+
+import asyncio
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairlead.app import Fairlead
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.errors import InvalidInput
+
+RESTART_SECONDS = 1.0
+WORN_OUT = 75
+
+
+@click.command()
+@click.argument("app")
+@click.option(
+    "--concurrency", default=100, show_default=True, help="The most jobs that run at once in a process."
+)
+@click.option("--processes", default=1, show_default=True, help="How many such processes.")
+@command
+async def worker(session: Session, *, app: str, concurrency: int, processes: int) -> None:
+    """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
+
+    The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
+    """
+    if concurrency < 1 or processes < 1:
+        raise InvalidInput("--concurrency and --processes must be 1 or more.")
+    if processes > 1:
+        await _supervise(processes)
+        return
+    fl = load_app(app)
+    fl.settings = replace(
+        fl.settings, **{name: value for name, value in session.flags.items() if value is not None}
+    )
+    stop, abandon = _signals()
+    async with fl:
+        output.console(stderr=True).print(
+            f"serving {', '.join(sorted(fl.functions)) or 'nothing'}; Ctrl-C stops"
+        )
+        await fl.work(stop, abandon, concurrency=concurrency)
+    if fl.threads.stuck:
+        output.console(stderr=True).print(
+            f"{fl.threads.stuck} threads will not end; a fresh process has to go on"
+        )
+        os._exit(WORN_OUT)  # an ordinary exit would wait for them
+
+
+def load_app(name: str) -> Fairlead:
+    """The Fairlead that `module:name` names; the working folder is searched first."""
+    module_name, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0] and error.name != module_name:
+            raise
+        raise InvalidInput(
+            f"There is no module {module_name!r} here. Run this where it can be imported."
+        ) from error
+    for part in (attribute or "fl").split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Fairlead):
+        raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as jobs:fl.")
+    return found
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    stop, abandon = asyncio.Event(), asyncio.Event()
+
+    def hear() -> None:
+        (abandon if stop.is_set() else stop).set()
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, hear)
+    return stop, abandon
+
+
+async def _supervise(processes: int) -> None:
+    """Run so many of us with one process each; one that dies is started again."""
+    stop, abandon = _signals()
+    await asyncio.gather(*(_keep(stop, abandon) for _ in range(processes)))
+
+
+async def _keep(stop: asyncio.Event, abandon: asyncio.Event) -> None:
+    argv = [sys.executable, "-m", "fairlead.cli", *sys.argv[1:], "--processes", "1"]
+    while not stop.is_set():
+        # a session of its own: Ctrl-C reaches it through us, and so only once
+        child = await asyncio.create_subprocess_exec(*argv, start_new_session=True, stdin=subprocess.DEVNULL)
+        ended = asyncio.ensure_future(child.wait())
+        for event in (stop, abandon):
+            told = asyncio.ensure_future(event.wait())
+            await asyncio.wait((ended, told), return_when=asyncio.FIRST_COMPLETED)
+            told.cancel()
+            if ended.done():
+                break
+            os.kill(child.pid, signal.SIGTERM)
+        await ended
+        if not stop.is_set():
+            output.console(stderr=True).print(
+                f"a worker process ended with {child.returncode}; starting another"
+            )
+            await asyncio.sleep(RESTART_SECONDS)

@@ -1,0 +1,119 @@
+"""What enqueueing gives back, and functions that are also jobs."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from uuid import UUID
+
+from fairlead.actions import definitions
+from fairlead.errors import JobFailed, ResultTimeout, SignatureInvalid
+from fairlead.model.definition import KEY
+from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
+from fairlead.model.outcome import Backoff
+from fairlead.model.signature import argument_schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Enqueuer(Protocol):
+    """The Fairlead behind a handle."""
+
+    async def read(self, job_id: UUID | str) -> Job:
+        """A job as it stands now."""
+
+    async def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
+        """Enqueue a request."""
+
+
+class EnqueuedJob:
+    """A job that was handed in: its id, and whether an active one already stood for it."""
+
+    __slots__ = ("_fl", "deduplicated", "id")
+
+    def __init__(self, fl: Enqueuer, enqueued: Enqueued) -> None:
+        self._fl = fl
+        self.id = enqueued.id
+        self.deduplicated = enqueued.deduplicated
+
+    async def read(self) -> Job:
+        """The job as it stands now."""
+        return await self._fl.read(self.id)
+
+    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
+        """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.005
+        while True:
+            job = await self.read()
+            if job.status is JobStatus.SUCCEEDED:
+                return job.output
+            if job.status.terminal:
+                raise JobFailed(f"Job {self.id} is {job.status}: {job.last_error or 'no error was recorded'}")
+            if deadline is not None and time.monotonic() + pause > deadline:
+                raise ResultTimeout(
+                    f"Job {self.id} is still {job.status} after {timeout:g} s. Ask why: fairlead jobs why"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 0.5)
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
+
+
+class JobFunction(Generic[P, R]):
+    """A function that is also a job: call it as before, or enqueue it."""
+
+    def __init__(self, fl: Enqueuer, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        self._fl = fl
+        self._options: dict[str, Any] = {}
+        self.function = function
+        self.key: str = options.get("key") or function.__name__
+        if not KEY.fullmatch(self.key):
+            raise SignatureInvalid(
+                f"{self.key!r} cannot be a job's key (it must match {KEY.pattern}); give key=."
+            )
+        self.says = _says(function, options)
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def options(self, **options: Any) -> "JobFunction[P, R]":
+        """The same job with options of enqueue: priority, scheduled_for, dedupe_key …"""
+        again = JobFunction.__new__(JobFunction)
+        again.__dict__.update(self.__dict__)
+        again._options = {**self._options, **options}  # noqa: SLF001
+        return again
+
+    async def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> EnqueuedJob:
+        """Enqueue a call with these arguments."""
+        return await self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
+
+    def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
+        """A call to hand to enqueue_many."""
+        return NewJob(definition=self.key, tenant=str(tenant), payload=arguments, **self._options)
+
+
+_NAMED = {"timeout": "timeout_seconds", "priority": "default_priority"}
+
+
+def _says(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the code says about the definition, and nothing it does not say."""
+    says: dict[str, Any] = {"kind": "function", "arg_schema": argument_schema(function)}
+    if text := inspect.getdoc(function):
+        says["description"] = text.splitlines()[0]
+    says |= {
+        _NAMED.get(name, name): value
+        for name, value in options.items()
+        if value is not None and name != "isolate"
+    }
+    if isinstance(backoff := says.get("backoff"), Backoff):
+        says["backoff"] = asdict(backoff)
+    definitions.read({"key": function.__name__, **says})
+    return says

@@ -1,0 +1,1 @@
+"""Long-lived loops: workers, the stager, the watchdog."""

@@ -1,0 +1,69 @@
+"""Finishes in batches: what ends while one batch is being written goes into the next."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from fairlead.errors import FairleadError
+from fairlead.model.job import Lease
+from fairlead.model.outcome import Change
+from fairlead.runtime.source import JobSource
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+PAUSE_SECONDS = 0.5
+
+
+class Finisher:
+    """Takes outcomes as they come and writes them as fast as the database takes them, never forgetting one."""
+
+    def __init__(
+        self, source: JobSource, written: Callable[[Lease], None], later: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._written = written
+        self._later = later
+        self._waiting: list[tuple[Lease, Change]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.refused = 0
+
+    def add(self, lease: Lease, change: Change) -> None:
+        """Have this written soon."""
+        self._waiting.append((lease, change))
+        self._idle.clear()
+        self._wake.set()
+
+    async def flushed(self) -> None:
+        """Wait until everything is written."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                await self._write(batch)
+            self._idle.set()
+
+    async def _write(self, batch: list[tuple[Lease, Change]]) -> None:
+        while True:
+            try:
+                done = await self._source.finish(batch)
+                break
+            except FairleadError as error:
+                # the leases may still hold when the database is back; if not, it refuses them
+                log.warning("finish_postponed", jobs=len(batch), why=error.message)
+                await asyncio.sleep(PAUSE_SECONDS)
+        if any(change.delay > 0 for _, change in batch):
+            self._later()
+        for lease, _ in batch:
+            if lease.job_id not in done:
+                self.refused += 1
+                log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+            self._written(lease)

@@ -1,0 +1,110 @@
+"""The heartbeat: one statement for all leases, in a thread of its own, so that no busy handler can delay it."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from fairlead.errors import FairleadError
+from fairlead.model.job import Lease
+from fairlead.runtime.source import JobSource
+
+log = structlog.get_logger(__name__)
+
+# A worker stops its attempts this part of a lease before the lease ends, by its own monotonic clock.
+MARGIN = 0.15
+
+
+class Heart:
+    """Renews the worker's leases every third of a lease, and says which are to stop and which are lost."""
+
+    def __init__(
+        self,
+        lease_seconds: float,
+        *,
+        canceled: Callable[[Lease], None],
+        lost: Callable[[Lease], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lease_seconds = lease_seconds
+        self._canceled = canceled
+        self._lost = lost
+        self._clock = clock
+        self._until: dict[Lease, float] = {}
+        self._told: set[Lease] = set()
+        self._lock = threading.Lock()
+
+    def hold(self, lease: Lease, claimed_at: float) -> None:
+        """Keep this lease alive; `claimed_at` is the monotonic time just before it was asked for."""
+        with self._lock:
+            self._until[lease] = claimed_at + self._lease_seconds
+
+    def drop(self, lease: Lease) -> None:
+        """The attempt ended: its lease is no longer our business."""
+        with self._lock:
+            self._until.pop(lease, None)
+            self._told.discard(lease)
+
+    async def beat(self, source: JobSource) -> None:
+        """Renew everything once."""
+        with self._lock:
+            leases = list(self._until)
+        if not leases:
+            return
+        asked_at = self._clock()
+        try:
+            # one that hangs must not keep the next from trying
+            async with asyncio.timeout(self._lease_seconds / 3):
+                alive = await source.heartbeat(leases)
+        except (FairleadError, TimeoutError) as error:
+            log.warning("heartbeat_failed", leases=len(leases), why=str(error))
+            return
+        for lease in leases:
+            if lease.job_id in alive:
+                self._renewed(lease, asked_at, cancel=alive[lease.job_id])
+            else:
+                self._lose(lease)
+
+    def _renewed(self, lease: Lease, asked_at: float, *, cancel: bool) -> None:
+        with self._lock:
+            if lease not in self._until:
+                return
+            self._until[lease] = asked_at + self._lease_seconds
+            tell = cancel and lease not in self._told
+            if tell:
+                self._told.add(lease)
+        if tell:
+            self._canceled(lease)
+
+    async def fence(self) -> None:
+        """Give up in time what a heartbeat that hangs does not renew; until cancelled."""
+        while True:
+            await asyncio.sleep(self._lease_seconds * MARGIN / 3)
+            self._fence()
+
+    def _fence(self) -> None:
+        """Give up what can no longer be ours for certain, before somebody else runs it."""
+        deadline = self._clock() + self._lease_seconds * MARGIN
+        with self._lock:
+            over = [lease for lease, until in self._until.items() if until < deadline]
+        for lease in over:
+            self._lose(lease)
+
+    def _lose(self, lease: Lease) -> None:
+        with self._lock:
+            known = self._until.pop(lease, None) is not None
+        if known:
+            log.warning("lease_lost", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+            self._lost(lease)
+
+    async def run(self, source: JobSource, wake: asyncio.Event) -> None:
+        """Beat until cancelled; `wake` brings a beat forward."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_seconds / 3):
+                    await wake.wait()
+            wake.clear()
+            await self.beat(source)

@@ -1,0 +1,224 @@
+"""One worker process: the worker and all the loops beside it, from start to the last job written."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import structlog
+
+from fairlead.db.listen import POLL, Listener
+from fairlead.db.tx import Database
+from fairlead.errors import FairleadError
+from fairlead.handlers.context import Progress
+from fairlead.handlers.threads import Threads
+from fairlead.model.job import Lease
+from fairlead.runtime.execution import OnProgress
+from fairlead.runtime.heart import Heart
+from fairlead.runtime.reporter import Reporter
+from fairlead.runtime.service import Service, wait_any
+from fairlead.runtime.stager import Stager
+from fairlead.runtime.store_source import PLANNER, StoreSource, worker_id
+from fairlead.runtime.watchdog import Watchdog
+from fairlead.runtime.worker import Start, Worker
+from fairlead.settings import Settings
+from fairlead.store import workers
+
+log = structlog.get_logger(__name__)
+
+RECONNECT_SECONDS = 0.5
+CANCEL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a worker process is to do."""
+
+    url: str
+    settings: Settings
+    start: Callable[[OnProgress], Start]
+    threads: Threads
+    served: Sequence[UUID] | None
+    keys: Sequence[str]
+    concurrency: int
+    version: str
+
+
+class WorkerProcess:
+    """Runs until `stop` is set, drains, and gives back what did not end in time; `abandon` ends the draining."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.worker_id = worker_id()
+        self.worker: Worker | None = None
+
+    async def run(self, stop: asyncio.Event, abandon: asyncio.Event | None = None) -> None:
+        """Claim and run jobs until told to stop."""
+        plan, settings = self._plan, self._plan.settings
+        direct = settings.direct_url or plan.url
+        async with AsyncExitStack() as stack:
+            database = await stack.enter_async_context(Database(plan.url, settings, session=PLANNER))
+            source = StoreSource(
+                database, worker=self.worker_id, lease_seconds=settings.lease_seconds, served=plan.served
+            )
+            reporter = Reporter(database)
+            reporting = Service("reporter", reporter)
+
+            def report(lease: Lease, progress: Progress) -> None:
+                reporter.add(lease, progress)
+                reporting.wake()
+
+            stager = Service("stager", Stager(database, settings.poll_seconds * 5))
+            worker = self.worker = Worker(
+                source,
+                plan.start(report),
+                concurrency=plan.concurrency,
+                lease_seconds=settings.lease_seconds,
+                poll_seconds=settings.poll_seconds,
+                later=stager.wake,
+            )
+            watchdog = Service(
+                "watchdog",
+                Watchdog(
+                    database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
+                ),
+            )
+            beating = HeartThread(plan, self.worker_id, worker)
+            stack.enter_context(_thread(beating))
+            listener = await stack.enter_async_context(Listener(direct, settings.schema))
+
+            def hear(payload: str) -> None:
+                if payload in ("ready", "gate", POLL):
+                    worker.wake()
+                if payload in ("later", POLL):
+                    stager.wake()
+                if payload in ("cancel", POLL):
+                    beating.wake()
+
+            stack.enter_context(listener.subscribe(hear))
+            helpers = [
+                asyncio.create_task(one.run(stop), name=one.name) for one in (stager, watchdog, reporting)
+            ]
+            finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
+            try:
+                await worker.claim_until(
+                    stop, worn_out=lambda: plan.threads.stuck > plan.threads.max_threads // 4
+                )
+                await self._drain(worker, abandon)
+            finally:
+                stop.set()
+                await asyncio.gather(*helpers)
+                await _cancelled(finishing)
+
+    async def _drain(self, worker: Worker, abandon: asyncio.Event | None) -> None:
+        draining = asyncio.create_task(worker.drain(self._plan.settings.drain_seconds))
+        if abandon is None:
+            await draining
+            return
+        hurried = asyncio.create_task(abandon.wait())
+        await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if not draining.done():
+            worker.hurry()
+        await draining
+
+
+class _thread:  # noqa: N801 - used as a word: `with _thread(x):`
+    def __init__(self, thread: "HeartThread") -> None:
+        self._thread = thread
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.stop()
+
+
+class HeartThread(threading.Thread):
+    """The heart in a thread with a loop and a connection of its own: a busy handler cannot stop it."""
+
+    def __init__(self, plan: Plan, worker: str, of: Worker) -> None:
+        super().__init__(name="fairlead-heart", daemon=True)
+        self._plan = plan
+        self._worker_id = worker
+        self._worker = of
+        self._heart: Heart = of.heart
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._begun = threading.Event()
+
+    def run(self) -> None:
+        """Beat until stopped."""
+        asyncio.run(self._beat())
+
+    def wake(self) -> None:
+        """Bring the next beat forward."""
+        self._tell(self._wake)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._begun.wait()
+        self._tell(self._stopping)
+        self.join()
+
+    def _tell(self, event: asyncio.Event) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the thread has ended
+                self._loop.call_soon_threadsafe(event.set)
+
+    async def _beat(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun.set()
+        settings = replace(self._plan.settings, pool_size=1)
+        while not self._stopping.is_set():
+            try:
+                async with Database(self._plan.url, settings, session=PLANNER) as database:
+                    await self._beat_with(database)
+            except FairleadError as error:
+                log.warning("heart_not_connected", why=error.message)
+                await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
+
+    async def _beat_with(self, database: Database) -> None:
+        source = StoreSource(
+            database, worker=self._worker_id, lease_seconds=self._plan.settings.lease_seconds
+        )
+        loops = [
+            asyncio.create_task(loop)
+            for loop in (self._heart.run(source, self._wake), self._heart.fence(), self._be_seen(database))
+        ]
+        try:
+            await self._stopping.wait()
+        finally:
+            for loop in loops:
+                await _cancelled(loop)
+            with suppress(FairleadError):
+                await database.single(lambda tx: workers.gone(tx, self._worker_id))
+
+    async def _be_seen(self, database: Database) -> None:
+        while True:
+            try:
+                await database.single(
+                    lambda tx: workers.seen(
+                        tx,
+                        worker_id=self._worker_id,
+                        hostname=socket.gethostname(),
+                        version=self._plan.version,
+                        keys=self._plan.keys,
+                        running=self._worker.running,
+                        concurrency=self._plan.concurrency,
+                    )
+                )
+            except FairleadError as error:
+                log.warning("worker_not_seen", why=error.message)
+            await asyncio.sleep(self._plan.settings.lease_seconds / 3)
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    """Cancel a task until it ends: while it waits for the database, a cancel can get lost (wait_for, Python 3.11)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=CANCEL_SECONDS)

@@ -1,0 +1,139 @@
+"""Jobs for real worker processes. They tell the test of themselves by files in the folder they are given."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from fairlead import Backoff, Context, Fairlead, Fatal, Snooze
+
+SOON = Backoff(base_seconds=0.05, factor=1, cap_seconds=1, jitter=0)
+
+fl = Fairlead()
+
+
+def _here() -> dict[str, Any]:
+    return {"pid": os.getpid(), "main_thread": threading.current_thread() is threading.main_thread()}
+
+
+@fl.job
+async def on_the_loop() -> dict[str, Any]:
+    return _here()
+
+
+@fl.job
+def in_a_thread() -> dict[str, Any]:
+    return _here()
+
+
+@fl.job(isolate=True)
+def in_a_process() -> dict[str, Any]:
+    return _here()
+
+
+@fl.job(max_attempts=5, backoff=SOON)
+async def third_time_lucky(ctx: Context) -> int:
+    if ctx.attempt_no < 3:
+        raise ValueError(f"no luck at {ctx.attempt_no}")
+    return ctx.attempt_no
+
+
+@fl.job(max_attempts=2, backoff=SOON)
+async def unlucky() -> None:
+    raise ValueError("no luck")
+
+
+@fl.job(max_attempts=5, backoff=SOON)
+async def fatal() -> None:
+    raise Fatal("there is no such customer")
+
+
+@fl.job(max_attempts=1)
+async def snoozes(ctx: Context) -> int:
+    if ctx.attempt_no < 3:
+        raise Snooze(0.05)
+    return ctx.attempt_no
+
+
+@fl.job(max_attempts=5, backoff=SOON)
+async def takes_a_number(number: int) -> int:
+    return number
+
+
+@fl.job(max_attempts=1)
+async def exits_on_the_loop() -> None:
+    raise SystemExit(3)
+
+
+@fl.job(max_attempts=1)
+def exits_in_a_thread() -> None:
+    raise SystemExit(3)
+
+
+@fl.job(max_attempts=1, isolate=True)
+def dies_in_a_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@fl.job(max_attempts=1)
+async def raises_what_is_no_exception() -> None:
+    raise KeyboardInterrupt
+
+
+@fl.job
+async def poison() -> None:
+    """Takes its worker with it, every time."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@fl.job
+async def brief(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def _begin(ctx: Context, folder: str) -> Path:
+    """Say that this attempt runs, and where; the answer is the file that lets it end."""
+    name = f"{ctx.job_id}.{ctx.attempt_no}"
+    draft = Path(folder, f"{name}.draft")
+    draft.write_text(str(os.getpid()))
+    draft.rename(Path(folder, f"{name}.begun"))
+    return Path(folder, f"{name}.go")
+
+
+@contextlib.contextmanager
+def _ending(go: Path) -> Any:
+    try:
+        yield
+    finally:
+        go.with_suffix(".ended").touch()
+
+
+@fl.job(timeout=120)
+async def held(ctx: Context, folder: str) -> int:
+    """Runs until the test lets this attempt go."""
+    with _ending(go := _begin(ctx, folder)):
+        while not go.exists():
+            await asyncio.sleep(0.02)
+        return ctx.attempt_no
+
+
+@fl.job(timeout=120)
+def held_in_a_thread(ctx: Context, folder: str) -> int:
+    with _ending(go := _begin(ctx, folder)):
+        while not go.exists() and not ctx.is_canceled:
+            time.sleep(0.02)
+        ctx.check_canceled()
+        return ctx.attempt_no
+
+
+@fl.job(timeout=120, isolate=True)
+def held_in_a_process(ctx: Context, folder: str) -> int:
+    """Hears of nothing: only a signal ends it."""
+    go = _begin(ctx, folder)
+    while not go.exists():
+        time.sleep(0.02)
+    return ctx.attempt_no

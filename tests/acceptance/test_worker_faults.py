@@ -1,0 +1,122 @@
+"""Workers and PostgreSQL die at the worst moments: every job still ends once, and as it should."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from tests import given
+from tests.acceptance.fleet import LEASE, SWEEP, Fleet
+from tests.processes import until
+
+# A rescued job waits a moment (up to 2 s) so that a whole worker's jobs do not come back as a herd.
+JITTER = 2.0
+MARGIN = 5.0
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(database_url, tmp_path) as opened:
+        yield opened
+        opened.is_consistent()
+
+
+def test_the_jobs_of_a_killed_worker_all_run_again_in_time_and_end_once(fleet: Fleet) -> None:
+    with fleet.worker("--concurrency", "100") as first:
+        jobs = fleet.enqueue_many(*[("held", {"folder": str(fleet.folder)})] * 100)
+        assert {fleet.began(job) for job in jobs} == {first.pid}
+        with fleet.worker("--concurrency", "100") as second:
+            first.signal(signal.SIGKILL)
+            killed_at = time.monotonic()
+            assert {fleet.began(job, 2) for job in jobs} == {second.pid}
+            assert time.monotonic() - killed_at < LEASE + SWEEP + JITTER + MARGIN
+            for job in jobs:
+                fleet.let_go(job, 2)
+            until(lambda: fleet.tally() == {"succeeded": 100}, "all of them to succeed")
+    assert {str(fleet.stands(job)) for job in jobs} == {"('succeeded', ['lost', 'succeeded'], 0)"}
+    ends = fleet.rows("select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'")
+    assert ends == [(100,)]
+
+
+@pytest.mark.parametrize("key", ["held", "held_in_a_thread"])
+def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(fleet: Fleet, key: str) -> None:
+    with fleet.worker() as sleeper:
+        job = fleet.hold(key)
+        fleet.began(job)
+        sleeper.signal(signal.SIGSTOP)
+        with fleet.worker() as other:
+            assert fleet.began(job, 2) == other.pid
+            fleet.let_go(job, 1)  # so that the sleeper finds it done as it wakes
+            sleeper.signal(signal.SIGCONT)
+            sleeper.says("stale_write_refused", "lease_lost")
+            assert fleet.stands(job) == ("running", ["lost", "running"], 0)
+            fleet.let_go(job, 2)
+            assert fleet.output(job) == 2
+        assert fleet.output(fleet.enqueue("on_the_loop"))["pid"] == sleeper.pid  # it works on
+    assert fleet.stands(job) == ("succeeded", ["lost", "succeeded"], 0)
+    assert fleet.fl.read(job).output == 2
+
+
+def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: Fleet) -> None:
+    calls = [("brief", {"seconds": 0.3})] * 50 + [("poison", {})] + [("brief", {"seconds": 0.3})] * 49
+    jobs = fleet.enqueue_many(*calls)
+    with fleet.worker("--concurrency", "100", "--processes", "2"):
+        until(lambda: fleet.tally() == {"succeeded": 99, "dead_letter": 1}, "everything to end", seconds=90)
+    poison = jobs[50]
+    status, attempts, failures = fleet.stands(poison)
+    assert (status, attempts.count("lost"), failures) == ("dead_letter", 3, 0)
+    assert set(attempts) <= {"lost", "released"}
+    assert "poison" in (fleet.fl.read(poison).last_error or "")
+    assert fleet.rows("select count(*) from fairlead.job_attempts where status = 'failed'") == [(0,)]
+
+
+def test_everything_resumes_by_itself_after_postgresql_was_killed_under_load(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path / "data")
+    url = server.start()
+    try:
+        asyncio.run(migrate.up(url, "fairlead"))
+        with Fleet(url, tmp_path) as fleet, fleet.worker() as first, fleet.worker() as second:
+            fleet.fl.add_tenant(given.TENANT)
+            with _enqueueing(fleet) as acknowledged:
+                for crash in range(1, 3):
+                    until(lambda n=crash * 200: len(acknowledged) > n, "load")  # type: ignore[misc]
+                    os.kill(server.pid, signal.SIGKILL)
+                    server.start()
+                until(lambda: len(acknowledged) > 600, "load after the crashes")
+            until(lambda: set(fleet.tally()) == {"succeeded"}, "every job to succeed")
+            there = {job_id for (job_id,) in fleet.rows("select id from fairlead.jobs")}
+            assert there == set(acknowledged)
+            assert first.process.poll() is None
+            assert second.process.poll() is None
+            fleet.is_consistent()
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _enqueueing(fleet: Fleet) -> Iterator[list[UUID]]:
+    """Jobs handed in one after the other until the end of the block; the acknowledged ones so far."""
+    acknowledged: list[UUID] = []
+    enough = threading.Event()
+
+    def enqueue() -> None:
+        while not enough.is_set():
+            acknowledged.append(fleet.enqueue("brief", seconds=0.05))
+
+    with ThreadPoolExecutor(1) as pool:
+        enqueuer = pool.submit(enqueue)
+        try:
+            yield acknowledged
+        finally:
+            enough.set()
+        enqueuer.result()  # it rode out every crash

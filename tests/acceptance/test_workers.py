@@ -1,0 +1,171 @@
+"""`fairlead worker` as its users run it: every kind of function, every outcome, and a decent end."""
+
+import asyncio
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from tests.acceptance.fleet import Fleet
+from tests.processes import until
+
+SINGLE: tuple[str, ...] = ()
+DOUBLE = ("--processes", "2")
+WATCHED_SECONDS = 6
+SLACK = 4  # the slower loops may all come round while we watch
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(database_url, tmp_path) as opened:
+        yield opened
+        opened.is_consistent()
+
+
+def test_functions_run_on_the_loop_in_a_thread_or_in_a_process(fleet: Fleet) -> None:
+    with fleet.worker() as worker:
+        on_loop, in_thread, in_process = (
+            fleet.output(fleet.enqueue(key)) for key in ("on_the_loop", "in_a_thread", "in_a_process")
+        )
+    assert on_loop == {"pid": worker.pid, "main_thread": True}
+    assert in_thread == {"pid": worker.pid, "main_thread": False}
+    assert in_process["pid"] != worker.pid
+
+
+def test_two_processes_work_side_by_side(fleet: Fleet) -> None:
+    with fleet.worker("--concurrency", "1", *DOUBLE) as worker:
+        jobs = [fleet.hold() for _ in range(2)]
+        assert len({fleet.began(job) for job in jobs} | {worker.pid}) == 3
+        for job in jobs:
+            fleet.let_go(job)
+            assert fleet.output(job) == 1
+        isolated = fleet.output(fleet.enqueue("in_a_process"))
+        assert isolated["pid"] not in fleet.workers()
+
+
+def test_a_failure_is_tried_again_until_it_succeeds_or_its_attempts_are_spent(fleet: Fleet) -> None:
+    with fleet.worker():
+        lucky, unlucky = fleet.enqueue("third_time_lucky"), fleet.enqueue("unlucky")
+        assert fleet.reaches(lucky, "succeeded") == ("succeeded", ["failed", "failed", "succeeded"], 2)
+        assert fleet.reaches(unlucky, "dead_letter") == ("dead_letter", ["failed", "failed"], 2)
+
+
+def test_a_fatal_failure_and_a_payload_that_no_longer_fits_are_not_tried_again(fleet: Fleet) -> None:
+    """The payload was fine when it was enqueued; the function has changed since."""
+    misfit = fleet.enqueue("takes_a_number", number=1)
+    fleet.rows("""update fairlead.jobs set payload = '{"number": "one"}' returning id""")
+    with fleet.worker():
+        assert fleet.reaches(misfit, "failed") == ("failed", ["failed"], 1)
+        assert fleet.reaches(fleet.enqueue("fatal"), "failed") == ("failed", ["failed"], 1)
+        assert "PayloadInvalid" in (fleet.fl.read(misfit).last_error or "")
+        assert fleet.output(fleet.enqueue("takes_a_number", number=2)) == 2
+
+
+def test_a_snoozed_job_comes_back_and_nothing_is_charged(fleet: Fleet) -> None:
+    with fleet.worker():
+        snoozed = fleet.enqueue("snoozes")
+        assert fleet.reaches(snoozed, "succeeded") == ("succeeded", ["released", "released", "succeeded"], 0)
+
+
+def test_what_a_handler_raises_or_kills_harms_neither_the_worker_nor_other_jobs(fleet: Fleet) -> None:
+    with fleet.worker() as worker:
+        beside = [fleet.hold(key) for key in ("held", "held_in_a_thread", "held_in_a_process")]
+        pids = [fleet.began(job) for job in beside]
+        for key in (
+            "exits_on_the_loop",
+            "exits_in_a_thread",
+            "dies_in_a_process",
+            "raises_what_is_no_exception",
+        ):
+            assert fleet.reaches(fleet.enqueue(key), "dead_letter") == ("dead_letter", ["failed"], 1), key
+        assert worker.process.poll() is None
+        assert pids[:2] == [worker.pid] * 2
+        for job in beside:
+            fleet.let_go(job)
+            assert fleet.reaches(job, "succeeded") == ("succeeded", ["succeeded"], 0)
+
+
+@pytest.mark.parametrize("processes", [SINGLE, DOUBLE], ids=["one process", "two processes"])
+def test_a_worker_told_to_stop_lets_jobs_end_and_gives_back_the_rest(
+    fleet: Fleet, processes: tuple[str, ...]
+) -> None:
+    with fleet.worker(*processes, FAIRLEAD_DRAIN_SECONDS="2") as worker:
+        quick, slow = fleet.hold(), fleet.hold("held_in_a_process")
+        fleet.began(quick)
+        isolated = fleet.began(slow)
+        worker.signal(signal.SIGTERM)
+        fleet.let_go(quick)
+        assert fleet.reaches(quick, "succeeded") == ("succeeded", ["succeeded"], 0)
+        too_late = fleet.hold()
+        assert worker.exit_code(seconds=15) == 0
+    assert fleet.stands(slow) == ("queued", ["released"], 0)
+    assert fleet.stands(too_late) == ("queued", [], 0)
+    assert not Path(f"/proc/{isolated}").exists()
+    assert fleet.workers() == set()
+
+
+@pytest.mark.parametrize("processes", [SINGLE, DOUBLE], ids=["one process", "two processes"])
+def test_a_worker_told_twice_stops_at_once(fleet: Fleet, processes: tuple[str, ...]) -> None:
+    with fleet.worker(*processes, FAIRLEAD_DRAIN_SECONDS="3600") as worker:
+        quick, *slow = (fleet.hold() for _ in range(5))
+        for job in (quick, *slow):
+            fleet.began(job)
+        worker.signal(signal.SIGTERM)
+        fleet.let_go(quick)
+        assert fleet.output(quick) == 1  # after the first signal it still waits
+        assert worker.process.poll() is None
+        worker.signal(signal.SIGTERM)
+        assert worker.exit_code(seconds=15) == 0
+    assert [fleet.stands(job) for job in slow] == [("queued", ["released"], 0)] * 4
+
+
+@pytest.mark.parametrize("key", ["held", "held_in_a_thread", "held_in_a_process"])
+def test_a_running_job_that_is_canceled_stops(fleet: Fleet, key: str) -> None:
+    """Its owner hears of it by notification: the lease is far too long to wait for the next heartbeat."""
+    with fleet.worker(FAIRLEAD_LEASE_SECONDS="3600") as worker:
+        job, beside = fleet.hold(key), fleet.hold(key)
+        pid = fleet.began(job)
+        fleet.began(beside)
+        fleet.fl.cancel(job)
+        assert fleet.reaches(job, "canceled") == ("canceled", ["canceled"], 0)
+        if key == "held_in_a_process":
+            assert pid != worker.pid
+            assert not Path(f"/proc/{pid}").exists()
+        else:
+            assert (fleet.folder / f"{job}.1.ended").exists()
+        fleet.let_go(beside)
+        assert fleet.output(beside) == 1
+
+
+def test_an_idle_worker_asks_the_database_little(tmp_path: Path) -> None:
+    """PostgreSQL's own log tells every statement of a worker with default settings and nothing to do."""
+    defaults = {
+        f"FAIRLEAD_{name}_SECONDS": seconds
+        for name, seconds in (("LEASE", "30"), ("SWEEP", "10"), ("POLL", "1"))
+    }
+    with EmbeddedPostgres(tmp_path / "data") as server:
+        asyncio.run(migrate.up(server.url, "fairlead"))
+        with Fleet(server.url, tmp_path) as fleet:
+            fleet.rows("alter database fairlead set log_statement = 'all'")
+            with fleet.worker(**defaults):
+                log = Statements(tmp_path / "data" / "postgres.log")
+                until(lambda: len(log.of("fairlead.claim")) > 2, "the worker to settle down")
+                before, begun = len(log.of()), time.monotonic()
+                until(lambda: time.monotonic() > begun + WATCHED_SECONDS, "enough of watching")
+                assert WATCHED_SECONDS / 2 <= len(log.of()) - before <= WATCHED_SECONDS * 2 + SLACK
+
+
+class Statements:
+    """The statements in a log of PostgreSQL, but for the brackets of transactions."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def of(self, text: str = "") -> list[str]:
+        said = re.findall(r"LOG:  (?:statement|execute [^:]+): (.*(?:\n\t.*)*)", self._log.read_text())
+        return [one for one in said if text in one and one not in {"BEGIN", "COMMIT"}]

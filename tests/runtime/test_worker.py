@@ -1,0 +1,311 @@
+"""The worker in this process, with handlers that the test plays by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.db.tx import Tx
+from fairlead.handlers.threads import Threads
+from fairlead.model.job import JobStatus
+from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
+from fairlead.runtime.process import Plan, WorkerProcess
+from fairlead.runtime.source import Held
+from fairlead.runtime.worker import Attempt
+from fairlead.store import jobs
+from tests import given
+
+SECONDS = 30
+Body = Callable[[Held], Coroutine[Any, Any, Outcome]]
+
+
+class Stage:
+    """A worker process in this one, and what its handlers do."""
+
+    def __init__(self, process: WorkerProcess, stop: asyncio.Event, abandon: asyncio.Event) -> None:
+        self.process = process
+        self.stop = stop
+        self.abandon = abandon
+        self.started: list[UUID] = []
+
+
+@asynccontextmanager
+async def working(
+    settings: Settings, body: Body, *, concurrency: int = 10, **more: Any
+) -> AsyncIterator[Stage]:
+    """A running worker whose handler is `body`; stopped and drained at the end."""
+    quick = replace(
+        settings,
+        **{"lease_seconds": 2, "sweep_seconds": 0.2, "poll_seconds": 0.2, "drain_seconds": 5, **more},
+    )
+    stop, abandon = asyncio.Event(), asyncio.Event()
+
+    def start(held: Held, attempt: Attempt) -> asyncio.Future[Outcome]:
+        stage.started.append(held.lease.job_id)
+        task = asyncio.ensure_future(body(held))
+        attempt.stop = task.cancel
+        return asyncio.ensure_future(outcome_of(task))
+
+    plan = Plan(
+        url=str(settings.database_url),
+        settings=quick,
+        start=lambda _: start,
+        threads=Threads(4),
+        served=None,
+        keys=[],
+        concurrency=concurrency,
+        version="test",
+    )
+    stage = Stage(WorkerProcess(plan), stop, abandon)
+    serving = asyncio.create_task(stage.process.run(stop, abandon))
+    try:
+        yield stage
+    finally:
+        stop.set()
+        await serving
+
+
+async def outcome_of(task: asyncio.Task[Outcome]) -> Outcome:
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return Canceled()
+
+
+async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not (found := await look()):
+                await asyncio.sleep(0.01)
+            return found
+    except TimeoutError:
+        raise AssertionError(f"waited in vain for {what}") from None
+
+
+async def ended(fl: Fairlead, job_id: UUID, status: JobStatus) -> None:
+    async def look() -> bool:
+        return (await fl.read(job_id)).status is status
+
+    await until(look, f"{job_id} to be {status}")
+
+
+async def test_jobs_are_run_and_their_output_is_kept(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        return Succeeded({"hello": held.job.payload["name"]}, cost_cents=3)
+
+    async with working(settings, body):
+        job = await fl.submit(given.request())
+        await ended(fl, job.id, JobStatus.SUCCEEDED)
+    done = await job.read()
+
+    assert (done.output, done.cost_cents, done.attempt_count) == ({"hello": "Ada"}, 3, 1)
+    assert done.claimed_by_worker is not None
+
+
+async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
+    fl: Fairlead, settings: Settings
+) -> None:
+    async def body(held: Held) -> Outcome:
+        return Failed("ValueError", "no luck")
+
+    async with fl.transaction() as tx:
+        await tx.run(
+            "update fairlead.job_definitions set backoff = "
+            """'{"base_seconds": 0.05, "factor": 1, "cap_seconds": 1, "jitter": 0}' where key = 'greet'"""
+        )
+    async with working(settings, body):
+        job = await fl.submit(given.request(max_attempts=3))
+        await ended(fl, job.id, JobStatus.DEAD_LETTER)
+    async with fl.transaction() as tx:
+        attempts = await jobs.attempts(tx, job.id)
+
+    assert [(one.attempt_no, one.status) for one in attempts] == [(1, "failed"), (2, "failed"), (3, "failed")]
+    assert (await job.read()).last_error == "ValueError: no luck"
+
+
+async def test_a_snoozed_job_comes_back_uncharged(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        return Snoozed(0.1) if held.lease.attempt_no < 4 else Succeeded()
+
+    async with working(settings, body):
+        job = await fl.submit(given.request(max_attempts=1))
+        await ended(fl, job.id, JobStatus.SUCCEEDED)
+    assert ((await job.read()).attempt_count, (await job.read()).failure_count) == (4, 0)
+
+
+async def test_canceling_a_running_job_stops_its_handler(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async with working(settings, body, lease_seconds=30) as stage:
+        job = await fl.submit(given.request())
+
+        async def begun() -> bool:
+            return job.id in stage.started
+
+        await until(begun, "the handler to start")
+        await fl.cancel(job.id)
+        await ended(fl, job.id, JobStatus.CANCELED)
+
+
+async def test_no_more_run_at_once_than_the_concurrency(fl: Fairlead, settings: Settings) -> None:
+    now, most = 0, 0
+    gate = asyncio.Event()
+
+    async def body(held: Held) -> Outcome:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        if now == 3:
+            gate.set()
+        await gate.wait()
+        now -= 1
+        return Succeeded()
+
+    async with working(settings, body, concurrency=3):
+        many = await fl.enqueue_many([given.request() for _ in range(20)])
+        for one in many:
+            await ended(fl, one.id, JobStatus.SUCCEEDED)
+    assert most == 3
+
+
+async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_rest(
+    fl: Fairlead, settings: Settings
+) -> None:
+    go = asyncio.Event()
+
+    async def body(held: Held) -> Outcome:
+        await (go if held.job.payload["name"] == "quick" else asyncio.Event()).wait()
+        return Succeeded()
+
+    async with working(settings, body, drain_seconds=0.5) as stage:
+        quick = await fl.submit(given.request(payload={"name": "quick"}))
+        slow = await fl.submit(given.request(payload={"name": "slow"}))
+
+        async def both() -> bool:
+            return len(stage.started) == 2
+
+        await until(both, "both handlers to start")
+        stage.stop.set()
+        go.set()
+    done, back = await quick.read(), await slow.read()
+
+    assert done.status is JobStatus.SUCCEEDED
+    assert (back.status, back.failure_count, back.attempt_count) == (JobStatus.QUEUED, 0, 1)
+
+
+async def test_a_second_signal_does_not_wait_for_the_slow(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async with working(settings, body, drain_seconds=3600) as stage:
+        slow = await fl.submit(given.request())
+
+        async def begun() -> bool:
+            return bool(stage.started)
+
+        await until(begun, "the handler to start")
+        stage.stop.set()
+        stage.abandon.set()
+    assert (await slow.read()).status is JobStatus.QUEUED
+
+
+async def test_a_scheduled_job_starts_at_its_time(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        return Succeeded()
+
+    async with working(settings, body, poll_seconds=60):
+        [(soon,)] = await _values(fl, "select clock_timestamp() + interval '300 milliseconds'")
+        job = await fl.submit(given.request(scheduled_for=soon))
+        await ended(fl, job.id, JobStatus.SUCCEEDED)
+    started = (await job.read()).started_at
+    assert started is not None
+    assert started >= soon
+
+
+async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, settings: Settings) -> None:
+    stopped = asyncio.Event()
+
+    async def body(held: Held) -> Outcome:
+        if held.lease.attempt_no > 1:
+            return Succeeded("the second")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return Succeeded("the first")
+
+    async with working(settings, body) as stage:
+        job = await fl.submit(given.request())
+
+        async def begun() -> bool:
+            return bool(stage.started)
+
+        await until(begun, "the handler to start")
+        await _values(
+            fl, "update fairlead.leases set token = gen_random_uuid(), expires_at = now() returning 1"
+        )
+        await _values(
+            fl,
+            "update fairlead.job_attempts set token = l.token from fairlead.leases l "
+            "where l.job_id = job_attempts.job_id returning 1",
+        )
+        async with asyncio.timeout(SECONDS):
+            await stopped.wait()
+        await ended(fl, job.id, JobStatus.SUCCEEDED)
+    async with fl.transaction() as tx:
+        attempts = await jobs.attempts(tx, job.id)
+
+    assert (await job.read()).output == "the second"
+    assert [one.status for one in attempts] == ["lost", "succeeded"]
+
+
+async def test_a_busy_event_loop_does_not_lose_its_leases(fl: Fairlead, settings: Settings) -> None:
+    """The handler holds the loop for longer than a lease; the heart beats in a thread of its own."""
+    import time  # noqa: PLC0415
+
+    async def body(held: Held) -> Outcome:
+        deadline = time.monotonic() + 2.5
+        while time.monotonic() < deadline:
+            pass
+        return Succeeded()
+
+    async with working(settings, body, lease_seconds=1):
+        job = await fl.submit(given.request())
+        await ended(fl, job.id, JobStatus.SUCCEEDED)
+    assert (await job.read()).attempt_count == 1
+
+
+async def test_workers_are_seen_while_they_are_there(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        return Succeeded()
+
+    async with working(settings, body) as stage:
+
+        async def there() -> Any:
+            return await _values(fl, "select worker_id, concurrency from fairlead.job_workers")
+
+        assert await until(there, "the worker to be seen") == [(stage.process.worker_id, 10)]
+    assert await _values(fl, "select from fairlead.job_workers") == []
+
+
+async def _values(fl: Fairlead, query: str) -> list[Any]:
+    async def ask(tx: Tx) -> list[Any]:
+        return await tx.values(query)
+
+    return await fl.database.transact(ask)
+
+
+@pytest.fixture(autouse=True)
+def no_leftover_threads() -> Any:
+    import threading  # noqa: PLC0415
+
+    yield
+    assert not [one for one in threading.enumerate() if one.name == "fairlead-heart"]
