@@ -3,6 +3,7 @@
 import re
 import zoneinfo
 
+from fairlead.actions import gates
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
 from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
@@ -55,16 +56,11 @@ async def pause(
     tx: Tx, principal: Principal, slug: str, *, paused: bool = True, note: str | None = None
 ) -> Tenant:
     """Close a tenant's gate, or open it again: while closed none of its jobs is claimed."""
-    principal.require(Permission.MANAGE_TENANTS)
+    await (gates.pause if paused else gates.resume)(tx, principal, tenant=slug, note=note)
     tenant = await tenants.get(tx, slug)
     if tenant is None:
         raise unknown_tenant(slug)
-    changed = await tenants.pause(tx, tenant.id, paused=paused, actor=principal.actor, note=note)
-    if changed is None:
-        raise unknown_tenant(slug)
-    await tx.run("select pg_notify('fairlead', 'gate')")
-    await _audit(tx, principal, "tenant_paused" if paused else "tenant_resumed", changed, note=note)
-    return changed
+    return tenant
 
 
 def _check(*, slug: str, name: str, timezone: str, weight: int, max_running: int | None) -> None:
@@ -81,7 +77,7 @@ def _check(*, slug: str, name: str, timezone: str, weight: int, max_running: int
         raise InvalidInput(f"Cannot add the tenant: {faults[0].path} {faults[0].message}.", faults)
 
 
-async def _audit(tx: Tx, principal: Principal, action: str, tenant: Tenant, note: str | None = None) -> None:
+async def _audit(tx: Tx, principal: Principal, action: str, tenant: Tenant) -> None:
     await audit.write(
         tx,
         actor=principal.actor,
@@ -89,5 +85,5 @@ async def _audit(tx: Tx, principal: Principal, action: str, tenant: Tenant, note
         resource_type="tenant",
         resource_id=tenant.id,
         tenant_id=tenant.id,
-        details={"slug": tenant.slug} | ({"note": note} if note else {}),
+        details={"slug": tenant.slug},
     )

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fairlead.actions import jobs as actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.cli.watch import watch
 from fairlead.errors import InvalidInput
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
 from fairlead.model.request import parsed
@@ -22,6 +23,9 @@ from fairlead.model.request import parsed
 @click.group()
 def jobs() -> None:
     """Enqueue jobs and see what became of them."""
+
+
+jobs.add_command(watch)
 
 
 @jobs.command()
@@ -205,6 +209,20 @@ async def retry(session: Session, *, job_id: UUID, payload: str | None, as_json:
     async with session.open() as fl:
         job = await fl.retry(job_id, payload=edited)
     _answer(job, "queued again", as_json=as_json)
+
+
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@output.json_option
+@command
+async def why(session: Session, *, job_id: UUID, as_json: bool) -> None:
+    """Say why a job is not running: every reason, most decisive first."""
+    async with session.open() as fl:
+        answer = await fl.why(job_id)
+    if as_json:
+        output.say_json(answer)
+    else:
+        output.facts((reason.code, reason.message) for reason in answer.reasons)
 
 
 def _answer(job: Job, what: str, *, as_json: bool) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import structlog
 
-from fairlead import __version__
-from fairlead.cli import bench, database, definitions, dev, jobs, tenants
+from fairlead.cli import bench, database, definitions, dev, gates, jobs, tenants, worker
 from fairlead.cli.session import Session
+from fairlead.version import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,8 +35,10 @@ def main(
 
     Without a database URL an embedded PostgreSQL in the data folder is used.
     """
+    # a command that ends says what went wrong itself; one that stays has only its log
+    quiet = logging.WARNING if context.invoked_subcommand == "worker" else logging.ERROR
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else logging.ERROR),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else quiet),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
@@ -48,4 +50,7 @@ main.add_command(database.doctor)
 main.add_command(tenants.tenants)
 main.add_command(definitions.definitions)
 main.add_command(jobs.jobs)
+main.add_command(gates.pause)
+main.add_command(gates.resume)
 main.add_command(bench.bench)
+main.add_command(worker.worker)

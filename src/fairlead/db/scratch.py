@@ -1,5 +1,6 @@
 """Databases that are made for a purpose and dropped after it, and raw figures to compare with."""
 
+import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -74,3 +75,39 @@ def _like(schema: str) -> Any:
     return in_schema(
         "drop table if exists raw_jobs; create table raw_jobs (like fairlead.jobs including all)", schema
     )
+
+
+def raw_drain(url: str, count: int) -> float:
+    """Jobs a second: claims of 100 with skip locked and updates by primary key, on a narrow table; one bare loop."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop table if exists raw_queue")
+        connection.execute("create table raw_queue (id bigint primary key, status int not null default 0)")
+        connection.execute("create index raw_queue_waiting on raw_queue (id) where status = 0")
+        connection.execute("insert into raw_queue (id) select generate_series(1, %s)", [count])
+        connection.execute("analyze raw_queue")
+        begun = time.perf_counter()
+        while ids := connection.execute(
+            "update raw_queue set status = 1 where id = any(array(select id from raw_queue where status = 0 "
+            "order by id limit 100 for update skip locked)) returning id"
+        ).fetchall():
+            connection.execute(
+                "update raw_queue set status = 2 where id = any(%s)", [[one for (one,) in ids]]
+            )
+        return count / (time.perf_counter() - begun)
+
+
+def raw_latency(url: str, count: int) -> float:
+    """Seconds: the median of a bare INSERT plus a bare NOTIFY's way to a listener."""
+    with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as other:
+        one.execute(
+            "create table if not exists raw_pings (id bigint generated always as identity primary key)"
+        )
+        other.execute("listen raw_ping")
+        took = []
+        for _ in range(count):
+            begun = time.perf_counter()
+            one.execute("insert into raw_pings default values")
+            one.execute("notify raw_ping")
+            next(other.notifies(stop_after=1))
+            took.append(time.perf_counter() - begun)
+        return statistics.median(took)

@@ -1,0 +1,21 @@
+"""Why a job is not running, for those who may see it."""
+
+from uuid import UUID
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, JobUnknown
+from fairlead.model.access import Permission, Principal
+from fairlead.model.job import JobStatus
+from fairlead.model.why import Surroundings, Why, explain
+from fairlead.store import why as store
+
+
+async def why(tx: Tx, principal: Principal, job_id: UUID) -> Why:
+    """Every reason why the job is not running, most decisive first."""
+    job = await store.standing(tx, job_id, tenant_id=principal.tenant_id)
+    if job is None:
+        raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
+    principal.require(Permission.READ_JOBS, job.tenant_id)
+    waits = job.status is JobStatus.QUEUED
+    around = await store.surroundings(tx, job) if waits else Surroundings()
+    return Why(job_id=job.job_id, status=job.status, at=job.now, reasons=explain(job, around))

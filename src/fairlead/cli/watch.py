@@ -1,0 +1,168 @@
+"""`fairlead jobs watch`: what goes on now, again and again."""
+
+import asyncio
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.actions import stats
+from fairlead.actions.stats import Overview
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.db.listen import Listener
+from fairlead.runtime.service import wait_any
+from fairlead.store.stats import Failure, RunningJob
+
+EVERY_SECONDS = 1.0
+# However many notifications there are, people read no faster.
+SHORTEST_SECONDS = 0.2
+WINDOW = timedelta(seconds=5)
+
+Show = Callable[[Overview, float], None]
+
+
+@click.command()
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
+@output.json_option
+@command
+async def watch(session: Session, *, tenant: str | None, seconds: float | None, as_json: bool) -> None:
+    """Watch jobs as they run: how many stand where, how fast they end, which run, which failed last.
+
+    On a terminal the view stays in place; elsewhere it is lines. Ctrl-C ends it.
+    """
+    heard, stop = asyncio.Event(), _told_to_stop()
+    rate = Rate()
+    async with session.open() as fl, Listener(fl.direct_url, fl.settings.schema) as listener:
+        with listener.subscribe(lambda _: heard.set()), _shown(as_json=as_json) as show:
+            await wait_any(listener.connected, stop, seconds=EVERY_SECONDS)
+            clock = asyncio.get_running_loop().time
+            end = None if seconds is None else clock() + seconds
+            while True:
+                heard.clear()
+                seen = await fl.database.transact(lambda tx: stats.overview(tx, fl.principal, tenant=tenant))
+                show(seen, rate.add(seen.counts.at, seen.counts.finished))
+                left = EVERY_SECONDS if end is None else min(EVERY_SECONDS, end - clock())
+                if left <= 0:
+                    return
+                await wait_any(stop, seconds=min(SHORTEST_SECONDS, left))
+                await wait_any(heard, stop, seconds=max(0.0, left - SHORTEST_SECONDS))
+                if stop.is_set():
+                    return
+
+
+class Rate:
+    """How many more there are a second, over the last few seconds."""
+
+    def __init__(self, window: timedelta = WINDOW) -> None:
+        self._window = window
+        self._seen: deque[tuple[datetime, int]] = deque()
+
+    def add(self, at: datetime, total: int) -> float:
+        """So many there are at this time; the rate up to now."""
+        self._seen.append((at, total))
+        while len(self._seen) > 2 and at - self._seen[1][0] >= self._window:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        passed = (at - then).total_seconds()
+        # retries by hand and retention take some away: that is not work undone
+        return max(0, total - before) / passed if passed > 0 else 0.0
+
+
+def _told_to_stop() -> asyncio.Event:
+    stop = asyncio.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, stop.set)
+    return stop
+
+
+@contextmanager
+def _shown(*, as_json: bool) -> Iterator[Show]:
+    """How to show it here: JSON for machines, a view in place on a terminal, else lines."""
+    out = output.console()
+    if as_json:
+        yield lambda seen, rate: output.say_json(as_object(seen, rate))
+    elif out.is_terminal:
+        with Live(console=out, auto_refresh=False) as live:
+            yield lambda seen, rate: live.update(as_view(seen, rate), refresh=True)
+    else:
+        lines = Lines()
+        yield lambda seen, rate: out.print(Text("\n".join(lines.of(seen, rate))))
+
+
+def as_object(seen: Overview, rate: float) -> dict[str, Any]:
+    """One refresh for machines."""
+    return {
+        "at": seen.counts.at,
+        "counts": seen.counts.by_status,
+        "per_second": round(rate, 2),
+        "running": seen.running,
+        "failures": seen.failures,
+    }
+
+
+class Lines:
+    """One refresh as lines: the counts, and each running or failed job when it is first seen."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[Any, ...]] = set()
+
+    def of(self, seen: Overview, rate: float) -> list[str]:
+        """What is new, and how it all stands."""
+        counts = "  ".join(f"{status} {number}" for status, number in seen.counts.by_status.items())
+        lines = [f"{seen.counts.at:%H:%M:%S}  {counts}  {rate:.1f}/s"]
+        jobs: list[RunningJob | Failure] = [*seen.running, *seen.failures]
+        lines += [f"  {_told(one)}" for one in jobs if _key(one) not in self._told]
+        self._told = {_key(one) for one in jobs}
+        return lines
+
+
+def _key(one: RunningJob | Failure) -> tuple[Any, ...]:
+    return one.job_id, one.attempt_no if isinstance(one, RunningJob) else one.finished_at
+
+
+def _told(one: RunningJob | Failure) -> str:
+    if isinstance(one, RunningJob):
+        return f"running {one.job_id}  {one.tenant}  {one.definition_key}  on {one.worker_id}"
+    error = output.cell(one.last_error).plain
+    return f"{one.status} {one.job_id}  {one.tenant}  {one.definition_key}  {error}"
+
+
+def as_view(seen: Overview, rate: float) -> RenderableType:
+    """One refresh for a terminal."""
+    levels = Table(box=None, header_style="bold", pad_edge=False)
+    for status in seen.counts.by_status:
+        levels.add_column(Text(status, style=output.STATUS_STYLES[status]), justify="right")
+    levels.add_column("finished", justify="right")
+    levels.add_row(*(f"{number:,}" for number in seen.counts.by_status.values()), f"{rate:,.1f}/s")
+    more = seen.counts.running - len(seen.running)
+    return Group(
+        levels,
+        *_titled(f"running, longest first{f' ({more:,} more)' if more > 0 else ''}", seen.running),
+        *_titled("failed last", seen.failures),
+        Text("\nCtrl-C ends", style="dim"),
+    )
+
+
+def _titled(title: str, rows: list[RunningJob] | list[Failure]) -> list[RenderableType]:
+    if not rows:
+        return []
+    made = Table(box=None, show_header=False, pad_edge=False)
+    for row in rows:
+        made.add_row(*(output.cell(value) for value in _cells(row)))
+    return [Text(f"\n{title}", style="bold"), made]
+
+
+def _cells(row: RunningJob | Failure) -> tuple[Any, ...]:
+    if isinstance(row, RunningJob):
+        return row.job_id, row.tenant, row.definition_key, row.worker_id, row.started_at
+    return row.job_id, row.tenant, row.definition_key, row.status, row.finished_at, row.last_error

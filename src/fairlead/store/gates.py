@@ -1,0 +1,55 @@
+"""Gates: the switches that stop claiming, for the system, a tenant, a definition or a host."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+
+sql = queries_beside(__file__)
+
+
+class GateKind(StrEnum):
+    SYSTEM = "system"
+    TENANT = "tenant"
+    DEFINITION = "definition"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A gate as it stands: open when `paused_at` is None. `changed` is whether the call before made it so."""
+
+    kind: GateKind
+    id: UUID | None
+    name: str
+    tenant_id: UUID | None
+    paused_at: datetime | None
+    paused_by: str | None
+    note: str | None
+    changed: bool = False
+
+
+async def hold(tx: Tx, kind: GateKind, name: str = "", *, tenant_id: UUID | None = None) -> list[Gate]:
+    """The gates of that name, kept from changing until the transaction ends. Only hosts may be several."""
+    return await tx.all(Gate, getattr(sql, f"hold_{kind}"), {"name": name, "tenant_id": tenant_id})
+
+
+async def close(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
+    """Close a held gate. One that is closed keeps its time, and without a new note its note."""
+    values = {"id": gate.id, "actor": actor, "note": note}
+    [(at, by, kept)] = await tx.values(getattr(sql, f"close_{gate.kind}"), values)
+    return replace(gate, paused_at=at, paused_by=by, note=kept, changed=gate.paused_at is None)
+
+
+async def open_(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
+    """Open a held gate."""
+    await tx.run(getattr(sql, f"open_{gate.kind}"), {"id": gate.id, "actor": actor, "note": note})
+    return replace(gate, paused_at=None, paused_by=None, note=None, changed=True)
+
+
+async def notify(tx: Tx) -> None:
+    """Tell every claimer to look again, once this transaction commits."""
+    await tx.run(sql.notify)

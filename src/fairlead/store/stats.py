@@ -1,0 +1,69 @@
+"""What goes on now: how many jobs stand where, which run, which failed last."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.job import JobStatus
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many jobs there are of each status, at a time of the database's clock."""
+
+    at: datetime
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    dead_letter: int
+    canceled: int
+
+    @property
+    def by_status(self) -> dict[JobStatus, int]:
+        return {status: getattr(self, status.value) for status in JobStatus}
+
+    @property
+    def finished(self) -> int:
+        return sum(number for status, number in self.by_status.items() if status.terminal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    job_id: UUID
+    attempt_no: int
+    definition_key: str
+    tenant: str
+    worker_id: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A job that ended as failed or dead_letter."""
+
+    job_id: UUID
+    definition_key: str
+    tenant: str
+    status: JobStatus
+    finished_at: datetime
+    last_error: str | None
+
+
+async def counts(tx: Tx, *, tenant_id: UUID | None) -> Counts:
+    [found] = await tx.all(Counts, sql.counts, {"tenant_id": tenant_id})
+    return found
+
+
+async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
+    """The jobs that run now, longest first."""
+    return await tx.all(RunningJob, sql.running, {"tenant_id": tenant_id, "limit": limit})
+
+
+async def failures(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Failure]:
+    """The jobs that failed for good, latest first."""
+    return await tx.all(Failure, sql.failures, {"tenant_id": tenant_id, "limit": limit})

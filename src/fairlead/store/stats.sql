@@ -1,0 +1,28 @@
+-- What goes on now. Nothing here counts or searches jobs: levels are sums of counts, what runs is in leases, and each
+-- tenant's last troubled jobs are the end of an index.
+
+-- name: counts
+select clock_timestamp() as at, coalesce(sum(queued), 0)::bigint as queued, coalesce(sum(running), 0)::bigint as running,
+    coalesce(sum(succeeded), 0)::bigint as succeeded, coalesce(sum(failed), 0)::bigint as failed,
+    coalesce(sum(dead_letter), 0)::bigint as dead_letter, coalesce(sum(canceled), 0)::bigint as canceled
+from fairlead.counts where %(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s;
+
+-- name: running
+-- The longest running first.
+select l.job_id, l.attempt_no, d.key as definition_key, t.slug as tenant, l.worker_id, l.started_at
+from fairlead.leases l
+join fairlead.tenants t on t.id = l.tenant_id
+join fairlead.job_definitions d on d.id = l.definition_id
+where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
+order by l.started_at, l.job_id limit %(limit)s;
+
+-- name: failures
+-- The latest first. Canceled jobs are troubled too: a bounded part of each tenant's is looked through.
+select last.id as job_id, d.key as definition_key, t.slug as tenant, last.status, last.finished_at, last.last_error
+from fairlead.tenants t
+cross join lateral (
+    select j.id, j.definition_id, j.status, j.finished_at, j.last_error from fairlead.jobs j
+    where j.tenant_id = t.id and j.troubled order by j.id desc limit 50) last
+join fairlead.job_definitions d on d.id = last.definition_id
+where (%(tenant_id)s::uuid is null or t.id = %(tenant_id)s) and last.status in ('failed', 'dead_letter')
+order by last.finished_at desc, last.id desc limit %(limit)s;

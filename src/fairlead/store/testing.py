@@ -1,0 +1,11 @@
+"""Time travel for tests."""
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+
+sql = queries_beside(__file__)
+
+
+async def bring_forward(tx: Tx) -> int:
+    """Make every job that waits for its time due now. How many."""
+    return await tx.run(sql.bring_forward)

@@ -1,0 +1,37 @@
+"""The facts behind "why is this job not running?"."""
+
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.why import (
+    MOST_AHEAD,
+    MOST_HOLDERS,
+    SEEN_SECONDS,
+    ClosedGate,
+    Limit,
+    Standing,
+    Surroundings,
+    Workers,
+)
+
+sql = queries_beside(__file__)
+
+
+async def standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Standing | None:
+    """How a job stands, if it is that tenant's (or anybody's, for None)."""
+    return await tx.first(Standing, sql.standing, {"id": job_id, "tenant_id": tenant_id})
+
+
+async def surroundings(tx: Tx, job: Standing) -> Surroundings:
+    """What a queued job meets on its way."""
+    of_job = {"id": job.job_id}
+    serving = {"definition_key": job.definition_key, "seconds": SEEN_SECONDS}
+    [workers] = await tx.all(Workers, sql.workers, serving)
+    [(ahead,)] = await tx.values(sql.ahead, {**of_job, "bound": MOST_AHEAD + 1})
+    return Surroundings(
+        gates=await tx.all(ClosedGate, sql.gates, of_job),
+        limits=await tx.all(Limit, sql.limits, {**of_job, "holders": MOST_HOLDERS}),
+        workers=workers,
+        ahead=ahead,
+    )

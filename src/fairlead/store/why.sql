@@ -1,0 +1,105 @@
+-- What a job's answer to "why am I not running?" rests on. Everything is found by key or counted to a bound:
+-- nothing here grows with the number of jobs.
+
+-- name: standing
+-- A time that PostgreSQL calls infinity means waiting for other jobs, and is no time that could be read.
+select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.host_id,
+    h.name as host, h.last_seen_at as host_seen_at, j.status, j.attempt_count, j.failure_count, j.max_attempts,
+    j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
+    l.expires_at as lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
+    coalesce(w.due_at = 'infinity', false) as waits_for_jobs
+from fairlead.jobs j
+join fairlead.tenants t on t.id = j.tenant_id
+join fairlead.job_definitions d on d.id = j.definition_id
+left join fairlead.hosts h on h.id = j.host_id
+left join fairlead.leases l on l.job_id = j.id
+left join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
+left join lateral (
+    select due_at from fairlead.later
+    where due_at = any(array[j.scheduled_for, 'infinity'::timestamptz]) and job_id = j.id limit 1) w on true
+where j.id = %(id)s and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
+
+-- name: gates
+-- The closed gates in the job's way, widest first.
+select gate.scope, gate.name, gate.paused_at, gate.paused_by, gate.note
+from fairlead.jobs j cross join lateral (
+    select 1 as n, 'system' as scope, 'system' as name, s.changed_at as paused_at, s.changed_by as paused_by, s.note
+    from fairlead.system s where not s.online
+    union all
+    select 2, 'tenant', t.slug, t.paused_at, t.paused_by, t.pause_note
+    from fairlead.tenants t where t.id = j.tenant_id and t.paused_at is not null
+    union all
+    select 3, 'definition', d.key, d.paused_at, d.paused_by, d.pause_note
+    from fairlead.job_definitions d where d.id = j.definition_id and d.paused_at is not null
+    union all
+    select 4, 'host', h.name, h.paused_at, h.paused_by, h.pause_note
+    from fairlead.hosts h where h.id = j.host_id and h.paused_at is not null
+) gate
+where j.id = %(id)s order by gate.n;
+
+-- name: limits
+-- The limits that the job is under. All leases are counted; only those of its own tenant are named.
+select bound.scope, bound.most,
+    case bound.scope
+        when 'tenant' then (select count(*) from fairlead.leases l where l.tenant_id = j.tenant_id)
+        when 'definition' then (select count(*) from fairlead.leases l where l.definition_id = j.definition_id)
+        when 'definition_tenant' then (
+            select count(*) from fairlead.leases l
+            where l.definition_id = j.definition_id and l.tenant_id = j.tenant_id)
+        else (select count(*) from fairlead.leases l where l.host_id = j.host_id)
+    end as running,
+    array(
+        select l.job_id from fairlead.leases l
+        where l.tenant_id = j.tenant_id
+            and (bound.scope not in ('definition', 'definition_tenant') or l.definition_id = j.definition_id)
+            and (bound.scope <> 'host' or l.host_id = j.host_id)
+        order by l.started_at, l.job_id limit %(holders)s) as holders
+from fairlead.jobs j
+join fairlead.tenants t on t.id = j.tenant_id
+join fairlead.job_definitions d on d.id = j.definition_id
+left join fairlead.hosts h on h.id = j.host_id
+cross join lateral (values
+    (1, 'tenant', t.max_running), (2, 'definition', d.max_running),
+    (3, 'definition_tenant', d.max_running_per_tenant), (4, 'host', h.max_running)) as bound(n, scope, most)
+where j.id = %(id)s and bound.most is not null
+order by bound.n;
+
+-- name: workers
+-- No queues named: it serves every definition.
+select count(*) filter (where lately) as alive,
+    count(*) filter (where lately and (w.queues = '{}' or %(definition_key)s = any(w.queues))) as serving,
+    max(w.last_seen_at) as last_seen_at
+from fairlead.job_workers w
+cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s) as lately) seen;
+
+-- name: ahead
+-- Jobs that are claimed before this one, in its tenant or on its host, counted to a bound. Definition by definition,
+-- as the index has them; other definitions that are paused stand in nobody's way.
+with recursive job as (
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from fairlead.jobs where id = %(id)s
+), kinds as (
+    select head.definition_id from job j cross join lateral (
+        select r.definition_id from fairlead.ready r
+        where r.host_id is null and r.tenant_id = j.tenant_id
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) head
+    union all
+    select hop.definition_id from kinds k cross join job j cross join lateral (
+        select r.definition_id from fairlead.ready r
+        where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id > k.definition_id
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+), found as (
+    select from job j, kinds k, fairlead.job_definitions d, lateral (
+        select from fairlead.ready r
+        where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = k.definition_id
+            and (r.priority, r.scheduled_for, r.job_id) < (j.priority, j.scheduled_for, j.id)
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit %(bound)s) before
+    where j.host_id is null and d.id = k.definition_id and (d.paused_at is null or d.id = j.definition_id)
+    union all
+    select from job j, lateral (
+        select from fairlead.ready r
+        where r.host_id = j.host_id and r.tenant_id = j.tenant_id
+            and (r.priority, r.scheduled_for, r.job_id) < (j.priority, j.scheduled_for, j.id)
+        order by r.host_id, r.priority, r.scheduled_for, r.job_id limit %(bound)s) before
+    where j.host_id is not null
+)
+select count(*) from (select from found limit %(bound)s) counted;

@@ -1,0 +1,218 @@
+"""Helpers for users' own tests: a Fairlead to test with, due jobs run now, and what was enqueued."""
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from fairlead.actions import jobs
+from fairlead.actions.catalog import Catalog
+from fairlead.app import Fairlead
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.scratch import scratch_database
+from fairlead.errors import InvalidInput, NotOpen
+from fairlead.handles import JobFunction
+from fairlead.model.job import Job, JobStatus
+from fairlead.model.payload import encode
+from fairlead.runtime.tick import Tick
+from fairlead.settings import Settings
+from fairlead.store import testing as store
+
+__all__ = ["assert_enqueued", "fairlead", "fixture", "postgres", "run_due"]
+
+TENANT = "test"
+BATCH = 100
+PAGE = 1000
+LONGEST_LIST = 20
+
+
+# A Fairlead to test with
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """A PostgreSQL of its own in a temporary folder, gone at the end. Its URL."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-test-") as folder:
+        # as root the server runs as another user: let it pass, or its files end up elsewhere
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder, "data")) as embedded:
+            yield embedded.url
+
+
+@asynccontextmanager
+async def fairlead(
+    fl: Fairlead | None = None,
+    *,
+    tenant: str | None = TENANT,
+    server_url: str | None = None,
+    database_url: str | None = None,
+) -> AsyncIterator[Fairlead]:
+    """`fl` (or a new Fairlead), open on a database for tests, with a tenant; afterwards as it was before.
+
+    The database is a new one on a PostgreSQL of its own; with `server_url`, a new one on that server, dropped at the
+    end; with `database_url`, that very one, which is migrated and otherwise left as the test leaves it.
+    """
+    if server_url is not None and database_url is not None:
+        raise InvalidInput("Give server_url or database_url, not both.")
+    fl = Fairlead(settings=Settings(), actor="test") if fl is None else fl
+    _refuse_open(fl)
+    async with AsyncExitStack() as stack:
+        url = database_url or await _new_database(stack, server_url)
+        await migrate.up(url, fl.settings.schema)
+        stack.enter_context(_settled(fl, replace(fl.settings, database_url=url, direct_url=None)))
+        await stack.enter_async_context(fl)
+        if tenant is not None:
+            await fl.add_tenant(tenant, exist_ok=True)
+        yield fl
+
+
+def fixture(fl: Fairlead | None = None, *, tenant: str | None = TENANT, server_url: str | None = None) -> Any:
+    """A pytest fixture that gives each test `fl` on a database of its own. It needs pytest-asyncio.
+
+    All tests share one PostgreSQL, started by the first that needs it and stopped with pytest.
+    """
+    import pytest  # noqa: PLC0415 - only those who call this have them
+    import pytest_asyncio  # noqa: PLC0415
+
+    shared = [] if server_url is None else [server_url]
+
+    @pytest_asyncio.fixture
+    async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
+        if not shared:
+            held = ExitStack()
+            shared.append(await asyncio.to_thread(held.enter_context, postgres()))
+            request.config.add_cleanup(held.close)
+        async with fairlead(fl, tenant=tenant, server_url=shared[0]) as ready:
+            yield ready
+
+    return opened
+
+
+def _refuse_open(fl: Fairlead) -> None:
+    """Nothing of a test may reach the database that a Fairlead is open on."""
+    try:
+        _ = fl.database
+    except NotOpen:
+        return
+    raise InvalidInput(
+        "This Fairlead is open already: close it first, so that it can use the test's database."
+    )
+
+
+async def _new_database(stack: AsyncExitStack, server_url: str | None) -> str:
+    if server_url is None:
+        held = ExitStack()
+        stack.push_async_callback(asyncio.to_thread, held.close)
+        return await asyncio.to_thread(held.enter_context, postgres())
+    return await stack.enter_async_context(scratch_database(server_url, f"fairlead_test_{uuid4().hex[:12]}"))
+
+
+@contextmanager
+def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
+    """These settings for a while; what was learnt of one database is not carried to another."""
+    before = fl.settings, fl.catalog
+    fl.settings, fl.catalog = settings, Catalog(settings)
+    try:
+        yield
+    finally:
+        fl.settings, fl.catalog = before
+
+
+# Running
+
+
+async def run_due(fl: Fairlead, *, limit: int = 1000, until_idle: bool = False) -> Tick:
+    """Run due jobs here, and those that they enqueue, until none is due: how many runs, and how each ended.
+
+    With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) are due now, too. After
+    `limit` runs it stops, whatever is left: a job that always comes back must not hang a test.
+    """
+    ran, statuses = 0, Counter[JobStatus]()
+    while ran < limit:
+        if until_idle:
+            await fl.database.transact(store.bring_forward)
+        tick = await fl.tick(min(BATCH, limit - ran))
+        if tick.ran == 0:
+            break
+        ran += tick.ran
+        statuses.update(tick.statuses)
+    return Tick(ran, dict(statuses))
+
+
+# Asserting
+
+
+async def assert_enqueued(
+    fl: Fairlead,
+    definition: str | JobFunction[..., Any],
+    *,
+    tenant: str | UUID | None = None,
+    payload: Mapping[str, Any] | None = None,
+    count: int | None = None,
+) -> list[Job]:
+    """The jobs, newest first, that were enqueued so; AssertionError if there are none, or not `count`.
+
+    A payload matches if it has at least what is given, at every depth. Jobs that ran already count, too.
+    """
+    key = definition if isinstance(definition, str) else definition.key
+    wanted = None if payload is None else encode(payload)[0]
+    there = await _every(fl)
+    found = [
+        job
+        for job in there
+        if job.definition_key == key
+        and (tenant is None or str(tenant) in (job.tenant, str(job.tenant_id)))
+        and (wanted is None or _contains(job.payload, wanted))
+    ]
+    if (len(found) != count) if count is not None else not found:
+        raise AssertionError(_disappointed(key, tenant, wanted, count, found=len(found), there=there))
+    return found
+
+
+async def _every(fl: Fairlead) -> list[Job]:
+    found: list[Job] = []
+    cursor = None
+    async with fl.transaction() as tx:
+        while True:
+            page = await jobs.listed(tx, fl.principal, jobs.Filter(), limit=PAGE, cursor=cursor)
+            found += page.items
+            if (cursor := page.next_cursor) is None:
+                return found
+
+
+def _contains(value: Any, wanted: Any) -> bool:
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return all(name in value and _contains(value[name], part) for name, part in wanted.items())
+    # to JSON, true is not 1
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+def _disappointed(
+    key: str, tenant: str | UUID | None, payload: Any, count: int | None, *, found: int, there: list[Job]
+) -> str:
+    parts = [f"{'at least one' if count is None else count} of {key!r}"]
+    if tenant is not None:
+        parts.append(f"for tenant {str(tenant)!r}")
+    if payload is not None:
+        parts.append(f"with {_json(payload)} in the payload")
+    lines = [f"Expected {' '.join(parts)}, found {found or 'none'}."]
+    lines.append(f"Enqueued were {len(there)}, newest first:" if there else "Nothing was enqueued.")
+    lines += [
+        f"  {job.definition_key}  {job.tenant}  {_json(job.payload)}  {job.status}"
+        for job in there[:LONGEST_LIST]
+    ]
+    if len(there) > LONGEST_LIST:
+        lines.append(f"  … and {len(there) - LONGEST_LIST} more")
+    return "\n".join(lines)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,281 @@
+"""Gates: closed and opened for everything or for one part of it, and obeyed by the claim at once."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Fairlead, JobStatus, Settings, sync
+from fairlead.actions import gates, tenants
+from fairlead.db.listen import POLL, Listener
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import (
+    DefinitionUnknown,
+    FairleadError,
+    Forbidden,
+    HostUnknown,
+    InvalidInput,
+    TenantUnknown,
+)
+from fairlead.model.access import Principal, Role
+from fairlead.store import audit, definitions, queue
+from fairlead.store.gates import GateKind
+from tests import given
+from tests.given import OTHER, TENANT, TESTER
+
+SECONDS = 20
+# Which gate stands before a job of acme, of definition greet, on its host.
+EVERY_GATE: list[dict[str, Any]] = [{}, {"tenant": TENANT}, {"definition": "greet"}, {"host": "rack-1"}]
+
+
+async def host(tx: Tx, *, tenant: str = TENANT, name: str = "rack-1") -> UUID:
+    [(host_id,)] = await tx.values(
+        "insert into fairlead.hosts (tenant_id, name) select id, %s from fairlead.tenants where slug = %s returning id",
+        [name, tenant],
+    )
+    return UUID(str(host_id))
+
+
+async def bind(tx: Tx, job_id: UUID, host_id: UUID) -> None:
+    """Give a queued job to a host."""
+    await tx.run("update fairlead.jobs set host_id = %s where id = %s", [host_id, job_id])
+    await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host_id, job_id])
+
+
+async def claimed(tx: Tx, host_id: UUID | None = None) -> list[UUID]:
+    claim = await queue.claim(tx, worker="w", wanted=10, lease_seconds=30, host=host_id)
+    return [job.job_id for job in claim.jobs]
+
+
+async def tenant_id(tx: Tx, slug: str = TENANT) -> UUID:
+    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
+    return UUID(str(found))
+
+
+@pytest.mark.parametrize("named", EVERY_GATE, ids=str)
+async def test_a_closed_gate_stops_the_claim_and_an_open_one_does_not(tx: Tx, named: dict[str, Any]) -> None:
+    at = await host(tx) if "host" in named else None
+    job_id = await given.queued_job(tx)
+    if at:
+        await bind(tx, job_id, at)
+
+    closed = await gates.pause(tx, TESTER, **named, note="maintenance")
+    assert await claimed(tx, at) == []
+    opened = await gates.resume(tx, TESTER, **named)
+    assert await claimed(tx, at) == [job_id]
+
+    assert (closed.changed, closed.paused_by, closed.note) == (True, "tester", "maintenance")
+    assert closed.paused_at is not None
+    assert (opened.changed, opened.paused_at, opened.paused_by, opened.note) == (True, None, None, None)
+    assert closed.kind == (next(iter(named), "system"))
+
+
+@pytest.mark.parametrize(
+    ("named", "goes_on"), [({"tenant": TENANT}, {"tenant": OTHER}), ({"definition": "greet"}, {})], ids=str
+)
+async def test_a_gate_stops_only_what_is_behind_it(
+    tx: Tx, named: dict[str, Any], goes_on: dict[str, Any]
+) -> None:
+    await given.queued_job(tx)
+    free = await given.queued_job(tx, **{"definition": "anything", **goes_on})
+    await gates.pause(tx, TESTER, **named)
+
+    assert await claimed(tx) == [free]
+
+
+async def test_a_host_that_is_paused_leaves_the_others_alone(tx: Tx) -> None:
+    closed, free = await host(tx, name="closed"), await host(tx, name="free")
+    for at in (closed, free):
+        await bind(tx, await given.queued_job(tx), at)
+    await gates.pause(tx, TESTER, host=closed)
+
+    assert await claimed(tx, closed) == []
+    assert len(await claimed(tx, free)) == 1
+
+
+async def test_what_runs_goes_on_behind_a_closed_gate(tx: Tx) -> None:
+    await given.queued_job(tx)
+    claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
+    await gates.pause(tx, TESTER)
+
+    lease = claim.lease(claim.jobs[0])
+    assert await queue.heartbeat(tx, [lease], lease_seconds=30) == {lease.job_id: False}
+
+
+@pytest.mark.parametrize("named", EVERY_GATE, ids=str)
+async def test_pausing_again_keeps_the_time_and_renews_the_note(tx: Tx, named: dict[str, Any]) -> None:
+    await host(tx)
+    first = await gates.pause(tx, TESTER, **named, note="first")
+    second = await gates.pause(tx, TESTER, **named, note="second")
+    third = await gates.pause(tx, TESTER, **named)
+
+    assert first.paused_at == second.paused_at == third.paused_at
+    assert (second.changed, second.note) == (False, "second")
+    assert third.note == "second"  # saying nothing is not taking it back
+
+
+@pytest.mark.parametrize("named", EVERY_GATE, ids=str)
+async def test_a_new_pause_has_nothing_of_the_last_one(tx: Tx, named: dict[str, Any]) -> None:
+    await host(tx)
+    first = await gates.pause(tx, TESTER, **named, note="first")
+    await gates.resume(tx, TESTER, **named, note="over")
+    again = await gates.pause(tx, TESTER, **named)
+
+    assert again.note is None
+    assert first.paused_at is not None
+    assert again.paused_at is not None
+    assert again.paused_at > first.paused_at
+
+
+@pytest.mark.parametrize("named", EVERY_GATE, ids=str)
+async def test_resuming_what_is_open_changes_nothing_and_leaves_no_trace(
+    tx: Tx, named: dict[str, Any]
+) -> None:
+    await host(tx)
+    before = await definitions.by_keys(tx, ["greet"])
+    written = await given.count(tx, "audit_log")
+
+    gate = await gates.resume(tx, TESTER, **named)
+
+    assert (gate.changed, gate.paused_at) == (False, None)
+    assert await given.count(tx, "audit_log") == written
+    assert await definitions.by_keys(tx, ["greet"]) == before
+
+
+@pytest.mark.parametrize("named", EVERY_GATE, ids=str)
+async def test_each_change_is_in_the_audit_log(tx: Tx, named: dict[str, Any]) -> None:
+    await host(tx)
+    closed = await gates.pause(tx, TESTER, **named, note="why not")
+    await gates.resume(tx, TESTER, **named)
+
+    resumed, paused = await audit.recent(tx, limit=2)
+
+    kind = closed.kind
+    assert (paused.action, resumed.action) == (f"{kind}_paused", f"{kind}_resumed")
+    assert (paused.actor, paused.resource_type) == ("tester", kind)
+    assert paused.resource_id == (None if closed.id is None else str(closed.id))
+    assert paused.details["note"] == "why not"
+    assert "note" not in resumed.details
+    owned = kind in (GateKind.TENANT, GateKind.HOST)
+    assert paused.tenant_id == (await tenant_id(tx) if owned else None)
+
+
+async def test_a_tenant_is_named_by_slug_or_id(tx: Tx) -> None:
+    wanted = await tenant_id(tx)
+    for name in (TENANT, wanted, str(wanted).upper()):
+        gate = await gates.pause(tx, TESTER, tenant=name)
+        assert (gate.id, gate.name) == (wanted, TENANT)
+
+
+@pytest.mark.parametrize(
+    ("named", "refusal"),
+    [
+        ({"tenant": "nobody"}, TenantUnknown),
+        ({"tenant": ""}, TenantUnknown),  # an empty variable of a script is not the whole system
+        ({"definition": "nothing"}, DefinitionUnknown),
+        ({"definition": ""}, DefinitionUnknown),
+        ({"host": "nowhere"}, HostUnknown),
+        ({"host": UUID(int=7)}, HostUnknown),
+        ({"tenant": TENANT, "definition": "greet"}, InvalidInput),
+        ({"tenant": "x\x00"}, InvalidInput),
+        ({"note": "x\x00"}, InvalidInput),
+        ({"note": "x" * 1001}, InvalidInput),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("action", [gates.pause, gates.resume])
+async def test_what_cannot_be_is_refused_and_nothing_is_done(
+    tx: Tx, action: Any, named: dict[str, Any], refusal: type[FairleadError]
+) -> None:
+    job_id = await given.queued_job(tx)
+    written = await given.count(tx, "audit_log")
+    with pytest.raises(refusal):
+        await action(tx, TESTER, **named)
+
+    assert await given.count(tx, "audit_log") == written
+    assert await claimed(tx) == [job_id]
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN])
+@pytest.mark.parametrize("named", EVERY_GATE[:3], ids=str)
+async def test_only_a_super_admin_moves_the_gates_of_the_system_tenants_and_definitions(
+    tx: Tx, role: Role, named: dict[str, Any]
+) -> None:
+    somebody = Principal("somebody", role, await tenant_id(tx))
+    for action in (gates.pause, gates.resume):
+        with pytest.raises(Forbidden):
+            await action(tx, somebody, **named)
+
+
+async def test_a_tenant_admin_moves_the_gates_of_its_own_hosts_only(tx: Tx) -> None:
+    own, foreign = await host(tx, name="shared"), await host(tx, tenant=OTHER, name="shared")
+    await host(tx, tenant=OTHER, name="theirs")
+    mine = await tenant_id(tx)
+    admin = Principal("admin", Role.TENANT_ADMIN, mine)
+
+    assert (await gates.pause(tx, admin, host="shared")).id == own
+    for name in (foreign, "theirs"):  # as if it were not there
+        with pytest.raises(HostUnknown):
+            await gates.pause(tx, admin, host=name)
+    for role in (Role.VIEWER, Role.OPERATOR):
+        with pytest.raises(Forbidden):
+            await gates.resume(tx, Principal("somebody", role, mine), host="shared")
+
+
+async def test_a_name_that_several_hosts_have_must_be_an_id(tx: Tx) -> None:
+    own, foreign = await host(tx), await host(tx, tenant=OTHER)
+    with pytest.raises(InvalidInput, match=str(own)):
+        await gates.pause(tx, TESTER, host="rack-1")
+
+    assert (await gates.pause(tx, TESTER, host=foreign)).tenant_id == await tenant_id(tx, OTHER)
+
+
+async def test_pausing_a_tenant_by_its_own_command_is_the_same_gate(tx: Tx) -> None:
+    paused = await tenants.pause(tx, TESTER, TENANT, note="invoice overdue")
+    gate = await gates.pause(tx, TESTER, tenant=TENANT)
+    resumed = await tenants.pause(tx, TESTER, TENANT, paused=False)
+
+    assert (paused.paused_at, paused.pause_note) == (gate.paused_at, "invoice overdue")
+    assert resumed.paused_at is None
+
+
+async def test_everybody_is_told_when_a_gate_moves_and_only_then(fl: Fairlead, database_url: str) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    async with Listener(database_url, "fairlead") as listener, asyncio.timeout(SECONDS):
+        with listener.subscribe(told.put_nowait):
+            assert await told.get() == POLL
+            await fl.resume()  # was open
+            await fl.pause(tenant=TENANT)
+            assert await told.get() == "gate"
+            await fl.resume(tenant=TENANT)
+            assert await told.get() == "gate"
+            await fl.enqueue("anything", tenant=TENANT)
+            assert await told.get() == "ready"
+
+
+async def test_a_pause_that_is_rolled_back_never_was(db: Database) -> None:
+    async with db.transaction() as tx:
+        await gates.pause(tx, TESTER)
+        await tx.connection.execute("rollback")
+        await tx.connection.execute("begin")
+    async with db.transaction() as tx:
+        assert (await gates.resume(tx, TESTER)).changed is False
+        assert "system_paused" not in [entry.action for entry in await audit.recent(tx)]
+
+
+async def test_an_enqueue_does_not_wait_for_a_pause_in_progress(fl: Fairlead) -> None:
+    async with asyncio.timeout(SECONDS), fl.transaction() as tx:
+        await gates.pause(tx, TESTER, tenant=TENANT)
+        await gates.pause(tx, TESTER, definition="anything")
+        job = await fl.enqueue("anything", tenant=TENANT, dedupe_key="one")
+
+    assert (await job.read()).status is JobStatus.QUEUED
+
+
+def test_the_synchronous_face_has_the_gates_and_the_answer_too(settings: Settings) -> None:
+    with sync.Fairlead(settings=settings) as fl:
+        job = fl.enqueue("anything", tenant=TENANT)
+        assert fl.pause(definition="anything", note="later").changed
+        assert "definition_paused" in [reason.code for reason in fl.why(job.id).reasons]
+        assert fl.resume(definition="anything").paused_at is None

@@ -1,0 +1,283 @@
+"""The helpers that users test their own jobs with."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, testing
+from fairlead.errors import InvalidInput, NotOpen
+from fairlead.store import tenants
+from tests import given
+from tests.processes import environment
+
+FAR = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def app() -> Fairlead:
+    """An application's Fairlead, as its module would make it."""
+    fl = Fairlead(settings=Settings(database_url="postgresql://nobody@127.0.0.1:1/production"))
+
+    @fl.job
+    async def greet(ctx: Context, name: str) -> str:
+        return f"Hello, {name}"
+
+    @fl.job(max_attempts=3, backoff=Backoff(base_seconds=600))
+    async def fail(ctx: Context) -> None:
+        raise RuntimeError(f"attempt {ctx.attempt_no}")
+
+    @fl.job
+    async def refuse() -> None:
+        raise Fatal("never")
+
+    @fl.job
+    async def nap(ctx: Context) -> str:
+        if ctx.attempt_no < 3:
+            raise Snooze(timedelta(hours=1))
+        return "rested"
+
+    @fl.job
+    async def family(ctx: Context, children: int) -> None:
+        for number in range(children):
+            await ctx.enqueue("greet", payload={"name": f"child {number}"})
+
+    return fl
+
+
+# A Fairlead to test with
+
+
+def test_without_anything_there_is_a_database_with_a_tenant_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tmp_path.chmod(0o755)
+
+    async def use() -> list[Path]:
+        async with testing.fairlead() as fl, fl.transaction() as tx:
+            assert "test" in await tenants.ids(tx, ["test"])
+            assert await given.count(tx, "jobs") == 0
+            return list(tmp_path.iterdir())  # noqa: ASYNC240
+
+    assert len(asyncio.run(use())) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_application_is_lent_another_database_and_gets_its_own_back(
+    app: Fairlead, server: str
+) -> None:
+    before = app.settings, app.catalog
+    urls = []
+    for _ in range(2):
+        async with testing.fairlead(app, server_url=server) as fl:
+            assert fl is app
+            urls.append(fl.database.url)
+            await fl.functions["greet"].enqueue(tenant="test", name="Ada")
+            assert await fl.database.transact(lambda tx: given.count(tx, "jobs")) == 1
+
+    assert (app.settings, app.catalog) == before
+    assert urls[0] != urls[1]
+    with pytest.raises(NotOpen):
+        _ = app.database
+
+
+async def test_a_new_database_is_dropped_also_when_the_test_fails(app: Fairlead, server: str) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with testing.fairlead(app, server_url=server) as fl:
+            url = fl.database.url
+            raise ZeroDivisionError
+
+    assert app.settings.database_url != url
+    async with testing.fairlead(app, server_url=server) as fl, fl.transaction() as tx:
+        [(left,)] = await tx.values(
+            "select count(*) from pg_database where datname like 'fairlead_test_%%'", []
+        )
+        assert left == 1
+
+
+async def test_a_given_database_is_used_as_it_is(app: Fairlead, database_url: str) -> None:
+    for times in (1, 2):
+        async with testing.fairlead(app, database_url=database_url, tenant=given.TENANT) as fl:
+            await fl.enqueue("greet", tenant=given.TENANT, payload={"name": "Ada"})
+            await testing.assert_enqueued(fl, "greet", count=times)
+
+
+async def test_a_fairlead_that_is_open_is_not_taken_from_its_database(fl: Fairlead, server: str) -> None:
+    with pytest.raises(InvalidInput, match="open already"):
+        async with testing.fairlead(fl, server_url=server):
+            pass
+    with pytest.raises(InvalidInput, match="not both"):
+        async with testing.fairlead(server_url=server, database_url=server):
+            pass
+
+
+FIXTURE_TEST = """
+import os, pytest
+from fairlead import Fairlead, testing
+
+app = Fairlead()
+
+@app.job
+async def greet(name: str) -> str:
+    return f"Hello, {name}"
+
+fl = testing.fixture(app, server_url=os.environ.get("SERVER"))
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["Ada", "Grace"])
+async def test_greet(fl, name):
+    job = await greet.enqueue(tenant="test", name=name)
+    await testing.assert_enqueued(fl, greet, payload={"name": name}, count=1)
+    await testing.run_due(fl)
+    assert await job.result(timeout=0) == f"Hello, {name}"
+"""
+
+
+@pytest.mark.parametrize("given_server", [True, False])
+async def test_a_fixture_gives_each_test_a_database_of_its_own(
+    server: str, tmp_path: Path, *, given_server: bool
+) -> None:
+    (tmp_path / "test_users.py").write_text(FIXTURE_TEST)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        argv,
+        cwd=tmp_path,
+        env=environment(**{"SERVER": server} if given_server else {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_module_does_not_need_pytest() -> None:
+    script = "import sys, fairlead.testing; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+# Running
+
+
+async def test_due_jobs_run_with_what_they_enqueue_and_the_report_says_how_they_ended(
+    app: Fairlead, server: str
+) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        job = await fl.enqueue("greet", tenant="test", payload={"name": "Ada"})
+        await fl.enqueue("family", tenant="test", payload={"children": 2})
+        await fl.enqueue("refuse", tenant="test")
+        await fl.enqueue("greet", tenant="test", payload={"name": "Zoe"}, scheduled_for=FAR)
+
+        report = await testing.run_due(fl)
+
+        assert report.ran == 5
+        assert report.statuses == {JobStatus.SUCCEEDED: 4, JobStatus.FAILED: 1}
+        assert await job.result(timeout=0) == "Hello, Ada"
+        assert (await testing.run_due(fl)).ran == 0
+        await given.no_inconsistencies(fl.database)
+
+
+async def test_until_idle_nothing_waits_for_its_time(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        scheduled = await fl.enqueue("greet", tenant="test", payload={"name": "Zoe"}, scheduled_for=FAR)
+        failing = await fl.enqueue("fail", tenant="test")
+        napping = await fl.enqueue("nap", tenant="test")
+
+        report = await testing.run_due(fl, until_idle=True)
+
+        assert report.ran == 1 + 3 + 3
+        assert report.statuses == {JobStatus.SUCCEEDED: 2, JobStatus.DEAD_LETTER: 1, JobStatus.QUEUED: 4}
+        assert await scheduled.result(timeout=0) == "Hello, Zoe"
+        assert await napping.result(timeout=0) == "rested"
+        assert (await failing.read()).last_error == "RuntimeError: attempt 3"
+        await given.no_inconsistencies(fl.database)
+
+
+async def test_what_waits_is_brought_forward_in_its_order(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        times = {number: FAR - timedelta(days=number) for number in (2, 5, 1, 4, 3)}
+        for number, at in times.items():
+            await fl.enqueue("greet", tenant="test", payload={"name": str(number)}, scheduled_for=at)
+        ran = []
+        while (await testing.run_due(fl, limit=1, until_idle=True)).ran:
+            done = await testing.assert_enqueued(fl, "greet")
+            ran += [job.payload["name"] for job in done if job.output and job.payload["name"] not in ran]
+
+        assert ran == ["5", "4", "3", "2", "1"]
+
+
+async def test_a_job_that_always_comes_back_does_not_hang_a_test(app: Fairlead, server: str) -> None:
+    @app.job
+    async def again() -> None:
+        raise Snooze(0)
+
+    async with testing.fairlead(app, server_url=server) as fl:
+        await fl.enqueue("again", tenant="test")
+        report = await testing.run_due(fl, limit=5)
+
+        assert (report.ran, report.statuses) == (5, {JobStatus.QUEUED: 5})
+
+
+# Asserting
+
+
+async def test_what_was_enqueued_is_found_by_function_tenant_and_part_of_the_payload(fl: Fairlead) -> None:
+    at = UUID(int=7)
+    nested = {"order": {"id": at, "lines": [1, 2]}, "express": True}
+    job = await fl.enqueue("anything", tenant=given.TENANT, payload=nested)
+    await fl.enqueue("anything", tenant=given.OTHER, payload={})
+    tenant_id = (await job.read()).tenant_id
+
+    for found in (
+        await testing.assert_enqueued(fl, "anything", payload={"order": {"id": at}}, count=1),
+        await testing.assert_enqueued(fl, "anything", tenant=given.TENANT),
+        await testing.assert_enqueued(fl, "anything", tenant=tenant_id),
+    ):
+        assert [one.id for one in found] == [job.id]
+    await testing.assert_enqueued(fl, "anything", count=2)
+    await testing.assert_enqueued(fl, "greet", count=0)
+    for other in ({"order": {"lines": [1]}}, {"order": {"id": "x"}}, {"express": 1}, {"more": None}):
+        await testing.assert_enqueued(fl, "anything", payload=other, count=0)
+
+
+async def test_a_job_function_can_be_named_by_itself(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        greet = app.functions["greet"]
+        await greet.enqueue(tenant="test", name="Ada")
+        await testing.run_due(fl)
+        [job] = await testing.assert_enqueued(fl, greet, payload={"name": "Ada"})
+        assert job.output == "Hello, Ada"
+
+
+async def test_a_failed_assertion_names_what_was_there(fl: Fairlead) -> None:
+    with pytest.raises(AssertionError, match="Nothing was enqueued"):
+        await testing.assert_enqueued(fl, "greet")
+    await fl.enqueue("greet", tenant=given.TENANT, payload={"name": "Ada"})
+    await fl.enqueue("anything", tenant=given.OTHER, payload={"n": 1})
+
+    with pytest.raises(AssertionError) as raised:
+        await testing.assert_enqueued(fl, "greet", tenant=given.TENANT, payload={"name": "Bob"}, count=2)
+
+    assert str(raised.value).splitlines() == [
+        """Expected 2 of 'greet' for tenant 'acme' with {"name":"Bob"} in the payload, found none.""",
+        "Enqueued were 2, newest first:",
+        """  anything  umbrella  {"n":1}  queued""",
+        """  greet  acme  {"name":"Ada"}  queued""",
+    ]
+    with pytest.raises(AssertionError, match="Expected 0 of 'greet', found 1"):
+        await testing.assert_enqueued(fl, "greet", count=0)
+
+
+async def test_a_long_list_is_cut_and_says_so(fl: Fairlead) -> None:
+    await fl.enqueue_many([given.request(definition="anything") for _ in range(1001)])
+
+    await testing.assert_enqueued(fl, "anything", count=1001)
+    with pytest.raises(AssertionError, match="… and 981 more"):
+        await testing.assert_enqueued(fl, "greet")
