@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, Settings
-from fairlead.cli.dev import make_demo
+from fairlead.cli.demo import add_demo, make_demo
 from tests.processes import run, started
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -38,7 +38,9 @@ def test_the_first_job_runs_as_printed_and_the_transaction_joins(database_url: s
 
 @pytest.fixture
 async def demo(settings: Settings) -> None:
-    async with Fairlead(settings=settings) as fl:
+    fl = Fairlead(settings=settings)
+    add_demo(fl)
+    async with fl:
         await make_demo(fl)
 
 

@@ -39,6 +39,11 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
             "jobs", "list", "--tenant", "demo", "--json", env={"FAIRLEAD_DATABASE_URL": said["database_url"]}
         )
         assert len(json.loads(listed.stdout)["items"]) == 6
+        greeted = ("jobs", "list", "--definition", "demo.greet", "--status", "succeeded", "--json")
+        database = {"FAIRLEAD_DATABASE_URL": said["database_url"]}
+        until(
+            lambda: len(json.loads(run(*greeted, env=database).stdout)["items"]) == 5, "the worker to greet"
+        )
         shared = run("tenants", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(data)})
         assert {one["slug"] for one in json.loads(shared.stdout)["items"]} == {"demo", "global"}
         assert process.poll() is None

@@ -12,37 +12,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from fairlead.actions import definitions
 from fairlead.app import Fairlead
-from fairlead.cli import output
+from fairlead.cli import demo, output
 from fairlead.cli.database import address
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.errors import TenantExists
-from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 
 WATCH_SECONDS = 1.0
-DEMO_TENANT = "demo"
-DEMO_DEFINITIONS = (
-    {
-        "key": "demo.greet",
-        "description": "Say hello to somebody",
-        "arg_schema": {
-            "type": "object",
-            "properties": {"name": {"type": "string"}},
-            "required": ["name"],
-            "additionalProperties": False,
-        },
-    },
-    {
-        "key": "demo.report",
-        "description": "Write the nightly report",
-        "timeout_seconds": 600,
-        "max_attempts": 5,
-    },
-)
+CONCURRENCY = 20
 
 
 @click.command()
@@ -54,7 +33,7 @@ DEMO_DEFINITIONS = (
 @click.option("--no-demo", is_flag=True, help="Without the demo tenant and its jobs.")
 @command
 async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, no_demo: bool) -> None:
-    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant, until Ctrl-C."""
+    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant and its worker, until Ctrl-C."""
     # the web framework takes longer to import than most other commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
 
@@ -68,21 +47,27 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
     async with address(settings) as url, _kept_alive(settings):
         applied = await migrate.up(settings.direct_url or url, settings.schema)
         out.print(f"applied {len(applied)} migration(s)" if applied else "schema is current")
-        async with Fairlead(settings=replace(settings, database_url=url), actor=actor()) as fl:
+        fl = Fairlead(settings=replace(settings, database_url=url), actor=actor())
+        if not no_demo:
+            demo.add_demo(fl)
+        async with fl:
             if not no_demo:
-                await make_demo(fl)
+                await demo.make_demo(fl)
             server = make_server(create_app(fl))
             serving = asyncio.create_task(server.serve(sockets=[listening]))
+            # told to stop, it gives back what runs instead of waiting for it
+            working = asyncio.create_task(fl.work(stopped, stopped, concurrency=CONCURRENCY))
             try:
                 await server.up.wait()
                 at = f"http://{host}:{listening.getsockname()[1]}"
-                with _announced(settings.data_dir, at, url, None if no_demo else DEMO_TENANT):
+                with _announced(settings.data_dir, at, url, None if no_demo else demo.TENANT):
                     _print_running(at, url, settings, no_demo=no_demo)
                     await stopped.wait()
             finally:
                 out.print("\nstopping")
+                stopped.set()
                 server.should_exit = True
-                await serving
+                await asyncio.gather(serving, working)
     out.print("stopped")
 
 
@@ -142,7 +127,7 @@ def _print_running(at: str, url: str, settings: Settings, *, no_demo: bool) -> N
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
     output.facts(
-        [("health", f"{at}/readyz"), ("database", url), ("tenant", None if no_demo else DEMO_TENANT)]
+        [("health", f"{at}/readyz"), ("database", url), ("tenant", None if no_demo else demo.TENANT)]
     )
     if no_demo:
         return
@@ -156,21 +141,3 @@ def _print_running(at: str, url: str, settings: Settings, *, no_demo: bool) -> N
     out.print("\nIn another terminal:\n", style="bold")
     out.print(f"  .venv/bin/fairlead {where}jobs list")
     out.print(f"""  .venv/bin/fairlead {where}jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo\n""")
-
-
-async def make_demo(fl: Fairlead) -> None:
-    """A tenant with a few jobs to look at; the second time nothing is added."""
-    async with fl.transaction() as tx:
-        for values in DEMO_DEFINITIONS:
-            await definitions.patch(tx, fl.principal, str(values["key"]), values)
-    try:
-        await fl.add_tenant(DEMO_TENANT, name="Demo")
-    except TenantExists:
-        return
-    names = ("Ada", "Grace", "Edsger", "Barbara", "Donald")
-    await fl.enqueue_many(
-        [
-            *(NewJob(definition="demo.greet", tenant=DEMO_TENANT, payload={"name": name}) for name in names),
-            NewJob(definition="demo.report", tenant=DEMO_TENANT, priority=10, dedupe_key="nightly-report"),
-        ]
-    )
