@@ -127,7 +127,12 @@ def _print_running(at: str, url: str, settings: Settings, *, no_demo: bool) -> N
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
     output.facts(
-        [("health", f"{at}/readyz"), ("database", url), ("tenant", None if no_demo else demo.TENANT)]
+        [
+            ("health", f"{at}/readyz"),
+            ("database", url),
+            ("tenant", None if no_demo else demo.TENANT),
+            ("worker", None if no_demo else "runs demo.greet and demo.report"),
+        ]
     )
     if no_demo:
         return

@@ -174,13 +174,18 @@ class HeartThread(threading.Thread):
         self._loop = asyncio.get_running_loop()
         self._begun.set()
         settings = replace(self._plan.settings, pool_size=1)
-        while not self._stopping.is_set():
-            try:
-                async with Database(self._plan.url, settings, session=PLANNER) as database:
-                    await self._beat_with(database)
-            except FairleadError as error:
-                log.warning("heart_not_connected", why=error.message)
-                await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
+        # from the start, and whether or not the database can be reached: it needs the clock only
+        fencing = asyncio.create_task(self._heart.fence())
+        try:
+            while not self._stopping.is_set():
+                try:
+                    async with Database(self._plan.url, settings, session=PLANNER) as database:
+                        await self._beat_with(database)
+                except FairleadError as error:
+                    log.warning("heart_not_connected", why=error.message)
+                    await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
+        finally:
+            await _cancelled(fencing)
 
     async def _beat_with(self, database: Database) -> None:
         source = StoreSource(
@@ -188,11 +193,16 @@ class HeartThread(threading.Thread):
         )
         loops = [
             asyncio.create_task(loop)
-            for loop in (self._heart.run(source, self._wake), self._heart.fence(), self._be_seen(database))
+            for loop in (self._heart.run(source, self._wake), self._be_seen(database))
         ]
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await self._stopping.wait()
+            await asyncio.wait((stopping, *loops), return_when=asyncio.FIRST_COMPLETED)
+            for loop in loops:
+                if loop.done():  # neither ends by itself: say why, and begin again with a fresh connection
+                    log.error("heart_failed", why=repr(loop.exception()))
         finally:
+            stopping.cancel()
             for loop in loops:
                 await _cancelled(loop)
             with suppress(FairleadError):

@@ -1,0 +1,90 @@
+"""The heart, with a clock and a source that the test plays by hand."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.errors import DatabaseUnreachable
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Change
+from fairlead.runtime.heart import Heart
+from fairlead.runtime.source import Held
+
+LEASE_SECONDS = 0.3
+
+
+class Source:
+    """Answers heartbeats with what the test says; `None` never answers, an exception is raised."""
+
+    def __init__(self, answer: dict[UUID, bool] | Exception | None) -> None:
+        self.answer = answer
+
+    async def claim(self, wanted: int) -> list[Held]:
+        raise NotImplementedError
+
+    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+        raise NotImplementedError
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, bool]:
+        assert leases
+        if self.answer is None:
+            await asyncio.Event().wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer or {}
+
+
+class Watched:
+    """A heart with one lease, and what it said about it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.lost: list[Lease] = []
+        self.canceled: list[Lease] = []
+        self.heart = Heart(
+            LEASE_SECONDS, canceled=self.canceled.append, lost=self.lost.append, clock=lambda: self.now
+        )
+        self.lease = Lease(uuid4(), 1, uuid4())
+        self.heart.hold(self.lease, self.now)
+
+
+@pytest.mark.parametrize("answer", [None, DatabaseUnreachable("away")])
+async def test_a_lease_that_cannot_be_renewed_is_given_up_before_it_ends(answer: Exception | None) -> None:
+    watched = Watched()
+    fencing = asyncio.create_task(watched.heart.fence())
+    await watched.heart.beat(Source(answer))  # it fails, or hangs and is given up
+    assert watched.lost == []
+
+    watched.now += LEASE_SECONDS * 0.9  # nearly over, not yet anybody else's
+    async with asyncio.timeout(20):
+        while not watched.lost:
+            await asyncio.sleep(0.005)
+
+    fencing.cancel()
+    assert watched.lost == [watched.lease]
+
+
+async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
+    watched = Watched()
+    source = Source({watched.lease.job_id: False})
+    for _ in range(5):
+        watched.now += LEASE_SECONDS / 2
+        await watched.heart.beat(source)
+        watched.heart._fence()
+    assert watched.lost == []
+
+
+async def test_a_lease_that_is_not_ours_any_more_is_lost_at_once_and_told_once() -> None:
+    watched = Watched()
+    for _ in range(2):
+        await watched.heart.beat(Source({}))
+    assert watched.lost == [watched.lease]
+
+
+async def test_a_cancel_request_is_told_once() -> None:
+    watched = Watched()
+    for _ in range(3):
+        await watched.heart.beat(Source({watched.lease.job_id: True}))
+    assert watched.canceled == [watched.lease]
