@@ -25,6 +25,11 @@ SAYS = {
     "join_django.py": ("committed: the job is queued", "rolled back: There is no job "),
     "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),
     "join_sqlalchemy.py": ("committed: the job is queued", "rolled back: There is no job "),
+    "own_loop.py": (
+        "cat.png is succeeded: {'made': 3, 'image': 'cat.png'}",
+        "dog.png is failed: Failed: there is nothing to do",
+        "eel.png is canceled: no output",
+    ),
     "plain_sql.py": (
         "refused with FL001 definition_unknown",
         "{'order': 1} is queued",

@@ -4,6 +4,7 @@ from fairlead.app import Fairlead
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Context, Fatal, Snooze
 from fairlead.handles import EnqueuedJob, JobFunction
+from fairlead.leases import JobLease
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff, can_retry
 from fairlead.settings import Settings
@@ -18,6 +19,7 @@ __all__ = [
     "Fatal",
     "Job",
     "JobFunction",
+    "JobLease",
     "JobStatus",
     "NewJob",
     "Settings",

@@ -20,6 +20,7 @@ from fairlead.errors import NotOpen, SignatureInvalid
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.threads import Threads
 from fairlead.handles import EnqueuedJob, JobFunction
+from fairlead.leases import Claims, JobLease, Keyed
 from fairlead.model.access import Principal, Tenant, trusted
 from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.outcome import Backoff
@@ -55,6 +56,7 @@ class Fairlead:
         self.threads = Threads(MAX_THREADS)
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
+        self._claims: Claims | None = None
 
     # Opening and closing
 
@@ -77,6 +79,7 @@ class Fairlead:
         """Disconnect; the last user of an embedded database stops it."""
         database, self._database = self._database, None
         embedded, self._embedded = self._embedded, None
+        self._claims = None
         if database is not None:
             await database.close()
         if embedded is not None:
@@ -256,6 +259,12 @@ class Fairlead:
             limit=limit,
             lease_seconds=self.settings.lease_seconds,
         )
+
+    async def claim(self, n: int = 1, *, definitions: Sequence[str | Keyed] | None = None) -> list[JobLease]:
+        """Take up to `n` due jobs to run in a loop of your own: of these definitions, or of every one."""
+        if self._claims is None:
+            self._claims = Claims(self.database, self.principal)
+        return await self._claims.claim(n, definitions)
 
     def _execution(self, on_progress: OnProgress | None = None) -> Execution:
         return Execution(self.registry, threads=self.threads, enqueue=self.submit, on_progress=on_progress)

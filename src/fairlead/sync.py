@@ -7,15 +7,17 @@ and no connection of ours is needed at all.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from fairlead import app, handles
+from fairlead import app, handles, leases
 from fairlead.actions import enqueue
 from fairlead.db.joined import drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen
 from fairlead.model.access import Tenant
-from fairlead.model.job import Enqueued, Job, NewJob
+from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
 from fairlead.model.request import parsed
 from fairlead.model.why import Why
 from fairlead.settings import Settings
@@ -120,6 +122,12 @@ class Fairlead:
             return [Enqueued(handle.id, handle.deduplicated) for handle in handles]
         return self._join([one if isinstance(one, NewJob) else parsed(one) for one in requests], tx)
 
+    def claim(
+        self, n: int = 1, *, definitions: Sequence[str | leases.Keyed] | None = None
+    ) -> list["JobLease"]:
+        """Take up to `n` due jobs to run in a loop of your own."""
+        return [JobLease(self, lease) for lease in self._wait(self.inner.claim(n, definitions=definitions))]
+
     def add_tenant(self, slug: str, **options: Any) -> Tenant:
         """A new tenant. Options as for the asynchronous face."""
         return self._wait(self.inner.add_tenant(slug, **options))
@@ -186,3 +194,48 @@ class JobFunction(Generic[P, R]):
     def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
         """A call to hand to enqueue_many."""
         return self.inner.with_arguments(tenant=tenant, **arguments)
+
+
+class JobLease(leases.LeasedJob):
+    """A job that is ours for a while: keep it alive, and say once how it ended."""
+
+    def __init__(self, fl: Fairlead, inner: leases.JobLease) -> None:
+        super().__init__(inner)
+        self.inner = inner
+        self._wait = fl._wait  # noqa: SLF001 - of this module
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.inner.cancel_requested
+
+    def remaining(self) -> float:
+        """Seconds that are left of the lease."""
+        return self.inner.remaining()
+
+    def heartbeat(self) -> bool:
+        """Renew the lease. Whether the job was canceled."""
+        return self._wait(self.inner.heartbeat())
+
+    def progress(self, percent: float, message: str = "") -> None:
+        """Say how far the work is, 0 to 100."""
+        self._wait(self.inner.progress(percent, message))
+
+    def succeed(self, output: Any = None) -> JobStatus:
+        """The work is done."""
+        return self._wait(self.inner.succeed(output))
+
+    def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
+        """The work failed."""
+        return self._wait(self.inner.fail(error, retryable=retryable))
+
+    def release(self, delay: float | timedelta = 0) -> JobStatus:
+        """Give the job back; no attempt is charged."""
+        return self._wait(self.inner.release(delay))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wait(self.inner.__aexit__(kind, error, trace))

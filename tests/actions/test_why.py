@@ -59,7 +59,7 @@ async def ended(tx: Tx, outcome: Outcome) -> UUID:
     """Claim one job, let its attempt end so, and answer which it was."""
     claim = await claim_one(tx)
     [job] = claim.jobs
-    change: Change = decide(job.budget, outcome)
+    change: Change = decide(job, outcome)
     await queue.finish(tx, [(claim.lease(job), change)], actor="tester")
     return job.job_id
 
@@ -464,6 +464,9 @@ async def test_the_count_of_those_ahead_does_not_read_those_behind(tx: Tx) -> No
     )
     await tx.run("analyze fairlead.ready")
     job_id = await given.queued_job(tx, priority=1)
+    job = await store.standing(tx, job_id)
+    assert job is not None
+    await store.surroundings(tx, job)  # and from here on as there
     plan = await tx.values(
         f"explain (analyze, timing off, format json) {store.sql.ahead}", {"id": job_id, "bound": 10_001}
     )

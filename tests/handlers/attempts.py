@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from fairlead.handlers import function
+from fairlead.handlers.attempt import Bounds
 from fairlead.handlers.context import Context
+from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.function import run
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
@@ -26,6 +29,15 @@ def context(payload: Any = None, **more: Any) -> Context:
         "payload": {} if payload is None else payload,
     }
     return Context(**facts | more)
+
+
+def start(
+    handler: Handler, ctx: Context, *, timeout: float | None, threads: Threads, **bounds: Any
+) -> asyncio.Future[Outcome]:
+    """An attempt that has begun when this returns; the future is its outcome."""
+    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    function.start(handler, ctx, outcome.set_result, Bounds(timeout, Deadlines(), **bounds), threads)
+    return outcome
 
 
 async def outcome_of(

@@ -12,11 +12,11 @@ import pytest
 import structlog
 
 from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.handlers.function import run, start
+from fairlead.handlers.function import run
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Canceled, Failed, Outcome, Released, Snoozed, Succeeded
-from tests.handlers.attempts import context, outcome_of, until
+from tests.handlers.attempts import context, outcome_of, start, until
 
 
 @dataclass

@@ -11,6 +11,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.source import Held
+from fairlead.store.queue import Beat
 
 LEASE_SECONDS = 0.3
 
@@ -18,7 +19,9 @@ LEASE_SECONDS = 0.3
 class Source:
     """Answers heartbeats with what the test says; `None` never answers, an exception is raised."""
 
-    def __init__(self, answer: dict[UUID, bool] | Exception | None) -> None:
+    crowded = False
+
+    def __init__(self, answer: dict[UUID, Beat] | Exception | None) -> None:
         self.answer = answer
 
     async def claim(self, wanted: int) -> list[Held]:
@@ -27,7 +30,7 @@ class Source:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         raise NotImplementedError
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, bool]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
         assert leases
         if self.answer is None:
             await asyncio.Event().wait()
@@ -47,7 +50,7 @@ class Watched:
             LEASE_SECONDS, canceled=self.canceled.append, lost=self.lost.append, clock=lambda: self.now
         )
         self.lease = Lease(uuid4(), 1, uuid4())
-        self.heart.hold(self.lease, self.now)
+        self.heart.hold([self.lease], self.now)
 
 
 @pytest.mark.parametrize("answer", [None, DatabaseUnreachable("away")])
@@ -68,12 +71,20 @@ async def test_a_lease_that_cannot_be_renewed_is_given_up_before_it_ends(answer:
 
 async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
     watched = Watched()
-    source = Source({watched.lease.job_id: False})
+    source = Source({watched.lease.job_id: Beat()})
     for _ in range(5):
         watched.now += LEASE_SECONDS / 2
         await watched.heart.beat(source)
         watched.heart._fence()
     assert watched.lost == []
+
+
+async def test_a_lease_that_somebody_was_writing_keeps_only_the_time_it_had() -> None:
+    watched = Watched()
+    watched.now += LEASE_SECONDS * 0.9
+    await watched.heart.beat(Source({watched.lease.job_id: Beat(renewed=False)}))
+    watched.heart._fence()
+    assert watched.lost == [watched.lease]
 
 
 async def test_a_lease_that_is_not_ours_any_more_is_lost_at_once_and_told_once() -> None:
@@ -86,5 +97,5 @@ async def test_a_lease_that_is_not_ours_any_more_is_lost_at_once_and_told_once()
 async def test_a_cancel_request_is_told_once() -> None:
     watched = Watched()
     for _ in range(3):
-        await watched.heart.beat(Source({watched.lease.job_id: True}))
+        await watched.heart.beat(Source({watched.lease.job_id: Beat(cancel=True)}))
     assert watched.canceled == [watched.lease]

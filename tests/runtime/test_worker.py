@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -45,11 +45,12 @@ async def working(
     )
     stop, abandon = asyncio.Event(), asyncio.Event()
 
-    def start(held: Held, attempt: Attempt) -> asyncio.Future[Outcome]:
-        stage.started.append(held.lease.job_id)
-        task = asyncio.ensure_future(body(held))
-        attempt.stop = task.cancel
-        return asyncio.ensure_future(outcome_of(task))
+    def start(attempt: Attempt) -> None:
+        stage.started.append(attempt.held.lease.job_id)
+        task = asyncio.ensure_future(body(attempt.held))
+        attempt.run = AtWork(task)
+        ended = asyncio.ensure_future(outcome_of(task))
+        ended.add_done_callback(lambda _: attempt.ended(ended.result()))
 
     plan = Plan(
         url=str(settings.database_url),
@@ -68,6 +69,19 @@ async def working(
     finally:
         stop.set()
         await serving
+
+
+@dataclass
+class AtWork:
+    """A handler at work."""
+
+    task: asyncio.Task[Outcome]
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+    def kept_log(self) -> str:
+        return ""
 
 
 async def outcome_of(task: asyncio.Task[Outcome]) -> Outcome:
@@ -126,6 +140,18 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
 
     assert [(one.attempt_no, one.status) for one in attempts] == [(1, "failed"), (2, "failed"), (3, "failed")]
     assert (await job.read()).last_error == "ValueError: no luck"
+
+
+async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(fl: Fairlead, settings: Settings) -> None:
+    async def body(held: Held) -> Outcome:
+        return Succeeded()
+
+    async with fl.transaction() as tx:
+        await tx.run("update fairlead.job_definitions set max_running = 1 where key = 'greet'")
+    waiting = [await fl.submit(given.request()) for _ in range(10)]
+    async with working(settings, body, poll_seconds=3600):  # nobody looks by himself
+        for job in waiting:
+            await ended(fl, job.id, JobStatus.SUCCEEDED)
 
 
 async def test_a_snoozed_job_comes_back_uncharged(fl: Fairlead, settings: Settings) -> None:

@@ -94,11 +94,26 @@ class Tx:
         cursor = await self.connection.execute(self._text(query), params)
         return await cursor.fetchall()
 
-    async def quick(self, query: str, params: Sequence[Any]) -> list[TupleRow]:
+    async def quick(self, query: str, params: Params) -> list[TupleRow]:
         """Like `values`, through the connection's own cursor: for whoever has the connection to himself."""
         cursor = self.connection.own_cursor
         await cursor.execute(self._text(query), params)
         return await cursor.fetchall()
+
+    async def by_index(self) -> None:
+        """Have the rest of this transaction look things up by index in its order, however small a table seems now.
+
+        For queries whose cost must not grow with a table: the planner's guess decides otherwise now and then.
+        """
+        names = (
+            "enable_seqscan",
+            "enable_bitmapscan",
+            "enable_sort",
+            "enable_hashjoin",
+            "enable_mergejoin",
+            "jit",
+        )
+        await self.values("select " + ", ".join(f"set_config('{name}', 'off', true)" for name in names))
 
     @asynccontextmanager
     async def copy(self, query: str) -> AsyncIterator[psycopg.AsyncCopy]:

@@ -3,16 +3,19 @@
 import asyncio
 import inspect
 import traceback
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Context, Fatal, Snooze, Stopped
+from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.log import clean
 from fairlead.handlers.registry import Handler, PayloadInvalid
 from fairlead.model import payload
-from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Snoozed, Succeeded
+from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Outcome, Snoozed, Succeeded
 
 logger = structlog.get_logger(__name__)
 
@@ -27,37 +30,46 @@ class OutputInvalid(Fatal):
 
 
 class Bounds(NamedTuple):
+    """What an attempt may take, and who watches its time."""
+
     timeout: float | None
-    grace: float
-    max_output_bytes: int
+    deadlines: Deadlines
+    grace: float = GRACE_SECONDS
+    max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
 class Attempt:
-    """The frame around a handler. `outcome` is set once; what comes later is not listened to.
+    """The frame around a handler. It ends once, and `then` is told how; what comes later is not listened to.
 
     Kinds of attempt say how to launch the handler, how to interrupt it, and what is left to do
     when it has not ended `grace` seconds after that.
     """
 
-    def __init__(self, handler: Handler, ctx: Context, bounds: Bounds) -> None:
+    # There are thousands of attempts a second: what most never change is kept by the class.
+    over = False
+    forsaken = False
+    _timed = False
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self, handler: Handler, ctx: Context, bounds: Bounds, then: Callable[[Outcome], None]
+    ) -> None:
         self.handler = handler
         self.ctx = ctx
         self.loop = asyncio.get_running_loop()
-        self.outcome = _Wanted(self)
         self.bounds = bounds
-        self._timer: asyncio.TimerHandle | None = None
+        self._then = then
 
-    def start(self) -> asyncio.Future[Outcome]:
-        """Launch the handler; the answer is its outcome, and never an exception."""
+    def start(self) -> None:
+        """Launch the handler; what it raises is an outcome too."""
         if (reason := self.ctx._reason) is not None:  # noqa: SLF001
             self.end(reason)
-            return self.outcome
+            return
         self.ctx._open(self.loop, self._told_to_stop)  # noqa: SLF001
         try:
             self.launch()
         except Exception as error:  # noqa: BLE001 - one job's trouble, not the worker's
             self.end(failure(error))
-        return self.outcome
 
     def launch(self) -> None:
         """Set the handler going."""
@@ -74,16 +86,19 @@ class Attempt:
     def running(self) -> None:
         """The handler starts now, and so does its time."""
         if self.bounds.timeout is not None:
-            self._timer = self.loop.call_later(self.bounds.timeout, self._expire)
+            self._timed = True
+            self.bounds.deadlines.add(self, self.bounds.timeout, self._expire)
 
     def end(self, outcome: Outcome | None) -> None:
         """Settle the attempt, unless it is settled."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self.outcome.done():
+        self._leave()
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        if not self.over:
+            self.over = True
             settled = self._settled(outcome)
             self.ctx._close()  # noqa: SLF001
-            self.outcome.settle(settled)
+            self._then(settled)
 
     @property
     def timed_out(self) -> bool:
@@ -92,27 +107,32 @@ class Attempt:
     def produced(self, result: Any) -> Outcome:
         """The outcome of a handler that returned."""
         if result is None:
-            return Succeeded()
+            return SUCCEEDED
         if isinstance(result, Snooze):
             return Snoozed(result.delay)
-        return Succeeded(_output(result, self.bounds.max_output_bytes))
+        return Succeeded(kept_output(result, self.bounds.max_output_bytes))
 
     def _settled(self, outcome: Outcome | None) -> Outcome:
         """Told to stop, only success still counts; out of time, nothing does."""
         reason = self.ctx._reason  # noqa: SLF001
         if reason is not None and (isinstance(reason, Failed) or not isinstance(outcome, Succeeded)):
             outcome = reason
-        return _with_cost(outcome or Failed("Stopped", "The handler ended without a result."), self.ctx)
+        outcome = outcome or Failed("Stopped", "The handler ended without a result.")
+        return _with_cost(outcome, self.ctx.cost_cents) if self.ctx.cost_cents else outcome
 
     def _expire(self) -> None:
         message = f"The handler ran longer than its {self.bounds.timeout:g} seconds."
         self.ctx._stop(Failed("Timeout", message, timed_out=True))  # noqa: SLF001
 
     def _told_to_stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.loop.call_later(self.bounds.grace, self._give_up)
+        self._leave()
+        self._giving_up = self.loop.call_later(self.bounds.grace, self._give_up)
         self.interrupt()
+
+    def _leave(self) -> None:
+        if self._timed and self.bounds.timeout is not None:
+            self._timed = False
+            self.bounds.deadlines.leave(self, self.bounds.timeout)
 
     def _give_up(self) -> None:
         logger.warning(
@@ -125,27 +145,9 @@ class Attempt:
 
     def forsake(self) -> None:
         """Whoever waited was cancelled: nobody wants the outcome, and the handler must not run on."""
+        self.over = self.forsaken = True
         self.ctx.release()
         self.ctx._close()  # noqa: SLF001
-
-
-class _Wanted(asyncio.Future[Outcome]):
-    """An outcome that knows when nobody waits for it any more; a callback for that would cost every job."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        super().__init__(loop=attempt.loop)
-        self._attempt: Attempt | None = attempt
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        canceled = super().cancel(msg)
-        if canceled and self._attempt is not None:
-            self._attempt.forsake()
-        return canceled
-
-    def settle(self, outcome: Outcome) -> None:
-        self.set_result(outcome)
-        # no circle of references is left for the garbage collector
-        self._attempt = None
 
 
 def failure(error: BaseException) -> Outcome:
@@ -182,7 +184,8 @@ def _traceback(error: BaseException) -> str | None:
     return clean(kept, LONGEST_TRACEBACK).encode()[-LONGEST_TRACEBACK:].decode(errors="ignore")
 
 
-def _output(result: Any, max_bytes: int) -> Any:
+def kept_output(result: Any, max_bytes: int) -> Any:
+    """A result as it can be kept, or a refusal that says why it cannot."""
     if inspect.iscoroutine(result):
         result.close()
         raise OutputInvalid("The function returned a coroutine; define it with `async def`.")
@@ -196,17 +199,7 @@ def _output(result: Any, max_bytes: int) -> Any:
         raise OutputInvalid(f"The output cannot be kept as JSON: {error}.") from None
 
 
-def _with_cost(outcome: Outcome, ctx: Context) -> Outcome:
-    match outcome:
-        case Succeeded(output) if ctx.cost_cents:
-            return Succeeded(output, ctx.cost_cents)
-        case Failed() if ctx.cost_cents:
-            return Failed(
-                kind=outcome.kind,
-                message=outcome.message,
-                retryable=outcome.retryable,
-                timed_out=outcome.timed_out,
-                traceback=outcome.traceback,
-                cost_cents=ctx.cost_cents,
-            )
+def _with_cost(outcome: Outcome, cents: int) -> Outcome:
+    if isinstance(outcome, Succeeded | Failed):
+        return msgspec.structs.replace(outcome, cost_cents=cents)
     return outcome

@@ -71,6 +71,18 @@ class Context:
     Once the attempt is over, whatever still runs of the handler changes nothing through it.
     """
 
+    # What most attempts never change is kept by the class.
+    cost_cents = 0
+    last_progress: Progress | None = None
+    _report_due = False
+    _reported_at = -math.inf
+    _log: Log | None = None
+    _reason: Reason | None = None
+    _on_stop: Callable[[], None] | None = None
+    _over = False
+    _loop: asyncio.AbstractEventLoop | None = None
+    _thread = 0
+
     def __init__(
         self,
         *,
@@ -96,19 +108,9 @@ class Context:
         self.payload = payload
         self.correlation_id = correlation_id
         self.parent_id = parent_id
-        self.cost_cents = 0
-        self.last_progress: Progress | None = None
         self._enqueue = enqueue
         self._on_progress = on_progress
         self._progress_seconds = progress_seconds
-        self._report_due = False
-        self._reported_at = -math.inf
-        self._log: Log | None = None
-        self._reason: Reason | None = None
-        self._on_stop: Callable[[], None] | None = None
-        self._over = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
 
     # For handlers
 

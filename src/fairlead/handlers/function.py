@@ -1,9 +1,11 @@
 """Running a function: on the loop, in a thread, or in a process of its own."""
 
 import asyncio
+from collections.abc import Callable
 
 from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, Attempt, Bounds, failure
 from fairlead.handlers.context import Context
+from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.isolated import Isolated
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
@@ -13,19 +15,20 @@ from fairlead.model.outcome import Outcome
 def start(
     handler: Handler,
     ctx: Context,
-    *,
-    timeout: float | None,
+    then: Callable[[Outcome], None],
+    bounds: Bounds,
     threads: Threads,
-    grace: float = GRACE_SECONDS,
-    max_output_bytes: int = MAX_OUTPUT_BYTES,
-) -> asyncio.Future[Outcome]:
-    """Start an attempt; the future is its outcome, never an exception. Cancel the future to let go of it."""
-    bounds = Bounds(timeout, grace, max_output_bytes)
+) -> Attempt:
+    """Start an attempt; `then` is told its outcome, once."""
+    attempt: Attempt
     if handler.isolate:
-        return Isolated(handler, ctx, bounds).start()
-    if handler.is_async:
-        return OnLoop(handler, ctx, bounds).start()
-    return InThread(handler, ctx, bounds, threads).start()
+        attempt = Isolated(handler, ctx, bounds, then)
+    elif handler.is_async:
+        attempt = OnLoop(handler, ctx, bounds, then)
+    else:
+        attempt = InThread(handler, ctx, bounds, then, threads)
+    attempt.start()
+    return attempt
 
 
 async def run(
@@ -37,10 +40,20 @@ async def run(
     grace: float = GRACE_SECONDS,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
 ) -> Outcome:
-    """One attempt, to its end."""
-    return await start(
-        handler, ctx, timeout=timeout, threads=threads, grace=grace, max_output_bytes=max_output_bytes
-    )
+    """One attempt, to its end. Cancelled, it lets go of the attempt."""
+    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def then(ended: Outcome) -> None:
+        if not outcome.cancelled():
+            outcome.set_result(ended)
+
+    bounds = Bounds(timeout, Deadlines(), grace, max_output_bytes)
+    attempt = start(handler, ctx, then, bounds, threads)
+    try:
+        return await outcome
+    except asyncio.CancelledError:
+        attempt.forsake()
+        raise
 
 
 # The loop itself holds tasks only weakly.
@@ -55,7 +68,8 @@ class OnLoop(Attempt):
 
     def launch(self) -> None:
         self.running()
-        self._task = self.loop.create_task(self._call())
+        # past the loop's own create_task: a quarter of the price
+        self._task = asyncio.Task(self._call(), loop=self.loop)
         _at_work.add(self)
 
     def interrupt(self) -> None:
@@ -80,8 +94,15 @@ class OnLoop(Attempt):
 class InThread(Attempt):
     """`def`, in a thread that is told to stop and cannot be made to."""
 
-    def __init__(self, handler: Handler, ctx: Context, bounds: Bounds, threads: Threads) -> None:
-        super().__init__(handler, ctx, bounds)
+    def __init__(
+        self,
+        handler: Handler,
+        ctx: Context,
+        bounds: Bounds,
+        then: Callable[[Outcome], None],
+        threads: Threads,
+    ) -> None:
+        super().__init__(handler, ctx, bounds, then)
         self._threads = threads
 
     def launch(self) -> None:
@@ -91,7 +112,7 @@ class InThread(Attempt):
         """A canceled handler has the grace to notice; one out of time had its time."""
         if self._threads.withdraw(self._slot):
             self.end(None)
-        elif self.outcome.cancelled() or self.timed_out:
+        elif self.forsaken or self.timed_out:
             self.abandon()
 
     def abandon(self) -> None:

@@ -50,7 +50,7 @@ class Isolated(Attempt):
         self._task = self.loop.create_task(self._attend(ours))
 
     def interrupt(self) -> None:
-        if self.outcome.cancelled():
+        if self.forsaken:
             self.abandon()
         elif not self._reaped:
             signal_group(self._process.pid, signal.SIGTERM)

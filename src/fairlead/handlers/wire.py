@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import struct
-from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -84,7 +83,7 @@ class Ended(msgspec.Struct, tag=True):
 
     @classmethod
     def by(cls, outcome: Outcome) -> "Ended":
-        return cls(type(outcome).__name__, asdict(outcome))
+        return cls(type(outcome).__name__, msgspec.structs.asdict(outcome))
 
     def outcome(self) -> Outcome:
         made: Outcome = _OUTCOMES[self.kind](**self.fields)

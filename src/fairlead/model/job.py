@@ -154,8 +154,7 @@ class Enqueued(NamedTuple):
     deduplicated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A worker's ownership of a running job. Every write after the claim names all three."""
 
     job_id: UUID

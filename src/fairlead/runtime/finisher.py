@@ -20,7 +20,7 @@ class Finisher:
     """Takes outcomes as they come and writes them as fast as the database takes them, never forgetting one."""
 
     def __init__(
-        self, source: JobSource, written: Callable[[Lease], None], later: Callable[[], None]
+        self, source: JobSource, written: Callable[[list[Lease]], None], later: Callable[[], None]
     ) -> None:
         self._source = source
         self._written = written
@@ -29,6 +29,7 @@ class Finisher:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.writing = False
         self.refused = 0
 
     def add(self, lease: Lease, change: Change) -> None:
@@ -48,7 +49,9 @@ class Finisher:
             self._wake.clear()
             while self._waiting:
                 batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                self.writing = True
                 await self._write(batch)
+                self.writing = False
             self._idle.set()
 
     async def _write(self, batch: list[tuple[Lease, Change]]) -> None:
@@ -62,8 +65,9 @@ class Finisher:
                 await asyncio.sleep(PAUSE_SECONDS)
         if any(change.delay > 0 for _, change in batch):
             self._later()
-        for lease, _ in batch:
-            if lease.job_id not in done:
-                self.refused += 1
-                log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
-            self._written(lease)
+        if len(done) < len(batch):
+            for lease, _ in batch:
+                if lease.job_id not in done:
+                    self.refused += 1
+                    log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+        self._written([lease for lease, _ in batch])

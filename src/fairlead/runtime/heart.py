@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
 from fairlead.runtime.source import JobSource
+from fairlead.store.queue import Beat
 
 log = structlog.get_logger(__name__)
 
@@ -37,16 +38,17 @@ class Heart:
         self._told: set[Lease] = set()
         self._lock = threading.Lock()
 
-    def hold(self, lease: Lease, claimed_at: float) -> None:
-        """Keep this lease alive; `claimed_at` is the monotonic time just before it was asked for."""
+    def hold(self, leases: Iterable[Lease], claimed_at: float) -> None:
+        """Keep these leases alive; `claimed_at` is the monotonic time just before they were asked for."""
         with self._lock:
-            self._until[lease] = claimed_at + self._lease_seconds
+            self._until.update(dict.fromkeys(leases, claimed_at + self._lease_seconds))
 
-    def drop(self, lease: Lease) -> None:
-        """The attempt ended: its lease is no longer our business."""
+    def drop(self, leases: Iterable[Lease]) -> None:
+        """The attempts ended: their leases are no longer our business."""
         with self._lock:
-            self._until.pop(lease, None)
-            self._told.discard(lease)
+            for lease in leases:
+                self._until.pop(lease, None)
+                self._told.discard(lease)
 
     async def beat(self, source: JobSource) -> None:
         """Renew everything once."""
@@ -64,16 +66,17 @@ class Heart:
             return
         for lease in leases:
             if lease.job_id in alive:
-                self._renewed(lease, asked_at, cancel=alive[lease.job_id])
+                self._alive(lease, asked_at, alive[lease.job_id])
             else:
                 self._lose(lease)
 
-    def _renewed(self, lease: Lease, asked_at: float, *, cancel: bool) -> None:
+    def _alive(self, lease: Lease, asked_at: float, beat: Beat) -> None:
         with self._lock:
             if lease not in self._until:
                 return
-            self._until[lease] = asked_at + self._lease_seconds
-            tell = cancel and lease not in self._told
+            if beat.renewed:
+                self._until[lease] = asked_at + self._lease_seconds
+            tell = beat.cancel and lease not in self._told
             if tell:
                 self._told.add(lease)
         if tell:

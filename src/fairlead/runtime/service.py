@@ -36,12 +36,11 @@ class Service:
             try:
                 pause = await self._work()
                 failures = 0
-            except FairleadError as error:
+            except Exception as error:  # noqa: BLE001 - a loop that ends would be missed only when it is needed
                 failures += 1
                 pause = min(LONGEST_BACKOFF_SECONDS, 0.1 * 2**failures) * random.uniform(0.5, 1)  # noqa: S311
-                log.warning(
-                    "service_failed", service=self.name, why=error.message, again_in_seconds=round(pause, 2)
-                )
+                why = error.message if isinstance(error, FairleadError) else repr(error)
+                log.warning("service_failed", service=self.name, why=why, again_in_seconds=round(pause, 2))
             await wait_any(self._wake, stop, seconds=pause)
 
 

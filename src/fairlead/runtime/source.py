@@ -1,17 +1,17 @@
 """Where a worker's jobs come from: the same leases under the same rules, over any transport."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
+
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.store.queue import Claimed
+from fairlead.store.queue import Beat, Claimed
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A job that this worker holds, and its lease."""
 
     lease: Lease
@@ -21,11 +21,14 @@ class Held:
 class JobSource(Protocol):
     """What a worker needs of the queue."""
 
+    # whether the last claim left work behind that waits for a limit
+    crowded: bool
+
     async def claim(self, wanted: int) -> list[Held]:
         """Take up to this many jobs."""
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, bool]:
-        """Renew leases: those still ours, and whether each is asked to stop."""
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+        """Renew leases. Those that do not come back are lost."""
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write how attempts ended; those that are missing were no longer ours."""

@@ -1,6 +1,8 @@
 """A worker's jobs straight from the database."""
 
+import asyncio
 import os
+import random
 import socket
 from collections.abc import Sequence
 from uuid import UUID, uuid4
@@ -10,7 +12,11 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.source import Held
 from fairlead.store import queue
-from fairlead.store.queue import Cursor
+from fairlead.store.queue import Beat, Claim, Cursor
+
+# Somebody was claiming from the same limit: what he left may be ours in a moment.
+LOOKS = 5
+LOOK_SECONDS = (0.002, 0.02)
 
 # Small tables make the planner read them whole and join by hashing; these statements are lookups by key.
 PLANNER = {
@@ -36,10 +42,22 @@ class StoreSource:
         self._worker = worker
         self._lease_seconds = lease_seconds
         self._served = served
-        self._cursor = Cursor()
+        # anywhere: workers that all began with the same tenant would give it more than its turn
+        self._cursor = Cursor(uuid4())
+        self.crowded = False
 
     async def claim(self, wanted: int) -> list[Held]:
         """Take up to this many jobs, going on round the circle of tenants where the last claim stopped."""
+        claim = await self._claim(wanted)
+        for _ in range(LOOKS):
+            if claim.jobs or not claim.busy:
+                break
+            await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
+            claim = await self._claim(wanted)
+        token = claim.token
+        return [Held(Lease(job.job_id, job.attempt_no, token), job) for job in claim.jobs]
+
+    async def _claim(self, wanted: int) -> Claim:
         claim = await self._database.single(
             lambda tx: queue.claim(
                 tx,
@@ -51,10 +69,11 @@ class StoreSource:
             )
         )
         self._cursor = claim.cursor
-        return [Held(claim.lease(job), job) for job in claim.jobs]
+        self.crowded = claim.crowded
+        return claim
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, bool]:
-        """Renew leases: those still ours, and whether each is asked to stop."""
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+        """Renew leases. Those that do not come back are lost."""
         return await self._database.single(
             lambda tx: queue.heartbeat(tx, leases, lease_seconds=self._lease_seconds)
         )

@@ -9,11 +9,12 @@ from uuid import UUID
 
 from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Change, decide
+from fairlead.model.outcome import Change, Outcome
 from fairlead.runtime.heart import Heart
+from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import StoreSource, worker_id
+from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Attempt, Start
-from fairlead.store import queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,12 @@ class Tick:
 async def tick(
     database: Database, start: Start, *, served: Sequence[UUID] | None, limit: int, lease_seconds: float
 ) -> Tick:
-    """Run up to `limit` due jobs in this process, all at once, and wait for them."""
-    await database.transact(queue.stage)
+    """Run up to `limit` due jobs in this process, all at once, and wait for them.
+
+    Where nothing but ticks runs, nobody else puts back what a dead one left behind.
+    """
+    await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
+    await Stager(database, 0)()
     source = StoreSource(database, worker=worker_id(), lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, Attempt] = {}
 
@@ -37,12 +42,15 @@ async def tick(
 
     heart = Heart(lease_seconds, canceled=stop, lost=stop)
     asked_at = asyncio.get_running_loop().time()
+    ended = Ended()
     for held in await source.claim(limit):
-        attempts[held.lease] = Attempt(held)
-        heart.hold(held.lease, asked_at)
+        attempts[held.lease] = Attempt(held, ended.add)
+    heart.hold(attempts, asked_at)
     beating = asyncio.create_task(heart.run(source, asyncio.Event()))
     try:
-        ends = await asyncio.gather(*(_end(start, attempt) for attempt in attempts.values()))
+        for attempt in attempts.values():
+            start(attempt)
+        ends = await ended.all(len(attempts))
         done = await source.finish(ends) if ends else {}
     finally:
         beating.cancel()
@@ -51,6 +59,20 @@ async def tick(
     return Tick(len(attempts), dict(Counter(done.values())))
 
 
-async def _end(start: Start, attempt: Attempt) -> tuple[Lease, Change]:
-    held = attempt.held
-    return held.lease, decide(held.job.budget, await start(held, attempt))
+class Ended:
+    """Collects what becomes of attempts."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[Lease, Change]] = []
+        self._more = asyncio.Event()
+
+    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._ends.append((attempt.held.lease, attempt.change(outcome)))
+        self._more.set()
+
+    async def all(self, count: int) -> list[tuple[Lease, Change]]:
+        """Wait for so many."""
+        while len(self._ends) < count:
+            self._more.clear()
+            await self._more.wait()
+        return self._ends

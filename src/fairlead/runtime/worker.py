@@ -4,14 +4,15 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import suppress
+from typing import Protocol
 
+import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
-from fairlead.model.outcome import MAX_LOST, Canceled, Outcome, Released, Snoozed, decide
+from fairlead.model.outcome import MAX_LOST, Canceled, Change, Outcome, Released, Snoozed, decide
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.service import wait_any
@@ -19,29 +20,50 @@ from fairlead.runtime.source import Held, JobSource
 
 log = structlog.get_logger(__name__)
 
-CLAIM_BATCH = 250
+CLAIM_BATCH = 500
 STOP_SECONDS = 10.0
 
 
-# Starts an attempt; the future is its outcome and never an exception.
-Start = Callable[[Held, "Attempt"], asyncio.Future[Outcome]]
+class Run(Protocol):
+    """A handler at work, as the worker sees it."""
+
+    def cancel(self) -> None:
+        """Ask it to stop."""
+
+    def kept_log(self) -> str:
+        """What it has logged."""
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
-    """One attempt of ours: its lease, what will be its outcome, and how it is asked to stop."""
+    """One attempt of ours. Whoever starts it sets `run`, and calls `ended` once with its outcome."""
 
-    held: Held
-    future: asyncio.Future[Outcome] | None = None
-    stop: Callable[[], object] | None = None
-    log: Callable[[], str] | None = None
-    lost: bool = False
-    released: bool = False
+    __slots__ = ("held", "lost", "released", "run", "then")
+
+    def __init__(self, held: Held, then: Callable[["Attempt", Outcome], None]) -> None:
+        self.held = held
+        self.then = then
+        self.run: Run | None = None
+        self.lost = False
+        self.released = False
+
+    def ended(self, outcome: Outcome) -> None:
+        """The handler has ended so."""
+        self.then(self, outcome)
 
     def ask_to_stop(self) -> None:
         """Ask the handler to stop."""
-        if self.stop is not None:
-            self.stop()
+        if self.run is not None:
+            self.run.cancel()
+
+    def change(self, outcome: Outcome) -> Change:
+        """What its outcome does to its job, with what it logged."""
+        change = decide(self.held.job, outcome)
+        if self.run is not None and (text := self.run.kept_log()):
+            change = msgspec.structs.replace(change, log=text)
+        return change
+
+
+Start = Callable[[Attempt], None]
 
 
 def _is_suspect(held: Held) -> bool:
@@ -70,10 +92,14 @@ class Worker:
         self._source = source
         self._begin = start
         self._concurrency = concurrency
+        # four batches fill a worker, so that claiming, running and finishing go on side by side
+        self._batch = min(CLAIM_BATCH, -(-concurrency // 4))
         self._poll_seconds = poll_seconds
         self._attempts: dict[Lease, Attempt] = {}
+        self._running = 0
+        self._cramped = False
+        self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.finisher = Finisher(source, self._written, later)
@@ -92,15 +118,29 @@ class Worker:
 
     async def claim_until(self, stop: asyncio.Event, worn_out: Callable[[], bool] = lambda: False) -> None:
         """Claim and start jobs until told to stop, or until this process is worn out."""
+        stopping = asyncio.create_task(self._wake_at(stop))
+        try:
+            await self._claim_until(stop, worn_out)
+        finally:
+            stopping.cancel()
+
+    async def _wake_at(self, stop: asyncio.Event) -> None:
+        """Lets the loop wait for one event only: waiting for several costs as much as a claim of one."""
+        await stop.wait()
+        self._wake.set()
+
+    async def _claim_until(self, stop: asyncio.Event, worn_out: Callable[[], bool]) -> None:
         while not stop.is_set() and not worn_out():
-            self._changed.clear()
-            free = self._concurrency - len(self._attempts)
-            if free < 1:
-                await wait_any(self._changed, stop)
-                continue
             self._wake.clear()
-            if not await self._claim(min(free, CLAIM_BATCH)):
-                await wait_any(self._wake, stop, seconds=self._poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311
+            free = self._concurrency - len(self._attempts)
+            # a few slots free while a batch of ends is being written: many more in a moment, and one claim for all
+            self._cramped = free < 1 or (free < self._batch and self.finisher.writing)
+            if self._cramped:
+                await self._wake.wait()
+            elif not await self._claim(min(free, self._batch)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._poll_seconds * random.uniform(0.8, 1.2)):  # noqa: S311
+                        await self._wake.wait()
 
     async def _claim(self, wanted: int) -> int:
         asked_at = time.monotonic()
@@ -110,9 +150,7 @@ class Worker:
             log.warning("claim_failed", why=error.message)
             return 0
         suspects = [one for one in held if _is_suspect(one)]
-        for one in held:
-            if not _is_suspect(one):
-                self._start(one, asked_at)
+        self._start([one for one in held if not _is_suspect(one)] if suspects else held, asked_at)
         if suspects:
             await self._admit(suspects, asked_at)
         return len(held)
@@ -125,44 +163,43 @@ class Worker:
         taken = any(_is_suspect(attempt.held) for attempt in self._attempts.values())
         kept, back = ([], suspects) if taken else (suspects[:1], suspects[1:])
         if back:
-            later = [(one.lease, decide(one.job.budget, Snoozed(_shortly()))) for one in back]
+            later = [(one.lease, decide(one.job, Snoozed(_shortly()))) for one in back]
             try:
                 await self._source.finish(later)
             except FairleadError as error:
                 log.warning("suspects_not_given_back", jobs=len(back), why=error.message)
-        for one in kept:
-            self._start(one, asked_at)
+        self._start(kept, asked_at)
 
     # Running
 
-    def _start(self, held: Held, asked_at: float) -> None:
-        attempt = Attempt(held)
-        self._attempts[held.lease] = attempt
-        self.heart.hold(held.lease, asked_at)
-        attempt.future = self._begin(held, attempt)
-        attempt.future.add_done_callback(partial(self._ended, attempt))
+    def _start(self, held: list[Held], asked_at: float) -> None:
+        self.heart.hold([one.lease for one in held], asked_at)
+        for one in held:
+            attempt = self._attempts[one.lease] = Attempt(one, self._ended)
+            self._running += 1
+            self._begin(attempt)
 
-    def _ended(self, attempt: Attempt, future: asyncio.Future[Outcome]) -> None:
-        held = attempt.held
+    def _ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._running -= 1
+        if not self._running:
+            self._quiet.set()
         if attempt.lost:
-            self._forget(held.lease)
+            self._forget([attempt.held.lease])
             return
-        outcome = future.result()
         if attempt.released and isinstance(outcome, Canceled):
             outcome = Released()
-        change = decide(held.job.budget, outcome)
-        if attempt.log is not None and (text := attempt.log()):
-            change = replace(change, log=text)
-        self.finisher.add(held.lease, change)
+        self.finisher.add(attempt.held.lease, attempt.change(outcome))
 
-    def _written(self, lease: Lease) -> None:
-        self.done += 1
-        self._forget(lease)
+    def _written(self, leases: list[Lease]) -> None:
+        self.done += len(leases)
+        self._forget(leases)
 
-    def _forget(self, lease: Lease) -> None:
-        self._attempts.pop(lease, None)
-        self.heart.drop(lease)
-        self._changed.set()
+    def _forget(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self._attempts.pop(lease, None)
+        self.heart.drop(leases)
+        if self._cramped or self._source.crowded:
+            self._wake.set()
 
     # What the heart hears, from its own thread
 
@@ -188,20 +225,14 @@ class Worker:
         """Let what runs end within the grace time, release the rest, and write it all."""
         await self._all_ended(seconds)
         for attempt in list(self._attempts.values()):
-            if attempt.future is not None and not attempt.future.done():
-                attempt.released = True
-                attempt.ask_to_stop()
+            attempt.released = True
+            attempt.ask_to_stop()  # nothing happens to those that have ended
         self._hurry.clear()
         await self._all_ended(STOP_SECONDS)
         await self.finisher.flushed()
 
     async def _all_ended(self, seconds: float) -> None:
         """Wait until no attempt runs, for so long, or until told to hurry."""
-        futures = [one.future for one in self._attempts.values() if one.future is not None]
-        if not futures:
-            return
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        everything = asyncio.ensure_future(asyncio.wait(futures, timeout=seconds))
-        await asyncio.wait((hurry, everything), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        everything.cancel()
+        self._quiet.clear()
+        if self._running:
+            await wait_any(self._hurry, self._quiet, seconds=seconds)

@@ -1,9 +1,7 @@
 """The queue: claimed, kept alive, finished, put back. Takes a Tx, never opens one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -24,40 +22,90 @@ class Cursor(NamedTuple):
     credit: int = 0
 
 
-class Claimed(msgspec.Struct, frozen=True):
-    """A job that is now ours, and all that is needed to run it: the columns of fairlead.claim, in their order."""
+_UNKNOWN: Any = None
+
+
+class Whose(msgspec.Struct, array_like=True, frozen=True):
+    """The tenant of claimed jobs."""
+
+    id: UUID
+    slug: str
+
+
+class Terms(msgspec.Struct, array_like=True, frozen=True):
+    """What a definition says of every attempt."""
+
+    key: str
+    timeout_seconds: int
+    backoff: Backoff
+
+
+class Claimed(msgspec.Struct, array_like=True):
+    """A job that is now ours, and all that is needed to run it, as fairlead.claim tells it."""
 
     job_id: UUID
     attempt_no: int
-    tenant_id: UUID
-    tenant: str
-    definition_key: str
-    priority: int
+    tenant_place: int
+    definition_place: int
     payload: Any
     max_attempts: int
     failure_count: int
     lost_count: int
-    scheduled_for: datetime
-    started_at: datetime
     parent_id: UUID | None
     correlation_id: str | None
-    timeout_seconds: int
-    backoff: Backoff
-    cursor_tenant: UUID
-    cursor_credit: int
+    # what the places stand for
+    whose: Whose = _UNKNOWN
+    terms: Terms = _UNKNOWN
 
     @property
-    def budget(self) -> Budget:
-        return Budget(self.max_attempts, self.failure_count, self.lost_count, self.backoff)
+    def tenant(self) -> str:
+        return self.whose.slug
+
+    @property
+    def tenant_id(self) -> UUID:
+        return self.whose.id
+
+    @property
+    def definition_key(self) -> str:
+        return self.terms.key
+
+    @property
+    def timeout_seconds(self) -> int:
+        return self.terms.timeout_seconds
+
+    @property
+    def backoff(self) -> Backoff:
+        return self.terms.backoff
+
+
+class _Document(msgspec.Struct):
+    """The answer of fairlead.claim."""
+
+    cursor: tuple[UUID, int] | None = None
+    busy: bool = False
+    crowded: bool | None = False
+    tenants: list[Whose] = []
+    definitions: list[Terms] = []
+    jobs: list[Claimed] = []
+
+
+_document = msgspec.json.Decoder(_Document)
+_statuses = msgspec.json.Decoder(dict[UUID, JobStatus] | None)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim brought: jobs, the token of their leases, and where to go on."""
+    """What a claim brought: jobs, the token of their leases, and where to go on.
+
+    `busy`: somebody was claiming from the same limit; it is worth looking again soon. `crowded`: work waits for a
+    limit; it is worth looking when some of ours has ended.
+    """
 
     jobs: list[Claimed]
     token: UUID
     cursor: Cursor
+    busy: bool = False
+    crowded: bool = False
 
     def lease(self, job: Claimed) -> Lease:
         return Lease(job.job_id, job.attempt_no, self.token)
@@ -70,10 +118,14 @@ async def claim(
     wanted: int,
     lease_seconds: float,
     served: Sequence[UUID] | None = None,
+    served_pairs: Sequence[tuple[UUID, UUID]] = (),
     cursor: Cursor = Cursor(),  # noqa: B008 - immutable
     host: UUID | None = None,
 ) -> Claim:
-    """Take up to `wanted` jobs that are due, served and held back by no gate or limit: fair between tenants."""
+    """Take up to `wanted` jobs that are due, served and held back by no gate or limit: fair between tenants.
+
+    Served are the definitions in `served` (None: all), and those in `served_pairs` for one tenant each.
+    """
     token = uuid4()
     values = {
         "worker": worker,
@@ -84,16 +136,34 @@ async def claim(
         "at_tenant": cursor.tenant,
         "credit": cursor.credit,
         "host": host,
+        "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
     }
-    rows = await tx.values(sql.claim, values)
-    jobs = [Claimed(*[*row[:15], _backoff(**row[15]), *row[16:]]) for row in rows]
-    return Claim(jobs, token, Cursor(jobs[0].cursor_tenant, jobs[0].cursor_credit) if jobs else cursor)
+    [(text,)] = await tx.quick(sql.claim, values)
+    document = _document.decode(text)
+    tenants, definitions = document.tenants, document.definitions
+    for job in document.jobs:
+        job.whose = tenants[job.tenant_place]
+        job.terms = definitions[job.definition_place]
+    go_on = Cursor(*document.cursor) if document.cursor else cursor
+    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded))
 
 
-async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[UUID, bool]:
-    """Renew leases: those that are still ours, and whether each is asked to stop. The rest are lost."""
+class Beat(NamedTuple):
+    """What a heartbeat says of a lease that is still ours: whether its time begins anew, and whether it is to stop.
+
+    One that somebody is writing at that moment keeps the time it has.
+    """
+
+    renewed: bool = True
+    cancel: bool = False
+
+
+async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[UUID, Beat]:
+    """Renew leases. Those that do not come back are lost."""
     values = {**_columns(leases), "lease_seconds": lease_seconds}
-    return dict(await tx.values(sql.heartbeat, values))
+    return {
+        job_id: Beat(renewed, cancel) for job_id, renewed, cancel in await tx.values(sql.heartbeat, values)
+    }
 
 
 async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
@@ -103,9 +173,10 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
     changes nothing.
     """
     done = await _end(tx, ends, actor=actor)
-    gone = [lease for lease, _ in ends if lease.job_id not in done]
-    if gone:
-        done |= _statuses(await tx.values(sql.finished_before, _columns(gone)))
+    if len(done) < len(ends):
+        gone = [lease for lease, _ in ends if lease.job_id not in done]
+        [(text,)] = await tx.quick(sql.finished_before, _columns(gone))
+        done |= _statuses.decode(text or "{}") or {}
     return done
 
 
@@ -129,7 +200,8 @@ class _End(msgspec.Struct, omit_defaults=True):
 
 async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
     document = json_text([_end_of(lease, change) for lease, change in ends])
-    return _statuses(await tx.values(sql.finish, {"ends": document, "actor": actor}))
+    [(text,)] = await tx.quick(sql.finish, {"ends": document, "actor": actor})
+    return _statuses.decode(text or "{}") or {}
 
 
 def _end_of(lease: Lease, change: Change) -> _End:
@@ -150,8 +222,8 @@ def _end_of(lease: Lease, change: Change) -> _End:
     )
 
 
-async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> None:
-    """How far attempts have come; taken only from their owners."""
+async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUID]:
+    """How far attempts have come; taken only from their owners. The jobs it was taken of."""
     document = [
         {
             "job_id": lease.job_id,
@@ -161,7 +233,7 @@ async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> None:
         }
         for lease, percent, message in steps
     ]
-    await tx.run(sql.progress, {"steps": json_text(document)})
+    return {job_id for (job_id,) in await tx.values(sql.progress, {"steps": json_text(document)})}
 
 
 async def stage(tx: Tx, *, limit: int = 1000) -> int:
@@ -188,15 +260,6 @@ async def rescue(
         for job_id, attempt_no, token, _, lost_count in expired
     ]
     return list(await _end(tx, ends, actor=actor))
-
-
-@lru_cache(maxsize=1000)
-def _backoff(**policy: float) -> Backoff:
-    return Backoff(**policy)
-
-
-def _statuses(rows: Iterable[Sequence[Any]]) -> dict[UUID, JobStatus]:
-    return {job_id: JobStatus(status) for job_id, status in rows}
 
 
 def _columns(leases: Sequence[Lease]) -> dict[str, Any]:

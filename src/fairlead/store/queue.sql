@@ -2,9 +2,10 @@
 -- changes nothing. Whoever deletes the lease owns the transition.
 
 -- name: claim
-select * from fairlead.claim(
+select fairlead.claim(
     worker => %(worker)s, token => %(token)s, wanted => %(wanted)s, lease_seconds => %(lease_seconds)s,
-    served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s);
+    served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s,
+    served_pairs => %(served_pairs)s)::text;
 
 -- name: heartbeat
 -- Leases that do not come back are lost. It never waits: a lease that somebody has locked is being finished, or asked to
@@ -25,7 +26,7 @@ with mine as materialized (
     update fairlead.leases set expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
     where ctid = any(array(select spot from mine))
 )
-select m.job_id, j.cancel_requested_at is not null as cancel
+select m.job_id, m.spot is not null as renewed, j.cancel_requested_at is not null as cancel
 from mine m cross join lateral (
     select cancel_requested_at from fairlead.jobs where id = m.job_id limit 1) j;
 
@@ -102,11 +103,11 @@ with outcome as (
         from fairlead.job_definitions d where d.id = c.definition_id) named
     where named.action is not null
 )
-select id, status from changed;
+select json_object_agg(id, status)::text from changed;
 
 -- name: finished_before
 -- Of leases that are gone: those that their own owner ended, by a finish whose answer was lost. Nothing changes.
-select j.id, j.status
+select json_object_agg(j.id, j.status)::text
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) as o(job_id, attempt_no, token)
 cross join lateral (
     select from fairlead.job_attempts a
@@ -141,10 +142,11 @@ where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s
 order by l.job_id limit %(limit)s for update of l skip locked;
 
 -- name: progress
--- How far attempts have come; of a lease that is no longer ours nothing is taken.
+-- How far attempts have come; of a lease that is no longer ours nothing is taken, and the job does not come back.
 update fairlead.jobs j set progress = p.progress
 from jsonb_to_recordset(%(steps)s) as p(job_id uuid, attempt_no int, token uuid, progress jsonb)
 where j.id = p.job_id and exists (
     select from fairlead.leases l
     where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token
-        and l.expires_at > clock_timestamp());
+        and l.expires_at > clock_timestamp())
+returning j.id;

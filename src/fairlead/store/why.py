@@ -27,6 +27,7 @@ async def surroundings(tx: Tx, job: Standing) -> Surroundings:
     """What a queued job meets on its way."""
     of_job = {"id": job.job_id}
     serving = {"definition_key": job.definition_key, "seconds": SEEN_SECONDS}
+    await tx.by_index()
     [workers] = await tx.all(Workers, sql.workers, serving)
     [(ahead,)] = await tx.values(sql.ahead, {**of_job, "bound": MOST_AHEAD + 1})
     return Surroundings(

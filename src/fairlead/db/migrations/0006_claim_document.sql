@@ -1,0 +1,362 @@
+-- The claim answers with one document, says when it is worth looking again soon, and may serve a definition for some
+-- tenants only.
+
+drop function fairlead.claim(text, uuid, integer, double precision, uuid[], uuid, integer, uuid);
+drop function fairlead.budgets(uuid[], uuid[], uuid);
+
+-- The budgets of the pairs: null where nothing limits one, else how many more may run. The limits' own rows are
+-- locked first and stay locked to the end of the claim; only then are the leases counted, in a statement (and so a
+-- snapshot) of its own. A scope that somebody else holds has no budget now: he is claiming from it, and `busy` says so.
+create function fairlead.budgets(
+    tenants uuid[], definitions uuid[], host uuid,
+    out tenant_left jsonb, out definition_left jsonb, out pair_left jsonb, out host_left integer, out busy boolean
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    wanted text[];
+    held text[];
+begin
+    tenant_left := '{}'; definition_left := '{}'; pair_left := '{}';
+    select array_agg(distinct s.scope || ' ' || s.scope_id || ' ' || s.other_id) into wanted
+    from unnest(budgets.tenants, budgets.definitions) as p(tenant_id, definition_id)
+    join fairlead.tenants t on t.id = p.tenant_id
+    join fairlead.job_definitions d on d.id = p.definition_id
+    cross join lateral (values
+        ('tenant', t.id, '00000000-0000-0000-0000-000000000000'::uuid, t.max_running),
+        ('definition', d.id, '00000000-0000-0000-0000-000000000000', d.max_running),
+        ('definition_tenant', d.id, t.id, d.max_running_per_tenant)
+    ) as s(scope, scope_id, other_id, most)
+    where s.most is not null;
+    if budgets.host is not null then
+        wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
+    end if;
+    busy := false;
+    if wanted is null then
+        return;
+    end if;
+
+    -- a row that somebody else is making now would be waited for, to the end of his transaction: leave it to him
+    insert into fairlead.limit_locks (scope, scope_id, other_id)
+    select split_part(w, ' ', 1), split_part(w, ' ', 2)::uuid, split_part(w, ' ', 3)::uuid
+    from unnest(wanted) w
+    where case when not exists (
+            select from fairlead.limit_locks k where k.scope = split_part(w, ' ', 1)
+                and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid)
+        then pg_try_advisory_xact_lock(hashtextextended('fairlead.limit_locks ' || w, 0)) end
+    on conflict do nothing;
+
+    select array_agg(k.scope || ' ' || k.scope_id || ' ' || k.other_id) into held
+    from (
+        select k.scope, k.scope_id, k.other_id
+        from fairlead.limit_locks k
+        join unnest(wanted) w on k.scope = split_part(w, ' ', 1)
+            and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid
+        order by k.scope, k.scope_id, k.other_id
+        for update of k skip locked
+    ) k;
+    busy := coalesce(cardinality(held), 0) < cardinality(wanted);
+
+    select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
+            then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
+            else 0 end), '{}')
+    into tenant_left
+    from fairlead.tenants t where t.id = any(budgets.tenants) and t.max_running is not null;
+
+    select coalesce(jsonb_object_agg(d.id, case when 'definition ' || d.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
+            then greatest(0, d.max_running - (select count(*) from fairlead.leases l where l.definition_id = d.id))
+            else 0 end), '{}')
+    into definition_left
+    from fairlead.job_definitions d where d.id = any(budgets.definitions) and d.max_running is not null;
+
+    select coalesce(jsonb_object_agg(p.definition_id || ' ' || p.tenant_id,
+            case when 'definition_tenant ' || p.definition_id || ' ' || p.tenant_id = any(held)
+            then greatest(0, d.max_running_per_tenant - (
+                select count(*) from fairlead.leases l
+                where l.definition_id = p.definition_id and l.tenant_id = p.tenant_id))
+            else 0 end), '{}')
+    into pair_left
+    from (select distinct u.tenant_id, u.definition_id
+        from unnest(budgets.tenants, budgets.definitions) as u(tenant_id, definition_id)) p
+    join fairlead.job_definitions d on d.id = p.definition_id
+    where d.max_running_per_tenant is not null;
+
+    if budgets.host is not null then
+        select case when 'host ' || h.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
+            then greatest(0, h.max_running - (select count(*) from fairlead.leases l where l.host_id = h.id)) else 0 end
+        into host_left from fairlead.hosts h where h.id = budgets.host;
+    end if;
+end
+$$;
+
+-- A first look at a pair's limits, without locks: a full pair must not take the place of an open one in the walk.
+create function fairlead.has_room(
+    tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer
+) returns boolean language plpgsql stable as $$
+begin
+    return (tenant_most is null or tenant_most > (
+            select count(*) from fairlead.leases l where l.tenant_id = has_room.tenant))
+        and (definition_most is null or definition_most > (
+            select count(*) from fairlead.leases l where l.definition_id = has_room.definition))
+        and (pair_most is null or pair_most > (
+            select count(*) from fairlead.leases l
+            where l.definition_id = has_room.definition and l.tenant_id = has_room.tenant));
+end
+$$;
+
+-- Claims up to `wanted` jobs for a worker. `served` are the definitions it can run (null: all), `served_pairs` those
+-- that it can run for one tenant only, as 'definition tenant'; `at_tenant` and `credit` are its place in the circle and
+-- what is left of that tenant's turn; with `host`, only that host's jobs.
+--
+-- The answer is one document, since a row's columns one by one cost the worker more than the rest of its work:
+-- `jobs` in the order they should start, `tenants` and `definitions` that they name by their places, `cursor` where to go on from,
+-- `busy` if somebody was claiming from the same limit, so that it is worth looking again soon, and `crowded` if work
+-- waits for a limit, so that it is worth looking when some of ours has ended. Otherwise no jobs means: nothing that may
+-- run now, all the way round.
+create function fairlead.claim(
+    worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[],
+    at_tenant uuid, credit integer, host uuid default null, served_pairs text[] default null
+) returns json language plpgsql volatile
+-- small tables would make the planner read them whole, and join in ways that do not stay cheap
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_material = off set jit = off
+-- planning anew for every batch size took as long as a small claim itself
+set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+    last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    -- the walk begins behind (place, edge) and ends there
+    place uuid := coalesce(claim.at_tenant, nobody);
+    edge uuid := case when claim.credit > 0 then nobody else last_one end;
+    tenants uuid[];
+    definitions uuid[];
+    weights integer[];
+    left_over record;
+    limited boolean;
+    spots tid[];
+    next_tenant uuid;
+    next_credit integer;
+    busy boolean := false;
+    crowded boolean := false;
+    now_on timestamptz;
+    answer json;
+begin
+    if claim.wanted < 1 or not (select s.online from fairlead.system s) then
+        return '{}';
+    end if;
+
+    if claim.host is null then
+        with recursive walk as (
+            select place as tenant_id, edge as definition_id, 0 as lap, nobody as open_tenant, 0 as open_tenants,
+                null::integer as weight, false as limited, false as crowded
+            union all
+            select hop.tenant_id, hop.definition_id, hop.lap,
+                case when gate.weight is null then w.open_tenant else hop.tenant_id end,
+                w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
+                gate.weight, gate.limited, gate.crowded
+            from walk w
+            cross join lateral (
+                (select r.tenant_id, r.definition_id, w.lap from fairlead.ready r
+                 where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                    and (r.tenant_id, r.definition_id) <= (
+                        case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
+                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                union all
+                (select r.tenant_id, r.definition_id, 1 from fairlead.ready r
+                 where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
+                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                limit 1
+            ) hop
+            left join lateral (
+                select case when not room.missing then t.weight end as weight, room.limited, room.missing as crowded
+                from fairlead.tenants t, fairlead.job_definitions d, lateral (
+                    select limits.are_set as limited, limits.are_set and not fairlead.has_room(
+                        t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant) as missing
+                    from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
+                        as limits(are_set)
+                ) room
+                where (claim.served is null or hop.definition_id = any(claim.served)
+                        or (claim.served_pairs is not null
+                            and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
+                    and t.id = hop.tenant_id and d.id = hop.definition_id
+                    and t.paused_at is null and d.paused_at is null
+            ) gate on true
+            where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
+        )
+        select array_agg(w.tenant_id) filter (where w.weight is not null),
+            array_agg(w.definition_id) filter (where w.weight is not null),
+            array_agg(w.weight) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
+        into tenants, definitions, weights, limited, crowded
+        from walk w;
+    else
+        -- a host has one tenant: there is nothing to share, all its jobs are one turn
+        with recursive walk as (
+            select nobody as tenant_id, nobody as definition_id
+            union all
+            select hop.tenant_id, hop.definition_id from walk w cross join lateral (
+                select r.tenant_id, r.definition_id from fairlead.ready r
+                where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+        )
+        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(claim.wanted), true
+        into tenants, definitions, weights, limited
+        from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
+        where (claim.served is null or w.definition_id = any(claim.served)
+                or (claim.served_pairs is not null
+                    and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
+            and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
+            and t.paused_at is null and d.paused_at is null and h.paused_at is null;
+    end if;
+    if tenants is null then
+        return json_build_object('crowded', crowded);
+    end if;
+
+    if limited then
+        select * into left_over from fairlead.budgets(tenants, definitions, claim.host);
+        busy := left_over.busy;
+    end if;
+
+    if claim.host is not null then
+        select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
+        from (
+            select h.*
+            from unnest(tenants, definitions) as p(tenant_id, definition_id)
+            cross join lateral (
+                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                limit least(claim.wanted, left_over.host_left,
+                    (left_over.definition_left ->> p.definition_id::text)::integer,
+                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                for update skip locked) h
+            order by h.priority, h.scheduled_for, h.job_id
+            limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
+        ) h;
+    elsif cardinality(tenants) = 1 and not limited then
+        -- one pair and no limit, as on a quiet system: its heads, without the dealing
+        select array_agg(h.spot), tenants[1] into spots, next_tenant
+        from (
+            select r.ctid as spot from fairlead.ready r
+            where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
+            order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+            limit claim.wanted for update skip locked) h;
+        next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
+            then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
+        if next_credit < 0 then
+            next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
+        end if;
+    else
+        if not limited then
+            select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
+        end if;
+        with numbered as (
+            select p.tenant_id, p.definition_id, p.weight, p.n,
+                row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
+                min(p.n) over (partition by p.tenant_id) as place,
+                least(
+                    (left_over.tenant_left ->> p.tenant_id::text)::integer,
+                    (left_over.definition_left ->> p.definition_id::text)::integer,
+                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+            from unnest(tenants, definitions, weights) with ordinality as p(tenant_id, definition_id, weight, n)
+        ), pair as materialized (
+            select n.tenant_id, n.definition_id, n.weight, n.place, n.budget,
+                -- a tenant's fair part of this claim; what others leave of theirs is for the next one
+                greatest(n.weight, ceil(
+                    claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
+                case when n.tenant_id = claim.at_tenant and claim.credit > 0
+                    then least(claim.credit, n.weight) else n.weight end as first_turn
+            from numbered n
+        ), head as (
+            select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
+            from pair p
+            cross join lateral (
+                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+        ), ranked as (
+            select h.*,
+                row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
+            from head h
+        ), turned as (
+            select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
+                case when r.of_tenant <= r.first_turn then 0
+                    else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
+            from ranked r
+            where not limited
+                or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+        ), queued as (
+            -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
+            select t.*, case when limited then row_number() over (
+                partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
+            from turned t
+        ), dealt as (
+            select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
+            from queued q
+            where not limited
+                or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+            order by q.round, q.place, q.of_tenant
+            limit claim.wanted
+        )
+        select array_agg(d.spot),
+            (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
+            (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+                else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
+                order by d.round desc, d.place desc, d.of_tenant desc))[1]
+        into spots, next_tenant, next_credit
+        from dealt d;
+    end if;
+    if spots is null then
+        return json_build_object('busy', busy, 'crowded', true);
+    end if;
+
+    now_on := clock_timestamp();
+    with gone as (
+        delete from fairlead.ready r where r.ctid = any(spots)
+        returning r.job_id
+    ), started as (
+        update fairlead.jobs j
+        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
+            claimed_by_worker = claim.worker
+        from gone g where j.id = g.job_id
+        returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
+            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id
+    ), leased as (
+        insert into fairlead.leases (
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
+        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, now_on,
+            now_on + make_interval(secs => claim.lease_seconds)
+        from started s
+    ), attempted as (
+        -- a hash is as unique as a random id and half the price
+        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at)
+        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim.token,
+            claim.worker, now_on
+        from started s
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
+        select s.tenant_id, s.definition_id, date_trunc('minute', now_on), -count(*), count(*)
+        from started s group by s.tenant_id, s.definition_id
+    )
+    select json_build_object(
+        'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
+        'busy', busy, 'crowded', crowded,
+        'tenants', (
+            select json_agg(json_build_array(t.id, t.slug) order by p.n)
+            from unnest(tenants) with ordinality as p(id, n), fairlead.tenants t where t.id = p.id),
+        'definitions', (
+            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff) order by p.n)
+            from unnest(definitions) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
+        'jobs', json_agg(json_build_array(
+            s.id, s.attempt_count, array_position(tenants, s.tenant_id) - 1,
+            array_position(definitions, s.definition_id) - 1, s.payload, s.max_attempts, s.failure_count,
+            s.lost_count, s.parent_id, s.correlation_id) order by s.priority, s.scheduled_for, s.id))
+    into answer from started s;
+    return answer;
+end
+$$;
+
+revoke execute on function fairlead.budgets(uuid[], uuid[], uuid) from public;
+revoke execute on function fairlead.has_room(uuid, integer, uuid, integer, integer) from public;
+revoke execute on function fairlead.claim(
+    text, uuid, integer, double precision, uuid[], uuid, integer, uuid, text[]) from public;

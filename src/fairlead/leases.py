@@ -1,0 +1,261 @@
+"""Leases for those who run their own loop: jobs claimed, kept alive and ended by hand, under the worker's rules."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Protocol, Self
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from fairlead.actions import definitions
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost, PayloadNotJson
+from fairlead.handlers.attempt import MAX_OUTPUT_BYTES, failure
+from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE, LONGEST_SNOOZE
+from fairlead.handlers.log import clean
+from fairlead.model import payload
+from fairlead.model.access import Principal
+from fairlead.model.definition import KEY
+from fairlead.model.job import JobStatus
+from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.request import unknown_definition
+from fairlead.runtime.source import Held, JobSource
+from fairlead.runtime.store_source import StoreSource, worker_id
+from fairlead.runtime.watchdog import Watchdog
+from fairlead.store import bulk, queue
+from fairlead.store.queue import Claimed
+
+log = structlog.get_logger(__name__)
+
+MOST = 1000
+MOST_SOURCES = 100
+
+
+class Keyed(Protocol):
+    """A function that is also a job."""
+
+    key: str
+
+
+class LeasedJob:
+    """What is known of a claimed job."""
+
+    def __init__(self, job: "Claimed | LeasedJob") -> None:
+        self.job_id: UUID = job.job_id
+        self.tenant: str = job.tenant
+        self.tenant_id: UUID = job.tenant_id
+        self.definition_key: str = job.definition_key
+        self.payload: Any = job.payload
+        self.attempt_no: int = job.attempt_no
+        self.max_attempts: int = job.max_attempts
+        self.correlation_id: str | None = job.correlation_id
+        self.parent_id: UUID | None = job.parent_id
+        self.timeout_seconds: int = job.timeout_seconds
+
+    def __repr__(self) -> str:
+        return f"<lease of job {self.job_id}, attempt {self.attempt_no}>"
+
+
+class JobLease(LeasedJob):
+    """A job that is ours for a while: keep it alive, and say once how it ended.
+
+    If it is ours no more, every call raises LeaseLost and changes nothing. As a context manager it succeeds at the
+    end of the block, fails with an exception that leaves it, and is released when the task is cancelled.
+    """
+
+    def __init__(self, database: Database, source: JobSource, held: Held, *, asked_at: float) -> None:
+        super().__init__(held.job)
+        self.cancel_requested = False
+        self._database = database
+        self._source = source
+        self._lease = held.lease
+        self._job = held.job
+        self._until = asked_at + database.settings.lease_seconds
+        self._over: str | None = None
+
+    def remaining(self) -> float:
+        """Seconds that are left of the lease, by a clock that nobody can set; 0 when it is over."""
+        return 0.0 if self._over else max(0.0, self._until - time.monotonic())
+
+    async def heartbeat(self) -> bool:
+        """Renew the lease. Whether the job was canceled, and should be stopped and released."""
+        self._require()
+        asked_at = time.monotonic()
+        alive = await self._source.heartbeat([self._lease])
+        if self.job_id not in alive:
+            raise self._lost()
+        beat = alive[self.job_id]
+        if beat.renewed:
+            self._until = asked_at + self._database.settings.lease_seconds
+        self.cancel_requested = beat.cancel
+        return self.cancel_requested
+
+    async def progress(self, percent: float, message: str = "") -> None:
+        """Say how far the work is, 0 to 100."""
+        self._require()
+        if not _is_number(percent) or not 0 <= percent <= 100:
+            raise _refusal("percent", "must be a number from 0 to 100")
+        step = (self._lease, float(percent), clean(str(message), LONGEST_PROGRESS_MESSAGE))
+        if self.job_id not in await self._database.single(lambda tx: queue.progress(tx, [step])):
+            raise self._lost()
+
+    async def succeed(self, output: Any = None) -> JobStatus:
+        """The work is done. How the job stands now."""
+        self._require()
+        return await self._finish(Succeeded(_kept(output)))
+
+    async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
+        """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands."""
+        self._require()
+        return await self._finish(_failed(error, retryable=retryable))
+
+    async def release(self, delay: float | timedelta = 0) -> JobStatus:
+        """Give the job back, to be run again after `delay` (seconds); no attempt is charged. How the job stands."""
+        self._require()
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if not _is_number(seconds) or not 0 <= seconds <= LONGEST_SNOOZE:
+            raise _refusal("delay", f"must be a timedelta or seconds, 0 to {LONGEST_SNOOZE:.0f}")
+        return await self._finish(Snoozed(float(seconds)) if seconds else Released())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._over:
+            return
+        if error is None:
+            await self.succeed()
+            return
+        try:
+            await (self.fail(error) if isinstance(error, Exception) else self.release())
+        except FairleadError as refusal:
+            # what went wrong in the block is the first thing to know
+            error.add_note(f"It could not be recorded: {refusal.message}")
+
+    async def _finish(self, outcome: Outcome) -> JobStatus:
+        done = await self._source.finish([(self._lease, decide(self._job, outcome))])
+        if self.job_id not in done:
+            log.warning("stale_write_refused", job_id=str(self.job_id), attempt_no=self.attempt_no)
+            raise self._lost()
+        status = done[self.job_id]
+        self._over = f"has ended: you reported it, and the job was then {status}"
+        return status
+
+    def _require(self) -> None:
+        if self._over:
+            raise self._lost()
+
+    def _lost(self) -> LeaseLost:
+        self._over = self._over or "is lost: it was not renewed in time, and others may run the job"
+        return LeaseLost(
+            f"The lease of job {self.job_id}, attempt {self.attempt_no}, {self._over}. Nothing was changed."
+        )
+
+
+class Claims:
+    """Claims for one process: in turns of tenants that go on from claim to claim, as a worker's do."""
+
+    def __init__(self, database: Database, principal: Principal) -> None:
+        settings = database.settings
+        self._database = database
+        self._principal = principal
+        self._lease_seconds = settings.lease_seconds
+        self._worker = worker_id()
+        self._source = lru_cache(MOST_SOURCES)(self._new_source)
+        self._watchdog = Watchdog(
+            database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
+        )
+        self._sweep_at = time.monotonic()
+
+    async def claim(self, n: Any, wanted: Sequence[str | Keyed] | None) -> list[JobLease]:
+        """Take up to `n` due jobs, of the definitions with these keys or (None) of any."""
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST:
+            raise _refusal("n", f"must be 1 to {MOST}")
+        keys = None if wanted is None else _keys(wanted)
+        source = self._source(await self._database.transact(lambda tx: self._stage(tx, keys)))
+        await self._sweep()
+        asked_at = time.monotonic()
+        taken = await _unless_cancelled(source, n)
+        return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
+
+    async def _stage(self, tx: Tx, keys: Sequence[str] | None) -> tuple[UUID, ...] | None:
+        """Make ready what has fallen due; the ids of the definitions."""
+        served = None if keys is None else await self._served(tx, keys)
+        if await queue.stage(tx):
+            await bulk.notify(tx, "ready")  # not all of it may be for us
+        return served
+
+    async def _served(self, tx: Tx, keys: Sequence[str]) -> tuple[UUID, ...]:
+        known = await definitions.by_keys(tx, self._principal, [key for key in keys if KEY.fullmatch(key)])
+        for key in keys:
+            if key not in known:
+                raise unknown_definition(key)
+        return tuple(sorted(one.id for one in known.values()))
+
+    async def _sweep(self) -> None:
+        """Now and then put back what others left behind: there may be no worker that does."""
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + await self._watchdog()
+
+    def _new_source(self, served: tuple[UUID, ...] | None) -> StoreSource:
+        return StoreSource(
+            self._database, worker=self._worker, lease_seconds=self._lease_seconds, served=served
+        )
+
+
+async def _unless_cancelled(source: JobSource, n: int) -> list[Held]:
+    """What a claim brings. Cancelled meanwhile, it gives back what nobody would know of until the leases end."""
+    claiming = asyncio.ensure_future(source.claim(n))
+    try:
+        return await asyncio.shield(claiming)
+    except asyncio.CancelledError:
+        with suppress(FairleadError):
+            if taken := await claiming:
+                await source.finish([(one.lease, decide(one.job, Released())) for one in taken])
+        raise
+
+
+def _keys(wanted: Any) -> list[str]:
+    keys = None if isinstance(wanted, str) else [getattr(one, "key", one) for one in wanted]
+    if keys is None or not all(isinstance(key, str) for key in keys):
+        raise _refusal("definitions", "must be a list of keys, or of functions made with @fl.job")
+    return keys
+
+
+def _failed(error: Any, *, retryable: bool) -> Outcome:
+    if isinstance(error, str):
+        return Failed("Failed", clean(error, LONGEST_MESSAGE), retryable)
+    if not isinstance(error, BaseException):
+        raise _refusal("error", "must be a text or an exception")
+    outcome = failure(error)
+    if isinstance(outcome, Failed) and not retryable:
+        return msgspec.structs.replace(outcome, retryable=False)
+    return outcome
+
+
+def _kept(output: Any) -> Any:
+    """An output as plain JSON values, within a handler's bounds."""
+    try:
+        return payload.encode(output, max_bytes=MAX_OUTPUT_BYTES)[0]
+    except FairleadError as error:
+        fault = error.faults[0]
+        where = f" at {fault.path}" if fault.path else ""
+        raise type(error)(f"The output cannot be kept: {fault.message}{where}.", error.faults) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PayloadNotJson(f"The output cannot be kept: {error}.", [Fault("", str(error))]) from None
+
+
+def _refusal(name: str, advice: str) -> InvalidInput:
+    return InvalidInput(f"{name} {advice}.", [Fault(name, advice)])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
