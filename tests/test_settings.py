@@ -32,6 +32,8 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
         {"max_payload_bytes": 0},
         {"max_payload_depth": 501},
         {"lock_timeout_seconds": -1},
+        {"retention_days": -1},
+        {"audit_retention_days": 36_501},
         {"connect_timeout_seconds": 0},
         {"surprise": 1},
         {"database_url": 5},

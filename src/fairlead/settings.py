@@ -59,6 +59,13 @@ class Settings:
     drain_seconds: float = _setting(
         25.0, "How long a worker that is told to stop lets its jobs run on before it gives them back."
     )
+    retention_days: int = _setting(
+        30,
+        "How many days finished jobs are kept, unless their definition says otherwise. 0 means for ever.",
+    )
+    audit_retention_days: int = _setting(
+        365, "How many days the audit log is kept: after that its days are dropped whole. 0 means for ever."
+    )
     max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
     max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
 
@@ -76,6 +83,8 @@ class Settings:
         _check(0.05 <= self.poll_seconds <= 3600, "poll_seconds", "use 0.05 to 3600")
         _check(0.1 <= self.sweep_seconds <= 3600, "sweep_seconds", "use 0.1 to 3600")
         _check(0 <= self.drain_seconds <= 86_400, "drain_seconds", "use 0 to 86400")
+        _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
+        _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
         _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
         _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
 

@@ -18,7 +18,7 @@ CREATE TYPE fairlead.job_status AS ENUM (
     'canceled'
 );
 
-CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) RETURNS record
+CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -40,6 +40,7 @@ begin
     if budgets.host is not null then
         wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
     end if;
+    busy := false;
     if wanted is null then
         return;
     end if;
@@ -63,6 +64,7 @@ begin
         order by k.scope, k.scope_id, k.other_id
         for update of k skip locked
     ) k;
+    busy := coalesce(cardinality(held), 0) < cardinality(wanted);
 
     select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
             then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
@@ -96,12 +98,13 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid) RETURNS TABLE(job_id uuid, attempt_no integer, tenant_id uuid, tenant text, definition_key text, priority integer, payload jsonb, max_attempts integer, failure_count integer, lost_count integer, scheduled_for timestamp with time zone, started_at timestamp with time zone, parent_id uuid, correlation_id text, timeout_seconds integer, backoff jsonb, cursor_tenant uuid, cursor_credit integer)
+CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid, served_pairs text[] DEFAULT NULL::text[]) RETURNS json
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET enable_material TO 'off'
+    SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 #variable_conflict use_column
@@ -119,20 +122,24 @@ declare
     spots tid[];
     next_tenant uuid;
     next_credit integer;
+    busy boolean := false;
+    crowded boolean := false;
+    now_on timestamptz;
+    answer json;
 begin
     if claim.wanted < 1 or not (select s.online from fairlead.system s) then
-        return;
+        return '{}';
     end if;
 
     if claim.host is null then
         with recursive walk as (
             select place as tenant_id, edge as definition_id, 0 as lap, nobody as open_tenant, 0 as open_tenants,
-                null::integer as weight, false as limited
+                null::integer as weight, false as limited, false as crowded
             union all
             select hop.tenant_id, hop.definition_id, hop.lap,
                 case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                 w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                gate.weight, gate.limited
+                gate.weight, gate.limited, gate.crowded
             from walk w
             cross join lateral (
                 (select r.tenant_id, r.definition_id, w.lap from fairlead.ready r
@@ -147,24 +154,26 @@ begin
                 limit 1
             ) hop
             left join lateral (
-                select t.weight, coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
-                from fairlead.tenants t, fairlead.job_definitions d
-                where (claim.served is null or hop.definition_id = any(claim.served))
+                select case when not room.missing then t.weight end as weight, room.limited, room.missing as crowded
+                from fairlead.tenants t, fairlead.job_definitions d, lateral (
+                    select limits.are_set as limited, limits.are_set and not fairlead.has_room(
+                        t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant) as missing
+                    from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
+                        as limits(are_set)
+                ) room
+                where (claim.served is null or hop.definition_id = any(claim.served)
+                        or (claim.served_pairs is not null
+                            and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
                     and t.id = hop.tenant_id and d.id = hop.definition_id
                     and t.paused_at is null and d.paused_at is null
-                    -- a first look, without locks: a full pair must not take the place of an open one
-                    and (t.max_running is null or t.max_running > (
-                        select count(*) from fairlead.leases l where l.tenant_id = t.id))
-                    and (d.max_running is null or d.max_running > (
-                        select count(*) from fairlead.leases l where l.definition_id = d.id))
-                    and (d.max_running_per_tenant is null or d.max_running_per_tenant > (
-                        select count(*) from fairlead.leases l where l.definition_id = d.id and l.tenant_id = t.id))
             ) gate on true
             where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
         )
-        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(w.weight), bool_or(w.limited)
-        into tenants, definitions, weights, limited
-        from walk w where w.weight is not null;
+        select array_agg(w.tenant_id) filter (where w.weight is not null),
+            array_agg(w.definition_id) filter (where w.weight is not null),
+            array_agg(w.weight) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
+        into tenants, definitions, weights, limited, crowded
+        from walk w;
     else
         -- a host has one tenant: there is nothing to share, all its jobs are one turn
         with recursive walk as (
@@ -178,125 +187,180 @@ begin
         select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(claim.wanted), true
         into tenants, definitions, weights, limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
-        where (claim.served is null or w.definition_id = any(claim.served))
+        where (claim.served is null or w.definition_id = any(claim.served)
+                or (claim.served_pairs is not null
+                    and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
             and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
             and t.paused_at is null and d.paused_at is null and h.paused_at is null;
     end if;
     if tenants is null then
-        return;
+        return json_build_object('crowded', crowded);
     end if;
 
     if limited then
         select * into left_over from fairlead.budgets(tenants, definitions, claim.host);
-    else
-        select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left,
-            null::integer as host_left into left_over;
+        busy := left_over.busy;
     end if;
 
-    with numbered as (
-        select p.tenant_id, p.definition_id, p.weight, p.n,
-            row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
-            min(p.n) over (partition by p.tenant_id) as place,
-            least(
-                (left_over.tenant_left ->> p.tenant_id::text)::integer,
-                (left_over.definition_left ->> p.definition_id::text)::integer,
-                (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
-        from unnest(tenants, definitions, weights) with ordinality as p(tenant_id, definition_id, weight, n)
-    ), pair as materialized (
-        select n.tenant_id, n.definition_id, n.weight, n.place, n.budget,
-            -- a tenant's fair part of this claim; what others leave of theirs is for the next one
-            greatest(n.weight, ceil(
-                claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
-            case when n.tenant_id = claim.at_tenant and claim.credit > 0 and claim.host is null
-                then least(claim.credit, n.weight) else n.weight end as first_turn
-        from numbered n
-    ), head as (
-        select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
-        from pair p
-        cross join lateral (
-            select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-            where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+    if claim.host is not null then
+        select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
+        from (
+            select h.*
+            from unnest(tenants, definitions) as p(tenant_id, definition_id)
+            cross join lateral (
+                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                limit least(claim.wanted, left_over.host_left,
+                    (left_over.definition_left ->> p.definition_id::text)::integer,
+                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                for update skip locked) h
+            order by h.priority, h.scheduled_for, h.job_id
+            limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
+        ) h;
+    elsif cardinality(tenants) = 1 and not limited then
+        -- one pair and no limit, as on a quiet system: its heads, without the dealing
+        select array_agg(h.spot), tenants[1] into spots, next_tenant
+        from (
+            select r.ctid as spot from fairlead.ready r
+            where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
             order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-            limit least(p.part, claim.wanted, p.budget) for update skip locked) h
-        where claim.host is null
-        union all
-        select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
-        from pair p
-        cross join lateral (
-            select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-            where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
-            order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-            limit least(claim.wanted, p.budget, left_over.host_left) for update skip locked) h
-        where claim.host is not null
-    ), ranked as (
-        select h.*,
-            row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
-        from head h
-    ), turned as (
-        select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
-            case when r.of_tenant <= r.first_turn then 0
-                else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
-        from ranked r
-        where not limited
-            or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
-    ), queued as (
-        -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
-        select t.*, case when limited then row_number() over (
-            partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
-        from turned t
-    ), dealt as (
-        select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
-        from queued q
-        where not limited
-            or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
-        order by q.round, q.place, q.of_tenant
-        limit least(claim.wanted, left_over.host_left)
-    )
-    select array_agg(d.spot),
-        (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
-        (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
-            else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
-            order by d.round desc, d.place desc, d.of_tenant desc))[1]
-    into spots, next_tenant, next_credit
-    from dealt d;
+            limit claim.wanted for update skip locked) h;
+        next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
+            then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
+        if next_credit < 0 then
+            next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
+        end if;
+    else
+        if not limited then
+            select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
+        end if;
+        with numbered as (
+            select p.tenant_id, p.definition_id, p.weight, p.n,
+                row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
+                min(p.n) over (partition by p.tenant_id) as place,
+                least(
+                    (left_over.tenant_left ->> p.tenant_id::text)::integer,
+                    (left_over.definition_left ->> p.definition_id::text)::integer,
+                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+            from unnest(tenants, definitions, weights) with ordinality as p(tenant_id, definition_id, weight, n)
+        ), pair as materialized (
+            select n.tenant_id, n.definition_id, n.weight, n.place, n.budget,
+                -- a tenant's fair part of this claim; what others leave of theirs is for the next one
+                greatest(n.weight, ceil(
+                    claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
+                case when n.tenant_id = claim.at_tenant and claim.credit > 0
+                    then least(claim.credit, n.weight) else n.weight end as first_turn
+            from numbered n
+        ), head as (
+            select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
+            from pair p
+            cross join lateral (
+                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+        ), ranked as (
+            select h.*,
+                row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
+            from head h
+        ), turned as (
+            select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
+                case when r.of_tenant <= r.first_turn then 0
+                    else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
+            from ranked r
+            where not limited
+                or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+        ), queued as (
+            -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
+            select t.*, case when limited then row_number() over (
+                partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
+            from turned t
+        ), dealt as (
+            select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
+            from queued q
+            where not limited
+                or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+            order by q.round, q.place, q.of_tenant
+            limit claim.wanted
+        )
+        select array_agg(d.spot),
+            (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
+            (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+                else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
+                order by d.round desc, d.place desc, d.of_tenant desc))[1]
+        into spots, next_tenant, next_credit
+        from dealt d;
+    end if;
     if spots is null then
-        return;
+        return json_build_object('busy', busy, 'crowded', true);
     end if;
 
-    return query
+    now_on := clock_timestamp();
     with gone as (
         delete from fairlead.ready r where r.ctid = any(spots)
         returning r.job_id
     ), started as (
         update fairlead.jobs j
-        set status = 'running', started_at = clock_timestamp(), attempt_count = j.attempt_count + 1,
+        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
             claimed_by_worker = claim.worker
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.started_at, j.parent_id, j.correlation_id
+            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
-        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, s.started_at,
-            s.started_at + make_interval(secs => claim.lease_seconds)
+        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, now_on,
+            now_on + make_interval(secs => claim.lease_seconds)
         from started s
     ), attempted as (
+        -- a hash is as unique as a random id and half the price
         insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at)
-        select gen_random_uuid(), s.id, s.attempt_count, s.tenant_id, claim.token, claim.worker, s.started_at
+        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim.token,
+            claim.worker, now_on
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
-        select s.tenant_id, s.definition_id, date_trunc('minute', clock_timestamp()), -count(*), count(*)
+        select s.tenant_id, s.definition_id, date_trunc('minute', now_on), -count(*), count(*)
         from started s group by s.tenant_id, s.definition_id
     )
-    select s.id, s.attempt_count, s.tenant_id, t.slug, d.key, s.priority, s.payload, s.max_attempts, s.failure_count,
-        s.lost_count, s.scheduled_for, s.started_at, s.parent_id, s.correlation_id, d.timeout_seconds, d.backoff,
-        next_tenant, next_credit
-    from started s, fairlead.tenants t, fairlead.job_definitions d
-    where t.id = s.tenant_id and d.id = s.definition_id
-    order by s.priority, s.scheduled_for, s.id;
+    select json_build_object(
+        'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
+        'busy', busy, 'crowded', crowded,
+        'tenants', (
+            select json_agg(json_build_array(t.id, t.slug) order by p.n)
+            from unnest(tenants) with ordinality as p(id, n), fairlead.tenants t where t.id = p.id),
+        'definitions', (
+            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff) order by p.n)
+            from unnest(definitions) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
+        'jobs', json_agg(json_build_array(
+            s.id, s.attempt_count, array_position(tenants, s.tenant_id) - 1,
+            array_position(definitions, s.definition_id) - 1, s.payload, s.max_attempts, s.failure_count,
+            s.lost_count, s.parent_id, s.correlation_id) order by s.priority, s.scheduled_for, s.id))
+    into answer from started s;
+    return answer;
 end
 $$;
+
+CREATE FUNCTION fairlead.drop_audit_day(keep_days integer) RETURNS text
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    oldest text;
+begin
+    select c.relname into oldest
+    from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'fairlead.audit_log'::regclass
+        and c.relname ~ '^audit_log_[0-9]{8}$'
+        and pg_catalog.pg_has_role(c.relowner, 'usage')
+        and right(c.relname, 8) < to_char((timezone('UTC', clock_timestamp()))::date - keep_days, 'YYYYMMDD')
+    order by c.relname limit 1;
+    if oldest is not null then
+        execute format('drop table fairlead.%I', oldest);
+    end if;
+    return oldest;
+end
+$_$;
 
 CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -467,8 +531,23 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    return (tenant_most is null or tenant_most > (
+            select count(*) from fairlead.leases l where l.tenant_id = has_room.tenant))
+        and (definition_most is null or definition_most > (
+            select count(*) from fairlead.leases l where l.definition_id = has_room.definition))
+        and (pair_most is null or pair_most > (
+            select count(*) from fairlead.leases l
+            where l.definition_id = has_room.definition and l.tenant_id = has_room.tenant));
+end
+$$;
+
 CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
     day  date;
@@ -621,6 +700,13 @@ CREATE TABLE fairlead.counts (
     canceled integer DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE fairlead.duties (
+    name text NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    place text
+)
+WITH (fillfactor='50');
 
 CREATE TABLE fairlead.hosts (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -833,6 +919,9 @@ ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEF
 ALTER TABLE ONLY fairlead.active_keys
     ADD CONSTRAINT active_keys_pkey PRIMARY KEY (tenant_id, key_hash);
 
+ALTER TABLE ONLY fairlead.duties
+    ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_name UNIQUE (tenant_id, name);
 
@@ -936,14 +1025,18 @@ ALTER TABLE ONLY fairlead.resources
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
-REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;

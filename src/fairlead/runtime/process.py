@@ -16,6 +16,7 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.context import Progress
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease
+from fairlead.runtime.duties import Duties
 from fairlead.runtime.execution import OnProgress
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.reporter import Reporter
@@ -83,7 +84,14 @@ class WorkerProcess:
             watchdog = Service(
                 "watchdog",
                 Watchdog(
-                    database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
+                    database,
+                    lease_seconds=settings.lease_seconds,
+                    sweep_seconds=settings.sweep_seconds,
+                    duties=Duties(
+                        database,
+                        retention_days=settings.retention_days,
+                        audit_retention_days=settings.audit_retention_days,
+                    ),
                 ),
             )
             beating = HeartThread(plan, self.worker_id, worker)

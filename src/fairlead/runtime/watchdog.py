@@ -1,8 +1,13 @@
-"""The watchdog: puts back what dead workers left behind, contains poison, forgets the dead."""
+"""The watchdog: puts back what dead workers left behind, contains poison, forgets the dead, and does its duties."""
+
+import asyncio
+import math
 
 import structlog
 
 from fairlead.db.tx import Database, Tx
+from fairlead.errors import FairleadError
+from fairlead.runtime.duties import Duties
 from fairlead.store import bulk, queue, workers
 
 log = structlog.get_logger(__name__)
@@ -11,17 +16,39 @@ BATCH = 500
 
 
 class Watchdog:
-    """One sweep. Any process may run it, and any number of them."""
+    """One sweep, and a round of each duty that is due, if duties are given. Any number of processes may run it."""
 
-    def __init__(self, database: Database, *, lease_seconds: float, sweep_seconds: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_seconds: float,
+        sweep_seconds: float,
+        duties: Duties | None = None,
+    ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
         self._sweep_seconds = sweep_seconds
+        self._duties = duties
+        self._sweep_at = -math.inf
 
     async def __call__(self) -> float:
-        """Seconds until the next sweep."""
-        rescued = await self._database.transact(self._sweep)
-        return 0.0 if rescued == BATCH else self._sweep_seconds
+        """Seconds until the next sweep, or the next round of a duty that has more to do."""
+        now = asyncio.get_running_loop().time
+        if now() >= self._sweep_at:
+            rescued = await self._database.transact(self._sweep)
+            self._sweep_at = now() + (0.0 if rescued == BATCH else self._sweep_seconds)
+        pause = math.inf if self._duties is None else await self._dutifully(self._duties)
+        return max(0.0, min(pause, self._sweep_at - now()))
+
+    async def _dutifully(self, duties: Duties) -> float:
+        try:
+            return await duties()
+        except FairleadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a right that is missing, say: leases must be rescued all the same
+            log.error("duty_failed", why=repr(error))  # noqa: TRY400 - one line
+            return math.inf
 
     async def _sweep(self, tx: Tx) -> int:
         # after an outage every lease looks expired: its owner gets one lease's time to renew it first

@@ -1,0 +1,116 @@
+"""The watchdog's regular duties: retention, the audit log's days, the folding of counts.
+
+Each is done in short rounds, by one process at a time, whichever comes first; how often is for all of them together.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from fairlead.db.migrate import AUDIT_DAYS_AHEAD
+from fairlead.db.tx import Database, Tx
+from fairlead.store import counts, duties, retention
+
+log = structlog.get_logger(__name__)
+
+MINUTE = 60.0
+HOUR = 3600.0
+DAY = 86_400.0
+AT_ONCE = 0.0
+# Between two rounds that only looked at jobs which are kept: there may be millions of them, and no hurry.
+LOOKING_SECONDS = 1.0
+AFTER_FAILURE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round did: when the next is due, where it goes on, and how many jobs or days are gone."""
+
+    seconds: float
+    place: str | None = None
+    removed: int = 0
+
+
+Work = Callable[[Tx, str | None], Awaitable[Round]]
+
+
+class Duties:
+    """Does one round of each duty that is due."""
+
+    def __init__(self, database: Database, *, retention_days: int, audit_retention_days: int) -> None:
+        self._database = database
+        self._retention_days = retention_days
+        self._audit_retention_days = audit_retention_days
+        self._work: dict[str, Work] = {
+            "retention": self._retention,
+            "audit_prepare": _audit_prepare,
+            "audit_drop": self._audit_drop,
+            "minutes": _minutes,
+            "history": _history,
+        }
+        self._removed = dict.fromkeys(self._work, 0)
+
+    async def __call__(self) -> float:
+        """Seconds until there is more to do here; infinite if that is not known."""
+        names = [name for name in await self._database.transact(duties.due) if name in self._work]
+        return min([await self._do(name) for name in names], default=math.inf)
+
+    async def _do(self, name: str) -> float:
+        try:
+            done = await self._database.transact(lambda tx: self._round(tx, name))
+        except Exception:
+            # later, then: it must not keep the other duties from their turn
+            await self._database.transact(lambda tx: duties.put_off(tx, name, seconds=AFTER_FAILURE_SECONDS))
+            raise
+        self._tell(name, done)
+        return done.seconds
+
+    async def _round(self, tx: Tx, name: str) -> Round:
+        duty = await duties.take(tx, name)
+        if duty is None:
+            return Round(math.inf)  # another process has done it, or is at it
+        done = await self._work[name](tx, duty.place)
+        await duties.put(tx, name, place=done.place, seconds=done.seconds)
+        return done
+
+    def _tell(self, name: str, done: Round) -> None:
+        """One line for all the rounds that followed each other."""
+        self._removed[name] += done.removed
+        if done.seconds > AT_ONCE and self._removed[name]:
+            log.info(
+                "retention_removed", **{"audit_days" if name == "audit_drop" else "jobs": self._removed[name]}
+            )
+            self._removed[name] = 0
+
+    async def _retention(self, tx: Tx, place: str | None) -> Round:
+        done = await retention.remove(
+            tx, days=self._retention_days, place=UUID(place) if place is not None else None
+        )
+        if done.place is None:
+            return Round(HOUR, removed=done.removed)
+        return Round(AT_ONCE if done.removed else LOOKING_SECONDS, str(done.place), done.removed)
+
+    async def _audit_drop(self, tx: Tx, place: str | None) -> Round:
+        keep_days = self._audit_retention_days
+        if keep_days and await retention.drop_audit_day(tx, keep_days=keep_days):
+            return Round(AT_ONCE, place, removed=1)
+        return Round(DAY, place)
+
+
+async def _audit_prepare(tx: Tx, place: str | None) -> Round:
+    await retention.prepare_audit_days(tx, days=AUDIT_DAYS_AHEAD)
+    return Round(DAY, place)
+
+
+async def _minutes(tx: Tx, place: str | None) -> Round:
+    fold = await counts.fold_minutes(tx, place=datetime.fromisoformat(place) if place is not None else None)
+    return Round(AT_ONCE if fold.more else MINUTE, fold.place.isoformat() if fold.place is not None else None)
+
+
+async def _history(tx: Tx, place: str | None) -> Round:
+    fold = await counts.fold_history(tx)
+    return Round(AT_ONCE if fold.more else HOUR, place)

@@ -1,0 +1,68 @@
+-- Finished jobs go when their time is over, with their attempts; whole days of the audit log go when theirs is.
+-- What is queued or running is never touched, nobody is waited for, and a round costs the same however much is kept.
+
+-- name: remove
+-- Looks at so many jobs behind the place, in the order of their ids, which is that of their enqueueing, and no further
+-- than a job could be whose time is over. Gives the next place; none: all the way round.
+with shortest as materialized (
+    select clock_timestamp() - make_interval(days => least(
+        min(coalesce(d.retention_days, nullif(%(days)s::int, 0))), %(most_days)s)) as since
+    from fairlead.job_definitions d
+), edge as materialized (
+    -- the first UUIDv7 that is too young; and the first that nobody can have made yet: ids may be given, of any
+    -- version, and those above it are given ones
+    select (lpad(to_hex(greatest(0, extract(epoch from since) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+            as too_young,
+        (lpad(to_hex((extract(epoch from clock_timestamp() + interval '1 day') * 1000)::bigint), 12, '0')
+            || repeat('0', 20))::uuid as unborn
+    from shortest where since is not null
+), looked as materialized (
+    (select j.id, j.definition_id, j.status, j.finished_at from fairlead.jobs j
+     where j.id > %(place)s and j.id < (select too_young from edge)
+     order by j.id limit %(look)s)
+    union all
+    (select j.id, j.definition_id, j.status, j.finished_at from fairlead.jobs j
+     where exists (select from edge) and j.id > greatest(%(place)s, (select unborn from edge))
+     order by j.id limit %(look)s)
+    limit %(look)s
+), ended as materialized (
+    select l.id, d.since
+    from looked l cross join lateral (
+        select clock_timestamp() - make_interval(days => least(
+            coalesce(d.retention_days, nullif(%(days)s::int, 0)), %(most_days)s)) as since
+        from fairlead.job_definitions d where d.id = l.definition_id limit 1) d
+    where l.status > 'running' and l.finished_at < d.since
+    order by l.id limit %(limit)s
+), held as materialized (
+    -- a job that somebody is retrying by hand stays; so does one that has just been retried
+    select j.id from ended e cross join lateral (
+        select j.id from fairlead.jobs j
+        where j.id = e.id and j.status > 'running' and j.finished_at < e.since
+        limit 1 for update skip locked) j
+), gone as (
+    delete from fairlead.jobs where id = any(array(select id from held))
+    returning id, tenant_id, definition_id, status, finished_at
+), unrecorded as (
+    delete from fairlead.job_attempts where job_id = any(array(select id from gone))
+), counted as (
+    -- in a minute that is a day ago at the least: nobody undid today's work
+    insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)
+    select tenant_id, definition_id, date_trunc('minute', min(finished_at)),
+        -count(*) filter (where status = 'succeeded'), -count(*) filter (where status = 'failed'),
+        -count(*) filter (where status = 'dead_letter'), -count(*) filter (where status = 'canceled')
+    from gone group by tenant_id, definition_id
+)
+select (select count(*) from gone) as removed,
+    case when (select count(*) from ended) = %(limit)s then (select id from ended order by id desc limit 1)
+        when (select count(*) from looked) = %(look)s then (select id from looked order by id desc limit 1)
+    end as place;
+
+-- name: hurry
+-- Whoever waits to lock the audit log makes every enqueue and finish wait behind him: not for long, then.
+select set_config('lock_timeout', '100ms', true);
+
+-- name: prepare_audit_days
+select fairlead.prepare_audit_days(%(days)s);
+
+-- name: drop_audit_day
+select fairlead.drop_audit_day(%(keep_days)s);
