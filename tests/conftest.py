@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
@@ -88,3 +89,10 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
     async with Fairlead(settings=settings, actor="tester") as opened:
         yield opened
         await given.no_inconsistencies(opened.database)
+
+
+@pytest.fixture(autouse=True)
+def _plain_logging() -> Iterator[None]:
+    """A command that ran in this process has set up the log for itself."""
+    yield
+    structlog.reset_defaults()

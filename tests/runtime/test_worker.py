@@ -142,7 +142,9 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
     assert (await job.read()).last_error == "ValueError: no luck"
 
 
-async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(fl: Fairlead, settings: Settings) -> None:
+async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(
+    fl: Fairlead, settings: Settings
+) -> None:
     async def body(held: Held) -> Outcome:
         return Succeeded()
 

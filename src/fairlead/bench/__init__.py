@@ -1,6 +1,18 @@
-"""`fairlead bench`: one file per workload, each beside the raw limit of the same run."""
+"""`fairlead bench`: one file per workload or family of them, each beside a limit of the same run."""
 
-from fairlead.bench import bulk, drain, enqueue, latency
+from fairlead.bench import (
+    bulk,
+    drain,
+    enqueue,
+    fair,
+    history,
+    idle,
+    latency,
+    limited,
+    pinned,
+    summary,
+    tenants,
+)
 from fairlead.bench.run import Measure, Workload, run
 
 WORKLOADS: dict[str, Workload] = {
@@ -9,6 +21,14 @@ WORKLOADS: dict[str, Workload] = {
     "drain": drain.measure,
     "drain2": drain.measure_two,
     "latency": latency.measure,
+    "finished": history.measure_finished,
+    "later": history.measure_later,
+    "tenants": tenants.measure,
+    "limited": limited.measure,
+    "pinned": pinned.measure,
+    "fair": fair.measure,
+    "idle": idle.measure,
+    "summary": summary.measure,
 }
 
 __all__ = ["WORKLOADS", "Measure", "run"]

@@ -3,40 +3,52 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from fairlead.actions import definitions
 from fairlead.app import Fairlead
-from fairlead.bench.app import noop, stamp
+from fairlead.bench import app
 from fairlead.bench.run import TENANT
+from fairlead.db.tx import Tx
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 
-CONCURRENCY = 1000
+CONCURRENCY = 2000
 SECONDS = 300
+# A look adds up all counts: more often, and the looking would be measured too.
+LOOK_SECONDS = 0.2
 
 # The first claim to the last finish of jobs enqueued since, by the database's clock.
 _RATE = """
 select count(*) / extract(epoch from max(a.finished_at) - min(a.started_at))
 from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
 """
-_LEFT = "select coalesce(sum(queued) + sum(running), 0) from fairlead.counts where definition_id = %s"
+_LEFT = """
+select coalesce(sum(queued) + sum(running), 0) from fairlead.counts
+where definition_id = (select id from fairlead.job_definitions where key = 'noop')
+"""
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead that knows the benchmarks' jobs, with one tenant."""
-    fl = Fairlead(settings=settings, actor="bench")
-    for function in (noop, stamp):
-        fl.job(key=function.key)(function.function)
-    async with fl:
+    """A Fairlead with one tenant, on a database with the workers' definitions and one that they do not serve."""
+    async with Fairlead(settings=settings, actor="bench") as fl:
+
+        async def published(tx: Tx) -> None:
+            for key, function in app.fl.functions.items():
+                await definitions.patch(tx, fl.principal, key, function.says)
+            await definitions.patch(tx, fl.principal, "unserved", {})
+
+        await fl.database.transact(published)
         await fl.add_tenant(TENANT, exist_ok=True)
         yield fl
 
 
 @asynccontextmanager
-async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIterator[None]:
-    """Worker processes as anybody would start them."""
+async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIterator[list[Process]]:
+    """Worker processes as anybody would start them. One that ends by itself ends the workload."""
     argv = [sys.executable, "-m", "fairlead.cli", "worker", "fairlead.bench.app:fl"]
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url), **env}
     environment["FAIRLEAD_SCHEMA"] = settings.schema
@@ -47,7 +59,11 @@ async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIt
         for _ in range(processes)
     ]
     try:
-        yield
+        async with asyncio.TaskGroup() as group:
+            watches = [group.create_task(_ended(process)) for process in started]
+            yield started
+            for watch in watches:
+                watch.cancel()
     finally:
         for process in started:
             if process.returncode is None:
@@ -56,27 +72,41 @@ async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIt
             await process.wait()
 
 
-async def loaded(fl: Fairlead, count: int, mark: str, tenants: list[str] | None = None) -> None:
-    """No-op jobs, spread over the tenants."""
-    names = tenants or [TENANT]
+async def _ended(process: Process) -> None:
+    code = await process.wait()
+    raise RuntimeError(f"a worker ended with {code}; `fairlead worker fairlead.bench.app:fl` may say why")
+
+
+async def loaded(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (TENANT,)) -> None:
+    """No-op jobs, dealt to the tenants in turn."""
     await fl.enqueue_many(
-        [NewJob(definition="noop", tenant=names[n % len(names)], correlation_id=mark) for n in range(count)]
+        [
+            NewJob(definition="noop", tenant=tenants[n % len(tenants)], correlation_id=mark)
+            for n in range(count)
+        ]
     )
 
 
-async def drained(fl: Fairlead, mark: str) -> float:
-    """Wait until nothing of ours waits or runs; jobs a second."""
-    definition = (
-        await fl.database.transact(
-            lambda tx: tx.values("select id from fairlead.job_definitions where key = 'noop'")
-        )
-    )[0][0]
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    """Look now and then, until it is so."""
     async with asyncio.timeout(SECONDS):
-        while True:
-            [(left,)] = await fl.database.transact(lambda tx: tx.values(_LEFT, [definition]))
-            if left <= 0:
-                break
-            await asyncio.sleep(0.05)
+        while not await reached():  # noqa: ASYNC110 - what we wait for happens in other processes
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def left(fl: Fairlead) -> int:
+    """How many no-op jobs wait or run."""
+    [(number,)] = await fl.database.transact(lambda tx: tx.values(_LEFT))
+    return int(number)
+
+
+async def drained(fl: Fairlead, mark: str, *, but: int = 0) -> float:
+    """Wait until no more no-op jobs wait or run than the workload means to leave; jobs a second."""
+
+    async def done() -> bool:
+        return await left(fl) <= but
+
+    await until(done)
     [(rate,)] = await fl.database.transact(lambda tx: tx.values(_RATE, [mark]))
     return float(rate)
 
@@ -88,9 +118,10 @@ async def drain_rate(
     mark: str,
     *,
     processes: int = 1,
-    tenants: list[str] | None = None,
+    tenants: Sequence[str] = (TENANT,),
 ) -> float:
     """Load so many jobs, then start the workers, and measure."""
+    there = await left(fl)
     await loaded(fl, count, mark, tenants)
     async with workers(settings, processes):
-        return await drained(fl, mark)
+        return await drained(fl, mark, but=there)

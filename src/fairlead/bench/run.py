@@ -1,4 +1,4 @@
-"""What every workload shares: a scratch database, rounds, and the median."""
+"""What every workload shares: a scratch database, rounds, the median, and a queue that agrees with its record."""
 
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,7 +10,9 @@ from fairlead.actions import tenants
 from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.db.scratch import scratch_database
+from fairlead.db.tx import Database
 from fairlead.settings import Settings
+from fairlead.store import jobs
 
 TENANT = "bench"
 Progress = Callable[[str], None]
@@ -33,7 +35,20 @@ async def run(workload: Workload, url: str, settings: Settings, progress: Progre
     """Run one workload in a database of its own, dropped afterwards."""
     async with scratch_database(url, f"fairlead_bench_{uuid4().hex[:12]}") as scratch:
         await migrate.up(scratch, settings.schema)
-        return await workload(scratch, replace(settings, database_url=scratch, direct_url=None), progress)
+        own = replace(settings, database_url=scratch, direct_url=None)
+        measure = await workload(scratch, own, progress)
+        progress("checking that queue and record agree")
+        async with Database(scratch, own) as database:
+            await agreed(database)
+        return measure
+
+
+async def agreed(database: Database) -> None:
+    """Refuse the figures of a queue that disagrees with its record: they would be of something else."""
+    problems = await database.transact(jobs.inconsistencies, unhurried=True)
+    if problems:
+        shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])
+        raise RuntimeError(f"queue and record disagree in {len(problems)} place(s): {shown}")
 
 
 @asynccontextmanager

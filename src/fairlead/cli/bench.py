@@ -15,7 +15,7 @@ from fairlead.cli.session import Session, command
 @output.json_option
 @command
 async def bench(session: Session, *, workloads: tuple[str, ...], as_json: bool) -> None:
-    """Measure Fairlead here, each figure beside the raw limit of the same run.
+    """Measure Fairlead here, each figure beside a limit of the same run.
 
     Uses a scratch database of its own on the configured server, dropped afterwards.
     """
@@ -35,10 +35,13 @@ async def bench(session: Session, *, workloads: tuple[str, ...], as_json: bool) 
                 output.say_json({key: value for key, value in asdict(measure).items() if value is not None})
     if not as_json:
         output.table(
-            ("workload", "value", "unit", "raw limit", "ratio", ""),
-            [
-                (m.workload, f"{m.value:,.0f}", m.unit, m.limit and f"{m.limit:,.0f}", m.ratio, m.note)
-                for m in measures
-            ],
+            ("workload", "value", "unit", "limit", "ratio"),
+            [(m.workload, _figure(m.value), m.unit, m.limit and _figure(m.limit), m.ratio) for m in measures],
             empty="",
         )
+        for one in measures:
+            output.console().print(f"{one.workload}: {one.note}")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -117,6 +117,13 @@ declare
     tenants uuid[];
     definitions uuid[];
     weights integer[];
+    slugs text[];
+    kinds uuid[];
+    -- each pair's first job, where the look for its heads begins: what lies before it is dead, and while an old
+    -- transaction keeps vacuum away, there may be a great deal of it
+    priorities integer[];
+    times timestamptz[];
+    jobs uuid[];
     left_over record;
     limited boolean;
     spots tid[];
@@ -134,27 +141,29 @@ begin
     if claim.host is null then
         with recursive walk as (
             select place as tenant_id, edge as definition_id, 0 as lap, nobody as open_tenant, 0 as open_tenants,
-                null::integer as weight, false as limited, false as crowded
+                null::integer as weight, null as slug, false as limited, false as crowded,
+                0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
             union all
             select hop.tenant_id, hop.definition_id, hop.lap,
                 case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                 w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                gate.weight, gate.limited, gate.crowded
+                gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
             from walk w
             cross join lateral (
-                (select r.tenant_id, r.definition_id, w.lap from fairlead.ready r
+                (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                  where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                     and (r.tenant_id, r.definition_id) <= (
                         case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
                  order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                 union all
-                (select r.tenant_id, r.definition_id, 1 from fairlead.ready r
+                (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                  where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
                  order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                 limit 1
             ) hop
             left join lateral (
-                select case when not room.missing then t.weight end as weight, room.limited, room.missing as crowded
+                select case when not room.missing then t.weight end as weight, t.slug, room.limited,
+                    room.missing as crowded
                 from fairlead.tenants t, fairlead.job_definitions d, lateral (
                     select limits.are_set as limited, limits.are_set and not fairlead.has_room(
                         t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant) as missing
@@ -171,8 +180,12 @@ begin
         )
         select array_agg(w.tenant_id) filter (where w.weight is not null),
             array_agg(w.definition_id) filter (where w.weight is not null),
-            array_agg(w.weight) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
-        into tenants, definitions, weights, limited, crowded
+            array_agg(w.weight) filter (where w.weight is not null),
+            array_agg(w.slug) filter (where w.weight is not null),
+            array_agg(w.priority) filter (where w.weight is not null),
+            array_agg(w.scheduled_for) filter (where w.weight is not null),
+            array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
+        into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
         from walk w;
     else
         -- a host has one tenant: there is nothing to share, all its jobs are one turn
@@ -184,8 +197,8 @@ begin
                 where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                 order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
         )
-        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(claim.wanted), true
-        into tenants, definitions, weights, limited
+        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
+        into tenants, definitions, slugs, limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
         where (claim.served is null or w.definition_id = any(claim.served)
                 or (claim.served_pairs is not null
@@ -224,6 +237,7 @@ begin
         from (
             select r.ctid as spot from fairlead.ready r
             where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
+                and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
             order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
             limit claim.wanted for update skip locked) h;
         next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
@@ -236,16 +250,17 @@ begin
             select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
         end if;
         with numbered as (
-            select p.tenant_id, p.definition_id, p.weight, p.n,
+            select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
                 row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
                 min(p.n) over (partition by p.tenant_id) as place,
                 least(
                     (left_over.tenant_left ->> p.tenant_id::text)::integer,
                     (left_over.definition_left ->> p.definition_id::text)::integer,
                     (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
-            from unnest(tenants, definitions, weights) with ordinality as p(tenant_id, definition_id, weight, n)
+            from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
+                as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
         ), pair as materialized (
-            select n.tenant_id, n.definition_id, n.weight, n.place, n.budget,
+            select n.tenant_id, n.definition_id, n.weight, n.priority, n.scheduled_for, n.job_id, n.place, n.budget,
                 -- a tenant's fair part of this claim; what others leave of theirs is for the next one
                 greatest(n.weight, ceil(
                     claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
@@ -258,6 +273,7 @@ begin
             cross join lateral (
                 select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                 where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                    and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
                 limit least(p.part, claim.wanted, p.budget) for update skip locked) h
         ), ranked as (
@@ -297,6 +313,7 @@ begin
     end if;
 
     now_on := clock_timestamp();
+    kinds := array(select distinct d from unnest(definitions) d);
     with gone as (
         delete from fairlead.ready r where r.ctid = any(spots)
         returning r.job_id
@@ -327,16 +344,14 @@ begin
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
         'busy', busy, 'crowded', crowded,
-        'tenants', (
-            select json_agg(json_build_array(t.id, t.slug) order by p.n)
-            from unnest(tenants) with ordinality as p(id, n), fairlead.tenants t where t.id = p.id),
+        'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff) order by p.n)
-            from unnest(definitions) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
+            from unnest(kinds) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
         'jobs', json_agg(json_build_array(
-            s.id, s.attempt_count, array_position(tenants, s.tenant_id) - 1,
-            array_position(definitions, s.definition_id) - 1, s.payload, s.max_attempts, s.failure_count,
-            s.lost_count, s.parent_id, s.correlation_id) order by s.priority, s.scheduled_for, s.id))
+            s.id, s.attempt_count, s.tenant_id, array_position(kinds, s.definition_id) - 1, s.payload,
+            s.max_attempts, s.failure_count, s.lost_count, s.parent_id, s.correlation_id)
+            order by s.priority, s.scheduled_for, s.id))
     into answer from started s;
     return answer;
 end
@@ -746,7 +761,7 @@ CREATE TABLE fairlead.job_attempts (
     CONSTRAINT attempts_number CHECK ((attempt_no > 0)),
     CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
 )
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='45');
 
 CREATE TABLE fairlead.job_definitions (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -828,7 +843,7 @@ CREATE TABLE fairlead.jobs (
     progress jsonb,
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
-WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
 
 CREATE TABLE fairlead.later (
     job_id uuid NOT NULL,

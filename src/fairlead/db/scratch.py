@@ -1,13 +1,12 @@
 """Databases that are made for a purpose and dropped after it, and raw figures to compare with."""
 
-import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, conninfo, sql
+from psycopg import AsyncConnection, conninfo, errors, sql
 from psycopg.types.json import Jsonb
 from uuid_utils.compat import uuid7
 
@@ -34,6 +33,14 @@ async def scratch_database(url: str, name: str, *, template: str | None = None) 
 def at_database(url: str, name: str) -> str:
     """The same server's URL for another database."""
     return conninfo.make_conninfo(url, dbname=name)
+
+
+async def settled(url: str) -> None:
+    """Do now what the server would do in the middle of the next measurement, after so many rows came or went."""
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("vacuum (analyze)")
+        with suppress(errors.InsufficientPrivilege):
+            await connection.execute("checkpoint")
 
 
 async def raw_inserts(url: str, schema: str, count: int) -> float:
@@ -78,36 +85,50 @@ def _like(schema: str) -> Any:
 
 
 def raw_drain(url: str, count: int) -> float:
-    """Jobs a second: claims of 100 with skip locked and updates by primary key, on a narrow table; one bare loop."""
+    """Jobs a second: claims of 100 with skip locked and updates by primary key, on a narrow table; one bare loop.
+
+    The least that a queue of this kind does: UUID keys, priority and age in an index, each claim and each end durable.
+    """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop table if exists raw_queue")
-        connection.execute("create table raw_queue (id bigint primary key, status int not null default 0)")
-        connection.execute("create index raw_queue_waiting on raw_queue (id) where status = 0")
-        connection.execute("insert into raw_queue (id) select generate_series(1, %s)", [count])
+        connection.execute(
+            "create table raw_queue (id uuid primary key, status text not null default 'queued', "
+            "priority int not null default 100, run_at timestamptz not null default now(), "
+            "payload jsonb not null default '{}')"
+        )
+        connection.execute(
+            "create index raw_queue_waiting on raw_queue (priority, run_at, id) where status = 'queued'"
+        )
+        with connection.cursor() as cursor, cursor.copy("copy raw_queue (id) from stdin") as copy:
+            for _ in range(count):
+                copy.write_row((uuid7(),))
         connection.execute("analyze raw_queue")
         begun = time.perf_counter()
-        while ids := connection.execute(
-            "update raw_queue set status = 1 where id = any(array(select id from raw_queue where status = 0 "
-            "order by id limit 100 for update skip locked)) returning id"
+        while rows := connection.execute(
+            "update raw_queue set status = 'running' where id = any(array("
+            "select id from raw_queue where status = 'queued' and run_at <= now() "
+            "order by priority, run_at, id limit 100 for update skip locked)) returning id, payload"
         ).fetchall():
             connection.execute(
-                "update raw_queue set status = 2 where id = any(%s)", [[one for (one,) in ids]]
+                "update raw_queue set status = 'done' where id = any(%s)", [[one for one, _ in rows]]
             )
         return count / (time.perf_counter() - begun)
 
 
-def raw_latency(url: str, count: int) -> float:
-    """Seconds: the median of a bare INSERT plus a bare NOTIFY's way to a listener."""
+@contextmanager
+def raw_ping(url: str) -> Iterator[Callable[[], float]]:
+    """Seconds that a bare INSERT plus a bare NOTIFY's way to a listener take, each time it is called."""
     with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as other:
         one.execute(
             "create table if not exists raw_pings (id bigint generated always as identity primary key)"
         )
         other.execute("listen raw_ping")
-        took = []
-        for _ in range(count):
+
+        def ping() -> float:
             begun = time.perf_counter()
             one.execute("insert into raw_pings default values")
             one.execute("notify raw_ping")
             next(other.notifies(stop_after=1))
-            took.append(time.perf_counter() - begun)
-        return statistics.median(took)
+            return time.perf_counter() - begun
+
+        yield ping

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -21,6 +21,8 @@ from fairlead.runtime.source import Held, JobSource
 log = structlog.get_logger(__name__)
 
 CLAIM_BATCH = 500
+# so many handlers start before the loop looks what else has happened: a finish that waits keeps the database idle
+START_BATCH = 50
 STOP_SECONDS = 10.0
 
 
@@ -64,6 +66,14 @@ class Attempt:
 
 
 Start = Callable[[Attempt], None]
+
+
+class Taken(NamedTuple):
+    """What a claim brought, when it was asked for, and whether it was all that was asked for."""
+
+    held: list[Held]
+    asked_at: float
+    full: bool
 
 
 def _is_suspect(held: Held) -> bool:
@@ -132,28 +142,53 @@ class Worker:
     async def _claim_until(self, stop: asyncio.Event, worn_out: Callable[[], bool]) -> None:
         while not stop.is_set() and not worn_out():
             self._wake.clear()
-            free = self._concurrency - len(self._attempts)
+            free = self._free()
             # a few slots free while a batch of ends is being written: many more in a moment, and one claim for all
             self._cramped = free < 1 or (free < self._batch and self.finisher.writing)
             if self._cramped:
                 await self._wake.wait()
-            elif not await self._claim(min(free, self._batch)):
+                continue
+            # what the last claim brought starts before the next is asked for
+            await asyncio.sleep(0)
+            if not await self._take(min(free, self._batch), stop):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_seconds * random.uniform(0.8, 1.2)):  # noqa: S311
                         await self._wake.wait()
 
-    async def _claim(self, wanted: int) -> int:
+    def _free(self) -> int:
+        return self._concurrency - len(self._attempts)
+
+    async def _take(self, wanted: int, stop: asyncio.Event) -> bool:
+        """Start what a claim brings, and what further claims bring while there is plenty. Whether it was anything."""
+        taken = await self._ask(wanted)
+        while taken.full and not stop.is_set() and self._free() - len(taken.held) >= self._batch:
+            # the database looks for more while we start these
+            more = asyncio.create_task(self._ask(self._batch))
+            await asyncio.sleep(0)
+            await self._start_all(taken)
+            taken = await more
+        await self._start_all(taken)
+        return bool(taken.held)
+
+    async def _ask(self, wanted: int) -> Taken:
         asked_at = time.monotonic()
         try:
             held = await self._source.claim(wanted)
         except FairleadError as error:
             log.warning("claim_failed", why=error.message)
-            return 0
-        suspects = [one for one in held if _is_suspect(one)]
-        self._start([one for one in held if not _is_suspect(one)] if suspects else held, asked_at)
+            held = []
+        return Taken(held, asked_at, len(held) == wanted)
+
+    async def _start_all(self, taken: Taken) -> None:
+        suspects = [one for one in taken.held if _is_suspect(one)]
+        unsuspected = [one for one in taken.held if not _is_suspect(one)] if suspects else taken.held
+        self.heart.hold([one.lease for one in unsuspected], taken.asked_at)
+        for begin in range(0, len(unsuspected), START_BATCH):
+            self._start(unsuspected[begin : begin + START_BATCH])
+            if begin + START_BATCH < len(unsuspected):
+                await asyncio.sleep(0)
         if suspects:
-            await self._admit(suspects, asked_at)
-        return len(held)
+            await self._admit(suspects, taken.asked_at)
 
     async def _admit(self, suspects: list[Held], asked_at: float) -> None:
         """Of suspects, run one at a time: if it kills this worker too, no other suspect is condemned with it.
@@ -168,12 +203,12 @@ class Worker:
                 await self._source.finish(later)
             except FairleadError as error:
                 log.warning("suspects_not_given_back", jobs=len(back), why=error.message)
-        self._start(kept, asked_at)
+        self.heart.hold([one.lease for one in kept], asked_at)
+        self._start(kept)
 
     # Running
 
-    def _start(self, held: list[Held], asked_at: float) -> None:
-        self.heart.hold([one.lease for one in held], asked_at)
+    def _start(self, held: list[Held]) -> None:
         for one in held:
             attempt = self._attempts[one.lease] = Attempt(one, self._ended)
             self._running += 1

@@ -25,7 +25,7 @@ class Cursor(NamedTuple):
 _UNKNOWN: Any = None
 
 
-class Whose(msgspec.Struct, array_like=True, frozen=True):
+class Whose(msgspec.Struct, frozen=True):
     """The tenant of claimed jobs."""
 
     id: UUID
@@ -45,7 +45,7 @@ class Claimed(msgspec.Struct, array_like=True):
 
     job_id: UUID
     attempt_no: int
-    tenant_place: int
+    tenant_named: str
     definition_place: int
     payload: Any
     max_attempts: int
@@ -53,7 +53,7 @@ class Claimed(msgspec.Struct, array_like=True):
     lost_count: int
     parent_id: UUID | None
     correlation_id: str | None
-    # what the places stand for
+    # what these two stand for
     whose: Whose = _UNKNOWN
     terms: Terms = _UNKNOWN
 
@@ -84,7 +84,7 @@ class _Document(msgspec.Struct):
     cursor: tuple[UUID, int] | None = None
     busy: bool = False
     crowded: bool | None = False
-    tenants: list[Whose] = []
+    tenants: dict[str, str] = {}
     definitions: list[Terms] = []
     jobs: list[Claimed] = []
 
@@ -140,10 +140,10 @@ async def claim(
     }
     [(text,)] = await tx.quick(sql.claim, values)
     document = _document.decode(text)
-    tenants, definitions = document.tenants, document.definitions
+    tenants = {name: Whose(UUID(name), slug) for name, slug in document.tenants.items()}
     for job in document.jobs:
-        job.whose = tenants[job.tenant_place]
-        job.terms = definitions[job.definition_place]
+        job.whose = tenants[job.tenant_named]
+        job.terms = document.definitions[job.definition_place]
     go_on = Cursor(*document.cursor) if document.cursor else cursor
     return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded))
 

@@ -1,0 +1,67 @@
+"""Tables as a long life leaves them, filled by plain SQL: many jobs finished, queued or due later."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from fairlead.app import Fairlead
+from fairlead.bench.run import TENANT, Progress, agreed
+from fairlead.db.sql import queries_beside
+
+sql = queries_beside(__file__)
+
+BATCH = 100_000
+
+
+async def finished(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
+    """Jobs that ran."""
+    await _fill(fl, sql.finished, count, progress, tenant=tenant, definition="noop")
+
+
+async def later(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
+    """Jobs that are not due for an hour."""
+    await _fill(fl, sql.later, count, progress, tenant=tenant, definition="noop")
+
+
+async def queued(
+    fl: Fairlead,
+    count: int,
+    progress: Progress,
+    *,
+    tenant: str = TENANT,
+    definition: str = "noop",
+    hosts: Sequence[UUID] | None = None,
+) -> None:
+    """Jobs that are due, and more urgent than those a workload enqueues."""
+    values = {"tenant": tenant, "definition": definition, "hosts": hosts and list(hosts)}
+    await _fill(fl, sql.queued, count, progress, **values)
+
+
+async def _fill(fl: Fairlead, query: str, count: int, progress: Progress, **values: object) -> None:
+    for first in range(1, count + 1, BATCH):
+        progress(f"filling the tables, {first - 1:,} of {count:,}")
+        batch = {"count": count, "first": first, "last": min(first + BATCH - 1, count), **values}
+        await fl.database.transact(lambda tx, batch=batch: tx.run(query, batch), unhurried=True)  # type: ignore[misc]
+
+
+async def hosts(fl: Fairlead, count: int, *, tenant: str) -> list[UUID]:
+    """So many hosts of a tenant."""
+    rows = await fl.database.transact(lambda tx: tx.values(sql.hosts, {"count": count, "tenant": tenant}))
+    return [host for (host,) in rows]
+
+
+async def tenants(fl: Fairlead, count: int, *, name: str) -> list[str]:
+    """The slugs of so many tenants."""
+    rows = await fl.database.transact(lambda tx: tx.values(sql.tenants, {"count": count, "name": name}))
+    return [slug for (slug,) in rows]
+
+
+async def waiting(fl: Fairlead) -> int:
+    """How many jobs are due and not claimed."""
+    [(number,)] = await fl.database.transact(lambda tx: tx.values(sql.waiting))
+    return int(number)
+
+
+async def emptied(fl: Fairlead) -> None:
+    """No job is left, nor a trace of one but in the audit log; first, what there is has to agree."""
+    await agreed(fl.database)
+    await fl.database.transact(lambda tx: tx.run(sql.emptied))

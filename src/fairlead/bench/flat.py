@@ -1,0 +1,61 @@
+"""Flat: a drain among things that must not slow it down, against the plain drain of the same run."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from uuid import uuid4
+
+from fairlead.app import Fairlead
+from fairlead.bench.backlog import emptied
+from fairlead.bench.draining import drain_rate, opened
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.db.scratch import settled
+from fairlead.settings import Settings
+
+# Puts in the way what a case is about, for as long as it is entered. Gives whose jobs to drain.
+Case = Callable[[Fairlead, Progress], AbstractAsyncContextManager[Sequence[str]]]
+
+
+async def flat(
+    url: str,
+    settings: Settings,
+    progress: Progress,
+    *,
+    name: str,
+    cases: Mapping[str, Case],
+    jobs: int,
+    rounds: int,
+) -> Measure:
+    """The slowest case's rate, beside the plain rate: the mean of those before and after all the cases."""
+    rates = {}
+    async with opened(settings) as fl:
+
+        async def drain(label: str, tenants: Sequence[str] = (TENANT,)) -> float:
+            await settled(url)
+            found = []
+            for number in range(1, rounds + 1):
+                progress(f"draining {number} of {rounds}: {label}")
+                found.append(await drain_rate(fl, settings, jobs, uuid4().hex, tenants=tenants))
+            return max(found)  # whatever else the machine does can only make one slower
+
+        plains = [await drain("plain")]
+        for label, case in cases.items():
+            await emptied(fl)
+            async with case(fl, progress) as tenants:
+                rates[label] = await drain(label, tenants)
+        await emptied(fl)
+        plains.append(await drain("plain, again"))
+    return _worst(name, rates, plains, note=f"one worker, {jobs:,} jobs, the best of {rounds}")
+
+
+def _worst(name: str, rates: Mapping[str, float], plains: Sequence[float], *, note: str) -> Measure:
+    limit, slowest = statistics.mean(plains), min(rates.values())
+    shown = "; ".join(f"{label} {rate:,.0f} ({rate / limit:.2f})" for label, rate in rates.items())
+    return Measure(
+        name,
+        round(slowest, 1),
+        "jobs/s",
+        round(limit, 1),
+        round(slowest / limit, 3),
+        f"{note}; {shown}; limit: the same drain without, before {plains[0]:,.0f} and after {plains[1]:,.0f}",
+    )

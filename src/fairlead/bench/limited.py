@@ -1,0 +1,55 @@
+"""A drain beside many jobs that are due and that this worker may not take."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fairlead.actions import definitions
+from fairlead.app import Fairlead
+from fairlead.bench import backlog
+from fairlead.bench.flat import Case, flat
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.runtime.store_source import StoreSource
+from fairlead.settings import Settings
+
+ROUNDS = 1
+JOBS = 20_000
+ROWS = 200_000
+HOSTS = 10
+OTHER = "other"
+KINDS = ("unserved", "paused", "held", "hosts")
+WHOSE = {"own": TENANT, "another's": OTHER}
+# Longer than any run: nobody renews this lease, and nobody may take the job.
+LEASE_SECONDS = 3600.0
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Jobs a second beside each kind of job that is held back, of the same tenant and of another."""
+    cases = {f"{whose} {kind}": _beside(kind, WHOSE[whose]) for whose in WHOSE for kind in KINDS}
+    return await flat(url, settings, progress, name="limited", cases=cases, jobs=JOBS, rounds=ROUNDS)
+
+
+def _beside(kind: str, tenant: str) -> Case:
+    @asynccontextmanager
+    async def case(fl: Fairlead, progress: Progress) -> AsyncIterator[Sequence[str]]:
+        await fl.add_tenant(OTHER, exist_ok=True)
+        if kind == "hosts":
+            hosts = await backlog.hosts(fl, HOSTS, tenant=tenant)
+            await backlog.queued(fl, ROWS, progress, tenant=tenant, hosts=hosts)
+        else:
+            await backlog.queued(fl, ROWS, progress, tenant=tenant, definition=kind)
+        if kind == "held":
+            await _take_the_only_place(fl)
+        if kind == "paused":
+            await fl.pause(definition=kind)
+        waiting = await backlog.waiting(fl)
+        yield (TENANT,)
+        if (still := await backlog.waiting(fl)) != waiting:
+            raise RuntimeError(f"{waiting - still} jobs that were to be held back ({kind}) were claimed")
+
+    return case
+
+
+async def _take_the_only_place(fl: Fairlead) -> None:
+    found = await fl.database.transact(lambda tx: definitions.by_keys(tx, fl.principal, ["held"]))
+    source = StoreSource(fl.database, worker="bench", lease_seconds=LEASE_SECONDS, served=[found["held"].id])
+    await source.claim(1)

@@ -1,0 +1,35 @@
+"""A long drain while somebody's transaction stays open: no row that dies meanwhile can be cleaned away."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fairlead.app import Fairlead
+from fairlead.bench.flat import flat
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.settings import Settings
+
+ROUNDS = 1
+JOBS = 100_000
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Jobs a second under a pinned horizon."""
+    return await flat(
+        url,
+        settings,
+        progress,
+        name="pinned",
+        cases={"two open transactions": _pinned},
+        jobs=JOBS,
+        rounds=ROUNDS,
+    )
+
+
+@asynccontextmanager
+async def _pinned(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
+    """One transaction that keeps its snapshot, and one that has a number: each holds the horizon back."""
+    async with fl.transaction() as reader, fl.transaction() as writer:
+        await reader.run("set transaction isolation level repeatable read")
+        await reader.values("select count(*) from fairlead.jobs")
+        await writer.values("select pg_current_xact_id()")
+        yield (TENANT,)

@@ -1,0 +1,31 @@
+"""A drain of the jobs of a thousand tenants."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fairlead.app import Fairlead
+from fairlead.bench import backlog
+from fairlead.bench.flat import flat
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.settings import Settings
+
+ROUNDS = 3
+JOBS = 20_000
+TENANTS = 1000
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Jobs a second of tenants with as many jobs each, and of one that floods and the others."""
+    cases = {f"{TENANTS:,} tenants": _alike, f"{TENANTS:,} and one that floods": _flooded}
+    return await flat(url, settings, progress, name="tenants", cases=cases, jobs=JOBS, rounds=ROUNDS)
+
+
+@asynccontextmanager
+async def _alike(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
+    yield await backlog.tenants(fl, TENANTS, name="tenant")
+
+
+@asynccontextmanager
+async def _flooded(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
+    slugs = await backlog.tenants(fl, TENANTS, name="tenant")
+    yield [TENANT] * len(slugs) + slugs  # every other job is the flooder's
