@@ -129,6 +129,67 @@ class Forbidden(Refused):
     code = "forbidden"
 
 
+class Unauthenticated(Refused):
+    """Who asks is not known: no token, none that is good, or a wrong password."""
+
+    code = "unauthenticated"
+
+
+class TokenUnknown(Refused):
+    code = "token_unknown"
+
+
+class UserUnknown(Refused):
+    code = "user_unknown"
+
+
+class UserExists(Refused):
+    code = "user_exists"
+
+
+class NotFound(Refused):
+    """There is nothing at this address."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(Refused):
+    code = "method_not_allowed"
+
+
+class BodyTooLarge(Refused):
+    code = "body_too_large"
+
+
+class IdempotencyClash(Refused):
+    """The Idempotency-Key was used before, with another body."""
+
+    code = "idempotency_clash"
+
+
+class TooManyRequests(Refused):
+    code = "too_many_requests"
+    retry_after: int | None = None
+
+
+class QueueFull(Refused):
+    """The tenant has as many jobs waiting as it may."""
+
+    code = "queue_full"
+
+
+class CrossSite(Refused):
+    """A page of another site tried to act with this user's cookie."""
+
+    code = "cross_site"
+
+
+class InternalError(FairleadError):
+    """Something went wrong here; the log of the server says what."""
+
+    code = "internal_error"
+
+
 class ConnectionNotSupported(Refused):
     code = "connection_not_supported"
 

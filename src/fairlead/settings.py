@@ -69,6 +69,27 @@ class Settings:
     max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
     max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
 
+    max_body_bytes: int = _setting(
+        16_777_216, "The largest body of an HTTP request. It is refused before it is read."
+    )
+    max_queued_per_tenant: int = _setting(
+        0,
+        "How many jobs of a tenant may wait before enqueues over HTTP are refused with `queue_full`. 0 means any number.",
+    )
+    rate_limit_per_second: float = _setting(
+        200.0, "How many requests a second a token or a user may make, in each server process."
+    )
+    rate_limit_burst: int = _setting(
+        1000, "How many requests a token or a user may make at once after a pause, in each server process."
+    )
+    session_hours: float = _setting(12.0, "How long somebody who signed in stays signed in.")
+    enable_tick: bool = _setting(
+        False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
+    )
+    metrics_public: bool = _setting(
+        False, "Whether `/metrics` answers without a token. Otherwise it takes a super admin's."
+    )
+
     def __post_init__(self) -> None:
         """Refuse what could never work, naming the setting."""
         _check(
@@ -86,6 +107,11 @@ class Settings:
         _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
         _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
         _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
+        _check(self.max_body_bytes >= 1024, "max_body_bytes", "use 1024 or more")
+        _check(self.max_queued_per_tenant >= 0, "max_queued_per_tenant", "use 0 or more")
+        _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
+        _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")
+        _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
         _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
 
     @property

@@ -17,13 +17,13 @@ _FIELDS = frozenset(field.name for field in fields(DefinitionSpec))
 
 async def every(tx: Tx, principal: Principal) -> list[Definition]:
     """All definitions, by key."""
-    principal.require(Permission.READ_DEFINITIONS)
+    principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     return await definitions.every(tx)
 
 
 async def by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str, Definition]:
     """Those of the keys that exist."""
-    principal.require(Permission.READ_DEFINITIONS)
+    principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     return await definitions.by_keys(tx, keys)
 
 

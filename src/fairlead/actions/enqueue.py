@@ -36,7 +36,7 @@ async def enqueue(
     tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False
 ) -> Enqueued:
     """Enqueue one job. `again` says that an earlier call with this id may have gone through unseen."""
-    principal.require(Permission.WRITE_JOBS)
+    _allow(principal, [new])
     checked(new)
     current: set[str] = set()
     for _ in range(ROUNDS):
@@ -59,11 +59,20 @@ async def enqueue(
     raise DefinitionUnsettled(CHANGING.format(key=new.definition))
 
 
+def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
+    """A tenant's people enqueue for their own; to them, any other tenant is not there."""
+    principal.require(Permission.WRITE_JOBS, principal.tenant_id)
+    if principal.tenant_id is not None:
+        for new in requests:
+            if new.tenant != str(principal.tenant_id):
+                raise unknown_tenant(new.tenant)
+
+
 def joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob]
 ) -> Generator[str, str, list[Enqueued]]:
     """Enqueue all or none inside the caller's transaction: yields what to send, is sent what came back."""
-    principal.require(Permission.WRITE_JOBS)
+    _allow(principal, requests)
     if not requests:
         return []
     _check_each(requests)
@@ -145,7 +154,7 @@ async def enqueue_many(
     progress: Callable[[int], None] | None = None,
 ) -> list[Enqueued]:
     """Enqueue all of them or none. Answers in the order of the requests."""
-    principal.require(Permission.WRITE_JOBS)
+    _allow(principal, requests)
     if not requests:
         return []
     _check_each(requests)

@@ -9,11 +9,12 @@ from uuid import UUID
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown
+from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, QueueFull
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.request import unknown_tenant
-from fairlead.store import audit, bulk, definitions, jobs, tenants
+from fairlead.settings import Settings
+from fairlead.store import audit, bulk, definitions, jobs, stats, tenants
 
 MAX_PAGE = 1000
 ROUNDS = 5
@@ -174,3 +175,14 @@ async def _audit(
         tenant_id=job.tenant_id,
         details={"definition_key": job.definition_key, **(details or {})},
     )
+
+
+async def require_room(tx: Tx, tenant_id: UUID, settings: Settings, *, more: int = 1) -> None:
+    """Refuse to let a tenant's queue grow past its cap. Approximate on purpose: a cap is no limit to be exact about."""
+    if settings.max_queued_per_tenant:
+        waiting = await stats.queued(tx, tenant_id=tenant_id)
+        if waiting + more > settings.max_queued_per_tenant:
+            raise QueueFull(
+                f"{waiting} jobs of this tenant are waiting, and {settings.max_queued_per_tenant} may. "
+                "Try again when some have run, or raise FAIRLEAD_MAX_QUEUED_PER_TENANT."
+            )

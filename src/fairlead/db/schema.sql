@@ -560,6 +560,12 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.ip_of_session() RETURNS inet
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select nullif(current_setting('fairlead.ip', true), '')::inet
+$$;
+
 CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -651,6 +657,12 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
     left join fairlead.job_definitions d on d.key = definition_key
 $_$;
 
+CREATE FUNCTION fairlead.tenant_of_session() RETURNS uuid
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select nullif(current_setting('fairlead.tenant_id', true), '')::uuid
+$$;
+
 CREATE FUNCTION fairlead.touch_definition() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -680,6 +692,8 @@ CREATE TABLE fairlead.active_keys (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
+ALTER TABLE ONLY fairlead.active_keys FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.audit_log (
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     tenant_id uuid,
@@ -688,9 +702,11 @@ CREATE TABLE fairlead.audit_log (
     resource_type text NOT NULL,
     resource_id text,
     details jsonb DEFAULT '{}'::jsonb NOT NULL,
-    ip inet
+    ip inet DEFAULT fairlead.ip_of_session()
 )
 PARTITION BY RANGE (at);
+
+ALTER TABLE ONLY fairlead.audit_log FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.audit_log_rest (
     at timestamp with time zone DEFAULT clock_timestamp() CONSTRAINT audit_log_at_not_null NOT NULL,
@@ -700,7 +716,7 @@ CREATE TABLE fairlead.audit_log_rest (
     resource_type text CONSTRAINT audit_log_resource_type_not_null NOT NULL,
     resource_id text,
     details jsonb DEFAULT '{}'::jsonb CONSTRAINT audit_log_details_not_null NOT NULL,
-    ip inet
+    ip inet DEFAULT fairlead.ip_of_session()
 );
 
 CREATE TABLE fairlead.counts (
@@ -715,6 +731,8 @@ CREATE TABLE fairlead.counts (
     canceled integer DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.counts FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.duties (
     name text NOT NULL,
@@ -739,6 +757,19 @@ CREATE TABLE fairlead.hosts (
     CONSTRAINT hosts_max_running CHECK ((max_running > 0))
 );
 
+ALTER TABLE ONLY fairlead.hosts FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.idempotency_keys (
+    scope_id uuid NOT NULL,
+    key text NOT NULL,
+    body_hash bytea NOT NULL,
+    status_code integer,
+    answer jsonb,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.idempotency_keys FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_attempts (
     id uuid NOT NULL,
     job_id uuid NOT NULL,
@@ -762,6 +793,8 @@ CREATE TABLE fairlead.job_attempts (
     CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='45');
+
+ALTER TABLE ONLY fairlead.job_attempts FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.job_definitions (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -845,6 +878,8 @@ CREATE TABLE fairlead.jobs (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
 
+ALTER TABLE ONLY fairlead.jobs FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.later (
     job_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
@@ -854,6 +889,8 @@ CREATE TABLE fairlead.later (
     due_at timestamp with time zone NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.later FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.leases (
     job_id uuid NOT NULL,
@@ -868,12 +905,29 @@ CREATE TABLE fairlead.leases (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
+ALTER TABLE ONLY fairlead.leases FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.limit_locks (
     scope text NOT NULL,
     scope_id uuid NOT NULL,
     other_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
     CONSTRAINT limit_locks_scope CHECK ((scope = ANY (ARRAY['tenant'::text, 'definition'::text, 'definition_tenant'::text, 'host'::text])))
 );
+
+ALTER TABLE ONLY fairlead.limit_locks FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.log_chunks (
+    job_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    seq integer NOT NULL,
+    tenant_id uuid NOT NULL,
+    stream text DEFAULT 'stdout'::text NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    text text NOT NULL,
+    CONSTRAINT log_chunks_stream CHECK ((stream = ANY (ARRAY['stdout'::text, 'stderr'::text, 'log'::text])))
+);
+
+ALTER TABLE ONLY fairlead.log_chunks FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.migrations (
     number integer NOT NULL,
@@ -892,6 +946,8 @@ CREATE TABLE fairlead.ready (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
+ALTER TABLE ONLY fairlead.ready FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.resources (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -901,6 +957,19 @@ CREATE TABLE fairlead.resources (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+ALTER TABLE ONLY fairlead.resources FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.sessions (
+    secret_hash bytea NOT NULL,
+    user_id uuid NOT NULL,
+    tenant_id uuid,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    revoked_at timestamp with time zone
+);
+
+ALTER TABLE ONLY fairlead.sessions FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.system (
     only_row boolean DEFAULT true NOT NULL,
@@ -929,6 +998,45 @@ CREATE TABLE fairlead.tenants (
     CONSTRAINT tenants_weight CHECK (((weight >= 1) AND (weight <= 1000)))
 );
 
+ALTER TABLE ONLY fairlead.tenants FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.tokens (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid,
+    host_id uuid,
+    name text NOT NULL,
+    role text NOT NULL,
+    prefix text NOT NULL,
+    secret_hash bytea NOT NULL,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT tokens_host CHECK (((role = 'agent'::text) = (host_id IS NOT NULL))),
+    CONSTRAINT tokens_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text, 'worker'::text, 'agent'::text]))),
+    CONSTRAINT tokens_super CHECK (((role <> 'super_admin'::text) OR (tenant_id IS NULL))),
+    CONSTRAINT tokens_tenant CHECK (((role = ANY (ARRAY['super_admin'::text, 'worker'::text])) OR (tenant_id IS NOT NULL)))
+);
+
+ALTER TABLE ONLY fairlead.tokens FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.users (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid,
+    email text NOT NULL,
+    password_hash text NOT NULL,
+    role text NOT NULL,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    disabled_at timestamp with time zone,
+    CONSTRAINT users_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text]))),
+    CONSTRAINT users_tenant CHECK (((role = 'super_admin'::text) = (tenant_id IS NULL)))
+);
+
+ALTER TABLE ONLY fairlead.users FORCE ROW LEVEL SECURITY;
+
 ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEFAULT;
 
 ALTER TABLE ONLY fairlead.active_keys
@@ -942,6 +1050,9 @@ ALTER TABLE ONLY fairlead.hosts
 
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (scope_id, key);
 
 ALTER TABLE ONLY fairlead.job_attempts
     ADD CONSTRAINT job_attempts_pkey PRIMARY KEY (job_id, attempt_no);
@@ -967,6 +1078,9 @@ ALTER TABLE ONLY fairlead.leases
 ALTER TABLE ONLY fairlead.limit_locks
     ADD CONSTRAINT limit_locks_pkey PRIMARY KEY (scope, scope_id, other_id);
 
+ALTER TABLE ONLY fairlead.log_chunks
+    ADD CONSTRAINT log_chunks_pkey PRIMARY KEY (job_id, attempt_no, seq);
+
 ALTER TABLE ONLY fairlead.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
@@ -975,6 +1089,9 @@ ALTER TABLE ONLY fairlead.resources
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.sessions
+    ADD CONSTRAINT sessions_pkey PRIMARY KEY (secret_hash);
 
 ALTER TABLE ONLY fairlead.system
     ADD CONSTRAINT system_pkey PRIMARY KEY (only_row);
@@ -985,11 +1102,22 @@ ALTER TABLE ONLY fairlead.tenants
 ALTER TABLE ONLY fairlead.tenants
     ADD CONSTRAINT tenants_slug_key UNIQUE (slug);
 
+ALTER TABLE ONLY fairlead.tokens
+    ADD CONSTRAINT tokens_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.tokens
+    ADD CONSTRAINT tokens_secret_hash_key UNIQUE (secret_hash);
+
+ALTER TABLE ONLY fairlead.users
+    ADD CONSTRAINT users_pkey PRIMARY KEY (id);
+
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);
 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
 
 CREATE INDEX counts_by_tenant ON fairlead.counts USING btree (tenant_id, minute);
+
+CREATE INDEX idempotency_keys_by_age ON fairlead.idempotency_keys USING btree (created_at);
 
 CREATE INDEX jobs_by_correlation ON fairlead.jobs USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
 
@@ -1012,6 +1140,14 @@ CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant
 CREATE UNIQUE INDEX ready_by_tenant ON fairlead.ready USING btree (tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
 
 CREATE INDEX resources_by_host ON fairlead.resources USING btree (host_id);
+
+CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
+
+CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
+
+CREATE INDEX users_by_tenant ON fairlead.users USING btree (tenant_id, id);
+
+CREATE UNIQUE INDEX users_email ON fairlead.users USING btree (lower(email));
 
 ALTER INDEX fairlead.audit_by_tenant ATTACH PARTITION fairlead.audit_log_rest_tenant_id_at_idx;
 
@@ -1040,18 +1176,234 @@ ALTER TABLE ONLY fairlead.resources
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.sessions
+    ADD CONSTRAINT sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
+
+ALTER TABLE ONLY fairlead.tokens
+    ADD CONSTRAINT tokens_host_id_fkey FOREIGN KEY (host_id) REFERENCES fairlead.hosts(id);
+
+ALTER TABLE ONLY fairlead.tokens
+    ADD CONSTRAINT tokens_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.users
+    ADD CONSTRAINT users_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE fairlead.active_keys ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.audit_log ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.hosts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.idempotency_keys ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.jobs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.later ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.leases ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.limit_locks ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.ready ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY system_rows ON fairlead.active_keys TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.audit_log TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.hosts TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.idempotency_keys TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.jobs TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.later TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.leases TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.limit_locks TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.ready TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.resources TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.sessions TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.tenants TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.tokens TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.users TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY tenant_rows ON fairlead.active_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.audit_log TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.hosts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.idempotency_keys TO fairlead_tenant USING ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.later TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.leases TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.ready TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.resources TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.sessions TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.tenants TO fairlead_tenant USING ((id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.tokens TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.users TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+ALTER TABLE fairlead.tenants ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.tokens ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.users ENABLE ROW LEVEL SECURITY;
+
+GRANT USAGE ON SCHEMA fairlead TO fairlead_system;
+GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[]) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.refuse_change() TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.refuse_delete() TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.active_keys TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.active_keys TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.audit_log TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log_rest TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_attempts TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.job_attempts TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_workers TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.job_workers TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.jobs TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.jobs TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.leases TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.leases TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.limit_locks TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.log_chunks TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.log_chunks TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.migrations TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.system TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.system TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenants TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.tenants TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tokens TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tokens TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_tenant;
+
+ALTER DEFAULT PRIVILEGES FOR ROLE fairlead IN SCHEMA fairlead GRANT ALL ON FUNCTIONS TO fairlead_system;
+
+ALTER DEFAULT PRIVILEGES FOR ROLE fairlead IN SCHEMA fairlead GRANT SELECT,INSERT,DELETE,UPDATE ON TABLES TO fairlead_system;

@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -37,6 +37,17 @@ TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
 # After the ones above: they are OperationalErrors too.
 LOST = (psycopg.OperationalError, psycopg_pool.PoolTimeout)
 _NATIVE = (UUID,)
+
+
+# Its rows are those of the tenant that the transaction names: see the migration on access.
+TENANT_ROLE = "fairlead_tenant"
+
+
+class Acting(NamedTuple):
+    """For whom a transaction acts: within one tenant or (None) as the system itself, and from where."""
+
+    tenant_id: UUID | None = None
+    ip: str | None = None
 
 
 class JsonText(bytes):
@@ -196,12 +207,27 @@ class Database:
         await self.close()
 
     @asynccontextmanager
-    async def transaction(self, *, unhurried: bool = False) -> AsyncIterator[Tx]:
-        """A transaction: commits at the end, rolls back on an exception. `unhurried` has no time limit."""
+    async def transaction(
+        self, acting: Acting | None = None, *, unhurried: bool = False
+    ) -> AsyncIterator[Tx]:
+        """A transaction: commits at the end, rolls back on an exception. `unhurried` has no time limit.
+
+        `acting` for somebody it is bound to what he may see.
+        """
         async with self._pool.connection() as connection, connection.transaction():
             if self.settings.pooled or unhurried:
                 await connection.execute(self._timeouts(local=True, unhurried=unhurried))
+            if acting is not None:
+                await connection.execute(*self._bounds(acting))
             yield Tx(connection, self.schema)
+
+    def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
+        """What binds a transaction, to its end and not longer."""
+        local = {f"{self.schema}.ip": acting.ip or ""}
+        if acting.tenant_id is not None:
+            local |= {f"{self.schema}.tenant_id": str(acting.tenant_id), "role": TENANT_ROLE}
+        query = "select " + ", ".join(["set_config(%s, %s, true)"] * len(local))
+        return query, [part for pair in local.items() for part in pair]
 
     async def single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work`, whose every statement is a transaction of its own: one round trip where a transaction takes three."""
@@ -292,6 +318,13 @@ class Database:
         except (psycopg.OperationalError, psycopg.ProgrammingError) as now:
             return unreachable(self.url, now)
         return DatabaseUnreachable(f"The database at {describe(self.url)} did not answer: {why}.")
+
+
+def as_refusal(error: Exception, url: str) -> FairleadError | None:
+    """What to tell whoever asked, if it was the database that could not."""
+    if isinstance(error, TOO_SLOW + SAFE_TO_REPEAT):
+        return busy(error)
+    return unreachable(url, error) if isinstance(error, LOST) else None
 
 
 def busy(error: Exception) -> DatabaseBusy:

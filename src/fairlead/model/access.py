@@ -29,6 +29,12 @@ class Role(StrEnum):
     OPERATOR = "operator"
     TENANT_ADMIN = "tenant_admin"
     SUPER_ADMIN = "super_admin"
+    # of tokens only: they reach the routes that run jobs, and no others
+    WORKER = "worker"
+    AGENT = "agent"
+
+
+PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN, Role.SUPER_ADMIN)
 
 
 class Permission(StrEnum):
@@ -38,17 +44,35 @@ class Permission(StrEnum):
     MANAGE_DEFINITIONS = "definitions.manage"
     READ_TENANTS = "tenants.read"
     MANAGE_TENANTS = "tenants.manage"
+    READ_AUDIT = "audit.read"
+    READ_USAGE = "usage.read"
     MANAGE_HOSTS = "hosts.manage"
+    MANAGE_TOKENS = "tokens.manage"
+    MANAGE_USERS = "users.manage"
+    READ_WORKERS = "workers.read"
+    READ_QUEUE = "queue.read"
     MANAGE_SYSTEM = "system.manage"
+    RUN_JOBS = "jobs.run"
+    RUN_HOST_JOBS = "hosts.run"
 
 
-_VIEWER = frozenset({Permission.READ_JOBS, Permission.READ_DEFINITIONS})
+_VIEWER = frozenset(
+    {
+        Permission.READ_JOBS,
+        Permission.READ_DEFINITIONS,
+        Permission.READ_AUDIT,
+        Permission.READ_USAGE,
+    }
+)
 _OPERATOR = _VIEWER | {Permission.WRITE_JOBS}
 GRANTS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.OPERATOR: _OPERATOR,
-    Role.TENANT_ADMIN: _OPERATOR | {Permission.MANAGE_HOSTS},
+    Role.TENANT_ADMIN: _OPERATOR
+    | {Permission.MANAGE_HOSTS, Permission.MANAGE_TOKENS, Permission.MANAGE_USERS},
     Role.SUPER_ADMIN: frozenset(Permission),
+    Role.WORKER: frozenset({Permission.RUN_JOBS}),
+    Role.AGENT: frozenset({Permission.RUN_HOST_JOBS}),
 }
 
 
@@ -59,6 +83,7 @@ class Principal:
     actor: str
     role: Role
     tenant_id: UUID | None = None
+    host_id: UUID | None = None
 
     def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
         """Raise Forbidden unless this principal may do that, in that tenant."""
@@ -71,6 +96,37 @@ def may(principal: Principal, permission: Permission, tenant_id: UUID | None = N
     if permission not in GRANTS[principal.role]:
         return False
     return principal.tenant_id is None or principal.tenant_id == tenant_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Somebody who signs in."""
+
+    id: UUID
+    tenant_id: UUID | None
+    email: str
+    role: Role
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    disabled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A key for programs. The secret itself is shown once, when it is made, and kept nowhere."""
+
+    id: UUID
+    tenant_id: UUID | None
+    host_id: UUID | None
+    name: str
+    role: Role
+    prefix: str
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
 
 
 def trusted(actor: str) -> Principal:

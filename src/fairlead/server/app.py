@@ -6,39 +6,54 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from fairlead.app import Fairlead
-from fairlead.db import migrate
-from fairlead.errors import DatabaseUnreachable, FairleadError, PortTaken
+from fairlead.errors import PortTaken
+from fairlead.server import health
+from fairlead.server.auth import Gatekeeper, Requires
+from fairlead.server.body import BoundedBodies
+from fairlead.server.problems import add_problems
+from fairlead.server.rest import jobs
 from fairlead.version import __version__
 
-READY_SECONDS = 2.0
+ROUTERS: tuple[APIRouter, ...] = (jobs.router,)
+PREFIX = "/api/v1"
 
 
 def create_app(fl: Fairlead) -> FastAPI:
-    """Fairlead over HTTP, on an open Fairlead."""
-    app = FastAPI(title="Fairlead", version=__version__, docs_url=None, redoc_url=None)
-
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        """Whether the process answers."""
-        return {"status": "ok", "version": __version__}
-
-    @app.get("/readyz")
-    async def readyz() -> JSONResponse:
-        """Whether the database answers and its schema is the one we were written for."""
-        try:
-            async with asyncio.timeout(READY_SECONDS):
-                await fl.database.reach(lambda tx: migrate.check_through(tx.connection, tx.schema))
-        except TimeoutError:
-            return JSONResponse({"status": "unavailable", "code": DatabaseUnreachable.code}, status_code=503)
-        except FairleadError as error:
-            return JSONResponse({"status": "unavailable", **error.as_dict()}, status_code=503)
-        return JSONResponse({"status": "ready", "version": __version__})
-
+    """Fairlead over HTTP, on an open Fairlead. Mount it in your own application, or serve it."""
+    app = FastAPI(
+        title="Fairlead",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{PREFIX}/openapi.json",
+        description="Jobs of many tenants, on PostgreSQL. Errors are problem details with a stable code.",
+    )
+    app.state.fl = fl
+    app.state.gatekeeper = Gatekeeper(fl)
+    app.add_middleware(BoundedBodies, most=fl.settings.max_body_bytes)
+    add_problems(app)
+    for router in ROUTERS:
+        app.include_router(router, prefix=PREFIX)
+    app.include_router(health.router)
+    check_declared(app)
     return app
+
+
+def check_declared(app: FastAPI) -> None:
+    """Refuse to start with a route that does not say who may use it."""
+    for route in app.routes:
+        if isinstance(route, APIRoute) and not _declared(route):
+            raise RuntimeError(
+                f"The route {sorted(route.methods or ())} {route.path} declares no permission: give it a Requires or Open."
+            )
+
+
+def _declared(route: APIRoute) -> bool:
+    return any(isinstance(one.call, Requires) for one in route.dependant.dependencies)
 
 
 class Server(uvicorn.Server):

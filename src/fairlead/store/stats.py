@@ -67,3 +67,9 @@ async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Running
 async def failures(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Failure]:
     """The jobs that failed for good, latest first."""
     return await tx.all(Failure, sql.failures, {"tenant_id": tenant_id, "limit": limit})
+
+
+async def queued(tx: Tx, *, tenant_id: UUID) -> int:
+    """How many jobs of a tenant wait."""
+    [(number,)] = await tx.values(sql.queued, {"tenant_id": tenant_id})
+    return int(number)

@@ -26,3 +26,6 @@ cross join lateral (
 join fairlead.job_definitions d on d.id = last.definition_id
 where (%(tenant_id)s::uuid is null or t.id = %(tenant_id)s) and last.status in ('failed', 'dead_letter')
 order by last.finished_at desc, last.id desc limit %(limit)s;
+
+-- name: queued
+select coalesce(sum(queued), 0) from fairlead.counts where tenant_id = %(tenant_id)s;

@@ -1,0 +1,271 @@
+"""Users and tokens: made, listed, changed, taken away; and who is behind a secret."""
+
+import asyncio
+import re
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import argon2
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
+from fairlead.model.access import GRANTS, PEOPLE, Permission, Principal, Role, Token, User
+from fairlead.model.payload import unreadable
+from fairlead.model.secret import new_secret, secret_hash
+from fairlead.store import access, audit
+
+SHORTEST_PASSWORD = 12
+LONGEST_PASSWORD = 1024
+LONGEST_NAME = 200
+MAX_PAGE = 1000
+_EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
+_hasher = argon2.PasswordHasher()
+# Checked where there is no such user, so that the answer takes as long.
+_NOBODY = _hasher.hash("nobody has this password")
+
+
+class NewToken(NamedTuple):
+    """A token that was just made, and its secret: the only time it is shown."""
+
+    token: Token
+    secret: str
+
+
+# Tokens
+
+
+async def create_token(
+    tx: Tx,
+    principal: Principal,
+    *,
+    name: str,
+    role: Role,
+    tenant_id: UUID | None,
+    host_id: UUID | None = None,
+    expires_at: datetime | None = None,
+) -> NewToken:
+    """A token of a role, for a tenant or (super admins and workers only) for all."""
+    principal.require(Permission.MANAGE_TOKENS, tenant_id)
+    _require_within(principal, role)
+    faults = [
+        *(
+            []
+            if 0 < len(name) <= LONGEST_NAME and not unreadable(name)
+            else [Fault("name", "must have 1 to 200 characters")]
+        ),
+        *_role_faults(role, tenant_id, host_id),
+    ]
+    if faults:
+        raise InvalidInput(f"Cannot make the token: {faults[0].path} {faults[0].message}.", faults)
+    secret = new_secret()
+    token = await access.add_token(
+        tx,
+        tenant_id=tenant_id,
+        host_id=host_id,
+        name=name,
+        role=role,
+        prefix=secret.prefix,
+        secret_hash=secret.hash,
+        created_by=principal.actor,
+        expires_at=expires_at,
+    )
+    await _audit(tx, principal, "token_created", token, {"name": name, "role": role, "prefix": secret.prefix})
+    return NewToken(token, secret.text)
+
+
+def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> list[Fault]:
+    faults = []
+    if role is Role.SUPER_ADMIN and tenant_id is not None:
+        faults.append(Fault("role", "a super admin belongs to no tenant"))
+    if role not in (Role.SUPER_ADMIN, Role.WORKER) and tenant_id is None:
+        faults.append(Fault("tenant", f"is required for a {role}"))
+    if (role is Role.AGENT) != (host_id is not None):
+        faults.append(Fault("host_id", "is for agents, and they need one"))
+    return faults
+
+
+async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[Token]:
+    """The tokens of the principal's tenant, or all."""
+    principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
+    return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+
+
+async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
+    """Take a token away; everywhere within five seconds."""
+    principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
+    token = await access.revoke_token(tx, token_id, tenant_id=principal.tenant_id)
+    if token is None:
+        raise TokenUnknown(f"There is no token {token_id}.", [Fault("id", "unknown")])
+    await _audit(tx, principal, "token_revoked", token, {"name": token.name})
+    return token
+
+
+# Users
+
+
+async def add_user(
+    tx: Tx, principal: Principal, *, email: str, password: str, role: Role, tenant_id: UUID | None
+) -> User:
+    """A new user."""
+    principal.require(Permission.MANAGE_USERS, tenant_id)
+    _require_within(principal, role)
+    faults = [*_email_faults(email), *_password_faults(password), *_user_role_faults(role, tenant_id)]
+    if faults:
+        raise InvalidInput(f"Cannot add the user: {faults[0].path} {faults[0].message}.", faults)
+    user = await access.add_user(
+        tx,
+        tenant_id=tenant_id,
+        email=email,
+        password_hash=await hashed(password),
+        role=role,
+        created_by=principal.actor,
+    )
+    if user is None:
+        raise UserExists("There is a user with this address already.", [Fault("email", "taken")])
+    await _audit(tx, principal, "user_created", user, {"email": email, "role": role})
+    return user
+
+
+async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[User]:
+    """The users of the principal's tenant, or all."""
+    principal.require(Permission.MANAGE_USERS, principal.tenant_id)
+    return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+
+
+async def change_user(
+    tx: Tx,
+    principal: Principal,
+    user_id: UUID,
+    *,
+    role: Role | None = None,
+    password: str | None = None,
+    disabled: bool | None = None,
+) -> User:
+    """Change a user's role or password, or let them in no longer. Every change ends their sessions."""
+    principal.require(Permission.MANAGE_USERS, principal.tenant_id)
+    found = await access.user(tx, user_id, tenant_id=principal.tenant_id)
+    if found is None:
+        raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
+    faults = [] if password is None else _password_faults(password)
+    if role is not None:
+        _require_within(principal, role)
+        faults += _user_role_faults(role, found.tenant_id)
+    if faults:
+        raise InvalidInput(f"Cannot change the user: {faults[0].path} {faults[0].message}.", faults)
+    user = await access.change_user(
+        tx,
+        user_id,
+        tenant_id=principal.tenant_id,
+        role=role,
+        password_hash=None if password is None else await hashed(password),
+        disabled=disabled,
+    )
+    if user is None:
+        raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
+    await access.end_sessions_of(tx, user_id)
+    changes = {"role": role, "password": password is not None or None, "disabled": disabled}
+    await _audit(
+        tx,
+        principal,
+        "user_changed",
+        user,
+        {name: value for name, value in changes.items() if value is not None},
+    )
+    return user
+
+
+# Who is behind a secret
+
+
+async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
+    """The principal that a token's secret stands for, and the token's id."""
+    known = await access.token(tx, secret_hash(secret))
+    if known is None:
+        return None
+    return Principal(f"token:{known.name}", known.role, known.tenant_id, known.host_id), known.id
+
+
+async def signed_in(tx: Tx, secret: str) -> Principal | None:
+    """The principal behind a session's cookie."""
+    user = await access.session(tx, secret_hash(secret))
+    return None if user is None else Principal(f"user:{user.email}", user.role, user.tenant_id)
+
+
+async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
+    """The user with this address and password; slow on purpose, and as slow for one who is not there."""
+    found = await access.credentials(tx, email)
+    fits = await _fits(found.password_hash if found else _NOBODY, password)
+    return found if fits else None
+
+
+async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str]:
+    """A session for a verified user: the principal, and the secret for the cookie."""
+    secret = new_secret()
+    await access.start_session(tx, secret_hash=secret.hash, user_id=user.id, seconds=seconds)
+    principal = Principal(f"user:{user.email}", user.role, user.tenant_id)
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="user_signed_in",
+        resource_type="user",
+        resource_id=user.id,
+        tenant_id=user.tenant_id,
+    )
+    return principal, secret.text
+
+
+async def sign_out(tx: Tx, secret: str) -> None:
+    """End the session of this cookie."""
+    await access.end_session(tx, secret_hash(secret))
+
+
+async def hashed(password: str) -> str:
+    """A password as it is kept: argon2, in a thread, since it is slow on purpose."""
+    return await asyncio.to_thread(_hasher.hash, password)
+
+
+async def _fits(password_hash: str, password: str) -> bool:
+    try:
+        return await asyncio.to_thread(_hasher.verify, password_hash, password)
+    except argon2.exceptions.VerificationError:
+        return False
+
+
+def _require_within(principal: Principal, role: Role) -> None:
+    """Nobody hands out more than they have themselves; who manages tokens may hand out those that run jobs."""
+    runners = {Role.WORKER, Role.AGENT} if principal.role is Role.TENANT_ADMIN else set()
+    if role not in runners and not GRANTS[role] <= GRANTS[principal.role]:
+        raise Forbidden(f"{principal.actor} ({principal.role}) may not hand out the role {role}.")
+
+
+def _email_faults(email: str) -> list[Fault]:
+    return [] if _EMAIL.fullmatch(email) and not unreadable(email) else [Fault("email", "must be an address")]
+
+
+def _password_faults(password: str) -> list[Fault]:
+    if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD and not unreadable(password):
+        return []
+    return [Fault("password", f"must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")]
+
+
+def _user_role_faults(role: Role, tenant_id: UUID | None) -> list[Fault]:
+    if role not in PEOPLE:
+        return [Fault("role", "is for tokens, not for people")]
+    if (role is Role.SUPER_ADMIN) != (tenant_id is None):
+        return [Fault("tenant", "is for everybody but super admins, and everybody else needs one")]
+    return []
+
+
+async def _audit(
+    tx: Tx, principal: Principal, action: str, about: Token | User, details: dict[str, object]
+) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="token" if isinstance(about, Token) else "user",
+        resource_id=about.id,
+        tenant_id=about.tenant_id,
+        details=details,
+    )

@@ -1,0 +1,248 @@
+"""Who is asking: a token, a session, or nobody; and what each route requires of them."""
+
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from fastapi import Request
+from starlette.requests import HTTPConnection
+
+from fairlead.actions import access
+from fairlead.app import Fairlead
+from fairlead.db.tx import Acting, Tx
+from fairlead.errors import CrossSite, Fault, Forbidden, InvalidInput, TooManyRequests, Unauthenticated
+from fairlead.model.access import GRANTS, Permission, Principal, Role
+from fairlead.model.request import unknown_tenant
+from fairlead.model.secret import secret_hash
+from fairlead.server.limits import Buckets
+from fairlead.store import access as secrets
+from fairlead.store import audit, tenants
+
+COOKIE = "fairlead_session"
+# Well below the five seconds within which a revocation works everywhere.
+REMEMBER_SECONDS = 2.0
+MOST_REMEMBERED = 10_000
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who asks over HTTP: the principal, in the tenant that it acts in (None: none, or all)."""
+
+    fl: Fairlead
+    principal: Principal
+    ip: str | None
+    token_id: UUID | None = None
+
+    @property
+    def tenant_id(self) -> UUID | None:
+        return self.principal.tenant_id
+
+    @property
+    def tenant(self) -> UUID:
+        """The one tenant that this is about."""
+        if self.principal.tenant_id is None:
+            raise InvalidInput(
+                "Name the tenant that this is for, with the header X-Tenant: <id or slug>.",
+                [Fault("X-Tenant", "is required")],
+            )
+        return self.principal.tenant_id
+
+    @asynccontextmanager
+    async def transaction(self, *, as_system: bool = False) -> AsyncIterator[Tx]:
+        """A transaction bound to what the caller may see; as the system where the work needs every tenant's rows."""
+        acting = Acting(None if as_system else self.principal.tenant_id, self.ip)
+        async with self.fl.database.transaction(acting) as tx:
+            yield tx
+
+
+class Gatekeeper:
+    """Finds out who is asking, remembers it for a moment, and slows down those who guess."""
+
+    def __init__(self, fl: Fairlead) -> None:
+        self._fl = fl
+        self._known: dict[bytes, tuple[float, Principal, UUID]] = {}
+        settings = fl.settings
+        self._requests = Buckets(settings.rate_limit_per_second, settings.rate_limit_burst)
+        self._failures = Buckets(1 / 6, 10)
+
+    async def caller(self, connection: HTTPConnection) -> Caller:
+        """Who is asking, or Unauthenticated."""
+        ip = address(connection)
+        scheme, _, text = connection.headers.get("authorization", "").partition(" ")
+        if scheme:
+            principal, token_id = await self._by_token(scheme, text.strip(), ip)
+            self._pace(token_id)
+            return await self._in_tenant(connection, Caller(self._fl, principal, ip, token_id))
+        if secret := connection.cookies.get(COOKIE):
+            async with self._fl.database.transaction() as tx:
+                signed_in = await access.signed_in(tx, secret)
+            if signed_in is not None:
+                check_same_site(connection)
+                self._pace(signed_in.actor)
+                return await self._in_tenant(connection, Caller(self._fl, signed_in, ip))
+        raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
+
+    def failed(self, ip: str | None) -> None:
+        """Somebody there could not say who they are."""
+        if wait := self._failures.take(ip):
+            raise too_many("Too many failed attempts from this address", wait)
+
+    def check_failures(self, ip: str | None) -> None:
+        """Refuse to look at all while somebody there keeps guessing."""
+        if wait := self._failures.wait(ip):
+            raise too_many("Too many failed attempts from this address", wait)
+
+    def forget(self) -> None:
+        """Look everything up anew."""
+        self._known.clear()
+
+    async def _by_token(self, scheme: str, secret: str, ip: str | None) -> tuple[Principal, UUID]:
+        hashed = secret_hash(secret)
+        at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
+        now = time.monotonic()
+        if principal is None or token_id is None or now - at > REMEMBER_SECONDS:
+            self.check_failures(ip)
+            found = None
+            if scheme.lower() == "bearer" and secret:
+                async with self._fl.database.transaction() as tx:
+                    found = await access.holder(tx, secret)
+                    if found is not None:
+                        await secrets.token_used(tx, [found[1]])
+            if found is None:
+                self._known.pop(hashed, None)
+                self.failed(ip)
+                raise Unauthenticated(
+                    "This token is not good (any more). Ask for another: fairlead tokens create."
+                )
+            principal, token_id = found
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[hashed] = (now, principal, token_id)
+        return principal, token_id
+
+    def _pace(self, key: object) -> None:
+        if wait := self._requests.take(key):
+            raise too_many("Too many requests", wait)
+
+    async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
+        """With X-Tenant, the same caller acting in that tenant; to a tenant's own people others are not there."""
+        named = connection.headers.get("x-tenant")
+        if named is None:
+            return caller
+        async with self._fl.database.transaction() as tx:
+            found = (await tenants.ids(tx, [named])).get(named) if named.isprintable() else None
+        own = caller.principal.tenant_id
+        if found is None or (own is not None and own != found):
+            raise unknown_tenant(named)
+        return replace(caller, principal=replace(caller.principal, tenant_id=found))
+
+
+class Requires:
+    """A route's permission, declared where the route is: a dependency that answers with the caller.
+
+    `everywhere` is for what concerns the system itself: then X-Tenant does not matter.
+    """
+
+    def __init__(self, permission: Permission | None, *, everywhere: bool = False) -> None:
+        self.permission = permission
+        self.everywhere = everywhere
+
+    async def __call__(self, request: Request) -> Caller:
+        refuse_unknown_query(request)
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        caller = await gatekeeper.caller(request)
+        if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:
+            caller = replace(caller, principal=replace(caller.principal, tenant_id=None))
+        if self.permission is not None and self.permission not in GRANTS[caller.principal.role]:
+            await _record_denial(caller, request, self.permission)
+            raise Forbidden(
+                f"The role {caller.principal.role} may not {self.permission}; ask for one that does."
+            )
+        return caller
+
+
+class Open(Requires):
+    """A route for anybody, declared as such."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    async def __call__(self, request: Request) -> None:  # type: ignore[override]
+        refuse_unknown_query(request)
+
+
+async def _record_denial(caller: Caller, request: Request, permission: Permission) -> None:
+    """A denial is audited too, in a transaction of its own."""
+    async with caller.fl.database.transaction(Acting(None, caller.ip)) as tx:
+        await audit.write(
+            tx,
+            actor=caller.principal.actor,
+            action="access_denied",
+            resource_type="route",
+            tenant_id=caller.principal.tenant_id,
+            details={
+                "method": request.method,
+                "route": getattr(request.scope.get("route"), "path", "?"),
+                "permission": permission,
+            },
+        )
+
+
+def refuse_unknown_query(request: Request) -> None:
+    """A parameter that the route does not know was meant to do something: say that it does not."""
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    known = {name for one in _query_fields(dependant) for name in _names(one)}
+    if unknown := [name for name in request.query_params if name not in known]:
+        raise InvalidInput(
+            f"There is no parameter {unknown[0]!r} here. Known: {', '.join(sorted(known)) or 'none'}.",
+            [Fault(name, "unknown parameter") for name in unknown],
+        )
+
+
+def _names(field: Any) -> list[str]:
+    """A parameter's name, or the names of all that a model of parameters has."""
+    model = getattr(field.field_info.annotation, "model_fields", None)
+    return [field.alias] if model is None else list(model)
+
+
+def _query_fields(dependant: object) -> list[Any]:
+    fields: list[Any] = list(getattr(dependant, "query_params", []))
+    for one in getattr(dependant, "dependencies", []):
+        fields += _query_fields(one)
+    return fields
+
+
+def address(connection: HTTPConnection) -> str | None:
+    """Where a request came from. Behind a proxy the server is told (uvicorn's --forwarded-allow-ips)."""
+    return connection.client.host if connection.client else None
+
+
+def check_same_site(connection: HTTPConnection) -> None:
+    """A cookie is sent whoever made the page: what changes something must come from our own."""
+    if connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS:
+        return
+    if not same_site(connection):
+        raise CrossSite("This request came from a page of another site, and was refused.")
+
+
+def same_site(connection: HTTPConnection) -> bool:
+    """Whether the browser says that our own page asks; nobody says so for programs without cookies."""
+    site = connection.headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = connection.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
+
+
+def too_many(what: str, wait: float) -> TooManyRequests:
+    """A refusal that says when to try again."""
+    seconds = max(1, math.ceil(wait))
+    error = TooManyRequests(f"{what}. Try again in {seconds} s.")
+    error.retry_after = seconds
+    return error

@@ -1,0 +1,38 @@
+"""Whether the process answers, and whether it can do its work."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
+
+from fairlead.app import Fairlead
+from fairlead.db import migrate
+from fairlead.errors import DatabaseUnreachable, FairleadError
+from fairlead.server.auth import Open
+from fairlead.version import __version__
+
+READY_SECONDS = 2.0
+
+router = APIRouter(tags=["health"])
+Anybody = Annotated[None, Depends(Open())]
+
+
+@router.get("/healthz")
+async def healthz(_: Anybody) -> dict[str, str]:
+    """Whether the process answers."""
+    return {"status": "ok", "version": __version__}
+
+
+@router.get("/readyz")
+async def readyz(request: Request, _: Anybody) -> JSONResponse:
+    """Whether the database answers and its schema is the one we were written for."""
+    fl: Fairlead = request.app.state.fl
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await fl.database.reach(lambda tx: migrate.check_through(tx.connection, tx.schema))
+    except TimeoutError:
+        return JSONResponse({"status": "unavailable", "code": DatabaseUnreachable.code}, status_code=503)
+    except FairleadError as error:
+        return JSONResponse({"status": "unavailable", **error.as_dict()}, status_code=503)
+    return JSONResponse({"status": "ready", "version": __version__})

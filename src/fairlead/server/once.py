@@ -1,0 +1,66 @@
+"""Idempotency-Key: a create that is repeated gets the first one's answer."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from fastapi import Request
+from fastapi.responses import JSONResponse
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, IdempotencyClash, InvalidInput
+from fairlead.server.auth import Caller
+from fairlead.store import idempotency
+
+HEADER = "Idempotency-Key"
+LONGEST_KEY = 255
+NOBODY = UUID(int=0)
+
+# Does the create in the transaction; the status and the body of its answer.
+Create = Callable[[Tx], Awaitable[tuple[int, Any]]]
+
+
+async def once(request: Request, caller: Caller, create: Create, *, as_system: bool = False) -> JSONResponse:
+    """Do a create, in one transaction with the memory of its answer if the request has a key."""
+    key = request.headers.get(HEADER)
+    if key is None:
+        async with caller.transaction(as_system=as_system) as tx:
+            status, body = await create(tx)
+        return answered(status, body)
+    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+        raise InvalidInput(
+            f"{HEADER} must have 1 to {LONGEST_KEY} printable characters.", [Fault(HEADER, "not valid")]
+        )
+    scope = caller.tenant_id or NOBODY
+    asked = await _asked(request, caller)
+    async with caller.transaction(as_system=as_system) as tx:
+        earlier = await idempotency.begin(tx, scope_id=scope, key=key, body_hash=asked)
+        if earlier is not None:
+            if earlier.body_hash != asked:
+                raise IdempotencyClash(
+                    f"This {HEADER} was used for another request. Use a new one for a new request.",
+                    [Fault(HEADER, "used before")],
+                )
+            return answered(earlier.status_code or 200, earlier.answer, replayed=True)
+        status, body = await create(tx)
+        await idempotency.keep(tx, scope_id=scope, key=key, status_code=status, answer=body)
+    return answered(status, body)
+
+
+def answered(status: int, body: Any, *, replayed: bool = False) -> JSONResponse:
+    """A body of plain values as JSON."""
+    headers = {"Idempotent-Replayed": "true"} if replayed else None
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+async def _asked(request: Request, caller: Caller) -> bytes:
+    """What tells one request from another: who asks for what."""
+    what = [
+        request.method,
+        request.url.path,
+        caller.principal.actor,
+        hashlib.sha256(await request.body()).hexdigest(),
+    ]
+    return hashlib.sha256(msgspec.json.encode(what)).digest()

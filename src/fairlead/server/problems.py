@@ -1,0 +1,125 @@
+"""Errors as RFC 9457 problem details: a stable code, what was wrong and where, never a traceback."""
+
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from fairlead import errors
+from fairlead.db.tx import as_refusal
+from fairlead.errors import (
+    FairleadError,
+    Fault,
+    InternalError,
+    InvalidInput,
+    MethodNotAllowed,
+    NotFound,
+    Refused,
+)
+
+log = structlog.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+_STATUSES: dict[type[FairleadError], int] = {
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.CrossSite: 403,
+    errors.NotFound: 404,
+    errors.JobUnknown: 404,
+    errors.TenantUnknown: 404,
+    errors.HostUnknown: 404,
+    errors.TokenUnknown: 404,
+    errors.UserUnknown: 404,
+    errors.MethodNotAllowed: 405,
+    errors.TenantExists: 409,
+    errors.UserExists: 409,
+    errors.JobIdTaken: 409,
+    errors.JobNotCancelable: 409,
+    errors.JobNotRetryable: 409,
+    errors.DedupeClash: 409,
+    errors.DefinitionUnsettled: 409,
+    errors.IdempotencyClash: 409,
+    errors.LeaseLost: 409,
+    errors.BodyTooLarge: 413,
+    errors.PayloadTooLarge: 413,
+    errors.TooManyRequests: 429,
+    errors.QueueFull: 429,
+    errors.DatabaseUnreachable: 503,
+    errors.DatabaseBusy: 503,
+    errors.SchemaOutdated: 503,
+}
+
+
+def status_of(error: FairleadError) -> int:
+    """The HTTP status of a refusal: 422 where nothing says otherwise, 500 where it is ours."""
+    for kind in type(error).__mro__:
+        if kind in _STATUSES:
+            return _STATUSES[kind]
+    return 422 if isinstance(error, Refused) else 500
+
+
+def problem(error: FairleadError, headers: dict[str, str] | None = None) -> JSONResponse:
+    """A refusal as an answer."""
+    status = status_of(error)
+    body = {"type": "about:blank", "title": type(error).__name__, "status": status, **error.as_dict()}
+    more = dict(headers or {})
+    if status == 401:
+        more["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(body, status_code=status, headers=more, media_type=MEDIA_TYPE)
+
+
+def add_problems(app: FastAPI) -> None:
+    """Have every error answered as a problem."""
+
+    @app.exception_handler(FairleadError)
+    async def refused(request: Request, error: FairleadError) -> JSONResponse:
+        if status_of(error) >= 500:
+            log.error("request_failed", path=_route(request), code=error.code, why=error.message)
+        wait = getattr(error, "retry_after", None)
+        return problem(error, {"Retry-After": str(wait)} if wait else None)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        return problem(_invalid(error))
+
+    @app.exception_handler(HTTPException)
+    async def framework(_: Request, error: HTTPException) -> JSONResponse:
+        kind: type[Refused] = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, InvalidInput)
+        advice = {
+            404: "There is nothing at this address. The API is described at /api/v1/openapi.json.",
+            405: "This address does not know that method.",
+        }
+        return problem(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> JSONResponse:
+        if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
+            log.warning("database_failed", path=_route(request), why=refusal.message)
+            return problem(refusal, {"Retry-After": "1"})
+        # what it was is for the log only: it may hold anything
+        log.error("request_broken", path=_route(request), why=type(error).__name__, exc_info=error)
+        return problem(InternalError("Something went wrong here. It was logged; try again."))
+
+
+def _route(request: Request) -> str:
+    return str(getattr(request.scope.get("route"), "path", "?"))
+
+
+def _invalid(error: RequestValidationError) -> InvalidInput:
+    faults = [Fault(_path(one["loc"]), _message(one)) for one in error.errors()]
+    first = faults[0] if faults else Fault("", "not valid")
+    return InvalidInput(f"The request is not valid: {first.path or 'body'}: {first.message}.", faults)
+
+
+def _path(where: Any) -> str:
+    parts = [str(part) for part in where]
+    # `body.payload.name` is `payload.name` to whoever wrote the body; others keep the name of their place
+    return ".".join(parts[1:] if parts[:1] in (["body"], ["query"], ["path"]) else parts)
+
+
+def _message(one: Any) -> str:
+    return "unknown field" if one["type"] == "extra_forbidden" else str(one["msg"])

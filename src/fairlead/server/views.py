@@ -1,0 +1,130 @@
+"""What the API answers with and is sent: plain shapes, each field named once."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from fairlead.model.job import JobStatus, Source
+
+T = TypeVar("T")
+
+
+class Body(BaseModel):
+    """Something that is sent to us: what we do not know is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class View(BaseModel):
+    """Something that we answer with."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, thing: Any) -> Self:
+        """The view of a record."""
+        return cls.model_validate(thing)
+
+
+class ListOf(View, Generic[T]):
+    """A list, and where its next page begins, if there is one."""
+
+    items: Sequence[T]
+    next_cursor: str | None = None
+
+
+class JobView(View):
+    """A job."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    definition_key: str
+    status: JobStatus
+    source: Source
+    source_ref: str | None
+    priority: int
+    payload: Any
+    output: Any
+    error: Any
+    progress: Any
+    cost_cents: int
+    dedupe_key: str | None
+    correlation_id: str | None
+    parent_id: UUID | None
+    workflow_run_id: UUID | None
+    host_id: UUID | None
+    resource_id: UUID | None
+    scheduled_for: datetime
+    queued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    lease_expires_at: datetime | None
+    attempt_count: int
+    failure_count: int
+    lost_count: int
+    max_attempts: int
+    claimed_by_worker: str | None
+    cancel_requested_at: datetime | None
+    last_error: str | None
+    created_by: str | None
+
+
+class EnqueuedView(JobView):
+    """A job that was enqueued, or the active one that has its dedupe key."""
+
+    deduplicated: bool = False
+
+    @classmethod
+    def of(cls, thing: Any, *, deduplicated: bool = False) -> Self:
+        """The view of a job, and whether it was there already."""
+        return cls(**JobView.of(thing).model_dump(), deduplicated=deduplicated)
+
+
+class JobsPage(ListOf[JobView]):
+    """A page of jobs, newest first."""
+
+
+class AttemptView(View):
+    """One run of a job."""
+
+    id: UUID
+    job_id: UUID
+    attempt_no: int
+    worker_id: str
+    pid: int | None
+    status: str
+    started_at: datetime
+    finished_at: datetime | None
+    duration_ms: int | None
+    exit_code: int | None
+    signal: int | None
+    cost_cents: int
+    error_text: str | None
+    stdout_tail: str | None
+    stderr_tail: str | None
+
+
+class ReasonView(View):
+    """One reason why a job is not running."""
+
+    code: str
+    message: str
+    facts: dict[str, Any]
+
+
+class WhyView(View):
+    """Why a job is not running: every reason, the most decisive first."""
+
+    job_id: UUID
+    status: JobStatus
+    at: datetime
+    reasons: list[ReasonView]
+
+
+def plain(view: View) -> Any:
+    """A view as plain values of JSON."""
+    return view.model_dump(mode="json")

@@ -1,0 +1,161 @@
+"""Users, sessions and tokens. Of secrets only hashes come here."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.access import Role, Token, User
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What signing in needs of a user."""
+
+    id: UUID
+    tenant_id: UUID | None
+    email: str
+    role: Role
+    password_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """The user behind a session."""
+
+    id: UUID
+    tenant_id: UUID | None
+    email: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The token behind a secret."""
+
+    id: UUID
+    tenant_id: UUID | None
+    host_id: UUID | None
+    name: str
+    role: Role
+
+
+# Users
+
+
+async def add_user(
+    tx: Tx, *, tenant_id: UUID | None, email: str, password_hash: str, role: Role, created_by: str
+) -> User | None:
+    """A new user, or None if the address is taken."""
+    values = {
+        "tenant_id": tenant_id,
+        "email": email,
+        "password_hash": password_hash,
+        "role": role,
+        "created_by": created_by,
+    }
+    return await tx.first(User, sql.add_user, values)
+
+
+async def users(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[User]:
+    """Users in the order they were made, of a tenant or (None) of all."""
+    return await tx.all(User, sql.users, {"tenant_id": tenant_id, "after": after, "limit": limit})
+
+
+async def user(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> User | None:
+    return await tx.first(User, sql.user, {"id": user_id, "tenant_id": tenant_id})
+
+
+async def change_user(
+    tx: Tx,
+    user_id: UUID,
+    *,
+    tenant_id: UUID | None,
+    role: Role | None,
+    password_hash: str | None,
+    disabled: bool | None,
+) -> User | None:
+    """Change what is given (None stays as it is)."""
+    values = {
+        "id": user_id,
+        "tenant_id": tenant_id,
+        "role": role,
+        "password_hash": password_hash,
+        "disabled": disabled,
+    }
+    return await tx.first(User, sql.change_user, values)
+
+
+async def credentials(tx: Tx, email: str) -> Credentials | None:
+    """A user who may sign in, by address."""
+    return await tx.first(Credentials, sql.credentials, {"email": email})
+
+
+# Sessions
+
+
+async def start_session(tx: Tx, *, secret_hash: bytes, user_id: UUID, seconds: float) -> None:
+    await tx.run(sql.start_session, {"secret_hash": secret_hash, "user_id": user_id, "seconds": seconds})
+
+
+async def session(tx: Tx, secret_hash: bytes) -> SignedIn | None:
+    """Whose session this is, if it is still one."""
+    return await tx.first(SignedIn, sql.session, {"secret_hash": secret_hash})
+
+
+async def end_session(tx: Tx, secret_hash: bytes) -> bool:
+    return await tx.run(sql.end_session, {"secret_hash": secret_hash}) > 0
+
+
+async def end_sessions_of(tx: Tx, user_id: UUID) -> int:
+    return await tx.run(sql.end_sessions_of, {"user_id": user_id})
+
+
+# Tokens
+
+
+async def add_token(
+    tx: Tx,
+    *,
+    tenant_id: UUID | None,
+    host_id: UUID | None,
+    name: str,
+    role: Role,
+    prefix: str,
+    secret_hash: bytes,
+    created_by: str,
+    expires_at: datetime | None,
+) -> Token:
+    values = {
+        "tenant_id": tenant_id,
+        "host_id": host_id,
+        "name": name,
+        "role": role,
+        "prefix": prefix,
+        "secret_hash": secret_hash,
+        "created_by": created_by,
+        "expires_at": expires_at,
+    }
+    [made] = await tx.all(Token, sql.add_token, values)
+    return made
+
+
+async def tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[Token]:
+    """Tokens in the order they were made, of a tenant or (None) of all."""
+    return await tx.all(Token, sql.tokens, {"tenant_id": tenant_id, "after": after, "limit": limit})
+
+
+async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Token | None:
+    return await tx.first(Token, sql.revoke_token, {"id": token_id, "tenant_id": tenant_id})
+
+
+async def token(tx: Tx, secret_hash: bytes) -> Known | None:
+    """The token that has this secret, if it is still good."""
+    return await tx.first(Known, sql.token, {"secret_hash": secret_hash})
+
+
+async def token_used(tx: Tx, ids: list[UUID]) -> None:
+    await tx.run(sql.token_used, {"ids": ids})

@@ -1,0 +1,79 @@
+-- Principals: users with passwords, their sessions, and tokens. Of secrets only hashes are kept.
+
+-- name: add_user
+insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
+values (%(tenant_id)s, %(email)s, %(password_hash)s, %(role)s, %(created_by)s)
+on conflict (lower(email)) do nothing
+returning id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at;
+
+-- name: users
+select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at
+from fairlead.users
+where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
+order by id limit %(limit)s;
+
+-- name: user
+select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at
+from fairlead.users
+where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
+
+-- name: change_user
+update fairlead.users
+set role = coalesce(%(role)s, role), password_hash = coalesce(%(password_hash)s, password_hash),
+    disabled_at = case when %(disabled)s::boolean is null then disabled_at
+        when %(disabled)s::boolean then coalesce(disabled_at, clock_timestamp()) end,
+    updated_at = clock_timestamp()
+where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
+returning id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at;
+
+-- name: credentials
+-- What signing in needs of a user; only those who may sign in.
+select id, tenant_id, email, role, password_hash
+from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null;
+
+-- name: start_session
+insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at)
+select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s)
+from fairlead.users u where u.id = %(user_id)s;
+
+-- name: session
+select u.id, u.tenant_id, u.email, u.role
+from fairlead.sessions s join fairlead.users u on u.id = s.user_id
+where s.secret_hash = %(secret_hash)s and s.revoked_at is null and s.expires_at > clock_timestamp()
+    and u.disabled_at is null;
+
+-- name: end_session
+update fairlead.sessions set revoked_at = clock_timestamp()
+where secret_hash = %(secret_hash)s and revoked_at is null;
+
+-- name: end_sessions_of
+update fairlead.sessions set revoked_at = clock_timestamp() where user_id = %(user_id)s and revoked_at is null;
+
+-- name: forget_sessions
+delete from fairlead.sessions where expires_at < clock_timestamp() - interval '1 day';
+
+-- name: add_token
+insert into fairlead.tokens (tenant_id, host_id, name, role, prefix, secret_hash, created_by, expires_at)
+values (%(tenant_id)s, %(host_id)s, %(name)s, %(role)s, %(prefix)s, %(secret_hash)s, %(created_by)s, %(expires_at)s)
+returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: tokens
+select id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at
+from fairlead.tokens
+where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
+order by id limit %(limit)s;
+
+-- name: revoke_token
+-- No row comes back where there is none to revoke.
+update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
+where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
+returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: token
+select t.id, t.tenant_id, t.host_id, t.name, t.role
+from fairlead.tokens t
+where t.secret_hash = %(secret_hash)s and t.revoked_at is null
+    and (t.expires_at is null or t.expires_at > clock_timestamp());
+
+-- name: token_used
+update fairlead.tokens set last_used_at = clock_timestamp() where id = any(%(ids)s);

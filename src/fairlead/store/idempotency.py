@@ -1,0 +1,38 @@
+"""Answers to creates with an Idempotency-Key, kept for a day."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What was asked with this key before, and answered."""
+
+    body_hash: bytes
+    status_code: int | None
+    answer: Any
+
+
+async def begin(tx: Tx, *, scope_id: UUID, key: str, body_hash: bytes) -> Earlier | None:
+    """Take the key for this transaction; or what it was used for before."""
+    values = {"scope_id": scope_id, "key": key, "body_hash": body_hash}
+    if await tx.values(sql.begin, values):
+        return None
+    return await tx.first(Earlier, sql.earlier, values)
+
+
+async def keep(tx: Tx, *, scope_id: UUID, key: str, status_code: int, answer: Any) -> None:
+    """What the create was answered."""
+    values = {"scope_id": scope_id, "key": key, "status_code": status_code, "answer": json_text(answer)}
+    await tx.run(sql.keep, values)
+
+
+async def forget(tx: Tx) -> int:
+    """Forget what is older than a day. How many."""
+    return await tx.run(sql.forget)

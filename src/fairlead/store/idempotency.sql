@@ -1,0 +1,17 @@
+-- A create with an Idempotency-Key is done once; its repetition is answered with what the first was.
+
+-- name: begin
+-- No row comes back when the key was used before; waits for one that is being used at this moment.
+insert into fairlead.idempotency_keys (scope_id, key, body_hash) values (%(scope_id)s, %(key)s, %(body_hash)s)
+on conflict do nothing returning true;
+
+-- name: earlier
+select body_hash, status_code, answer from fairlead.idempotency_keys
+where scope_id = %(scope_id)s and key = %(key)s;
+
+-- name: keep
+update fairlead.idempotency_keys set status_code = %(status_code)s, answer = %(answer)s
+where scope_id = %(scope_id)s and key = %(key)s;
+
+-- name: forget
+delete from fairlead.idempotency_keys where created_at < clock_timestamp() - interval '24 hours';
