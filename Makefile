@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup dev check test test-only tools bench schema lock format clean
+.PHONY: help setup dev check test test-only exact tools bench schema matrix lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -42,6 +42,9 @@ test-only: setup
 	@echo "==> pytest"
 	@$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
+exact: setup ## limits under half a minute of churn; `make test` churns for a moment
+	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py $(ARGS)
+
 bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)
 
@@ -52,6 +55,9 @@ lock: setup ## renew requirements.lock from pyproject.toml
 
 schema: setup ## renew src/fairlead/db/schema.sql from the migrations
 	@$(BIN)/python -m tests.schema_dump
+
+matrix: setup ## renew docs/reference/authorisation.md from the routes
+	@WRITE_MATRIX=1 $(BIN)/pytest -q tests/server/test_authorisation.py -k documentation
 
 format: setup ## let ruff lay out the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

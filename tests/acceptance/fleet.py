@@ -34,6 +34,7 @@ class WorkerUnderTest:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.said = ""
+        self._orphans: set[int] = set()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -43,6 +44,12 @@ class WorkerUnderTest:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it alone, as the kernel would: its children stay."""
+        self._orphans = descendants(self.pid)
+        self.signal(signal.SIGKILL)
+        self.process.wait()
 
     def says(self, *any_of: str) -> None:
         try:
@@ -62,7 +69,8 @@ class WorkerUnderTest:
 
     def end(self) -> None:
         """Leave nothing behind: the children of a supervisor outlive it."""
-        for pid in [self.pid, *descendants(self.pid)] if self.process.poll() is None else []:
+        living = [self.pid, *descendants(self.pid)] if self.process.poll() is None else []
+        for pid in [*living, *self._orphans]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()

@@ -115,10 +115,22 @@ def _ending(go: Path) -> Any:
 @fl.job(timeout=120)
 async def held(ctx: Context, folder: str) -> int:
     """Runs until the test lets this attempt go."""
+    return await _until_let_go(ctx, folder)
+
+
+async def _until_let_go(ctx: Context, folder: str) -> int:
     with _ending(go := _begin(ctx, folder)):
         while not go.exists():
             await asyncio.sleep(0.02)
         return ctx.attempt_no
+
+
+@fl.job(timeout=120)
+async def reports(ctx: Context, folder: str) -> int:
+    """Says how far it is, and then runs until the test lets it go."""
+    await ctx.progress(10, "begun")
+    await ctx.progress(50, "halfway there")
+    return await _until_let_go(ctx, folder)
 
 
 @fl.job(timeout=120)

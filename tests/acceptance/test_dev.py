@@ -32,6 +32,8 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
         until(announced.exists, "dev.json")
         said = json.loads(announced.read_text())
         assert (said["url"], said["tenant"]) == (url, "demo")
+        for name, role in (("tenant_admin_token", "tenant_admin"), ("super_admin_token", "super_admin")):
+            assert _me(url, said[name])["role"] == role
         assert stat.S_IMODE(announced.stat().st_mode) == 0o600
         assert httpx2.get(f"{url}/healthz").json()["status"] == "ok"
 
@@ -52,6 +54,8 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert "Fairlead is running" in output
+        curl = f'curl -H "Authorization: Bearer {said["tenant_admin_token"]}" {url}/api/v1/jobs'
+        assert curl in output
         assert "stopped" in output
     assert not announced.exists()
     with pytest.raises(psycopg.OperationalError):
@@ -69,6 +73,28 @@ def test_the_second_time_finds_the_data_and_adds_no_second_demo(tmp_path: Path) 
             assert len(json.loads(listed.stdout)["items"]) == 6
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
+
+
+def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: str) -> None:
+    argv = [FAIRLEAD, "dev", "--data-dir", str(tmp_path), "--no-demo"]
+    announced = tmp_path / "dev.json"
+    secrets = []
+    for end in (signal.SIGKILL, signal.SIGTERM):  # the second finds what the first left behind
+        port = free_port()
+        with started([*argv, "--port", str(port)], env={"FAIRLEAD_DATABASE_URL": database_url}) as process:
+            before = announced.read_bytes() if announced.exists() else b""
+            until(lambda before=before: announced.exists() and announced.read_bytes() != before, "dev.json")  # type: ignore[misc]
+            said = json.loads(announced.read_text())
+            assert "tenant_admin_token" not in said
+            secrets.append(said["super_admin_token"])
+            assert [_me(said["url"], one).get("role") for one in secrets] == (
+                [None] * (len(secrets) - 1) + ["super_admin"]
+            )
+            process.send_signal(end)
+            process.communicate(timeout=60)
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("select revoked_at is null from fairlead.tokens").fetchall()
+    assert rows == [(False,), (False,)]
 
 
 def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) -> None:
@@ -126,6 +152,11 @@ def test_ready_says_no_while_the_database_is_away(tmp_path: Path) -> None:
             process.communicate(timeout=60)
     finally:
         server.stop()
+
+
+def _me(url: str, token: str) -> dict[str, str]:
+    answer = httpx2.get(f"{url}/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    return dict(answer.json())
 
 
 def _postmaster(database_url: str) -> int:

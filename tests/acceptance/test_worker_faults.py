@@ -17,11 +17,14 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from tests import given
 from tests.acceptance.fleet import LEASE, SWEEP, Fleet
+from tests.acceptance.proxy import Proxy
 from tests.processes import until
 
 # A rescued job waits a moment (up to 2 s) so that a whole worker's jobs do not come back as a herd.
 JITTER = 2.0
 MARGIN = 5.0
+# Where it is about moments before its end, a machine that stumbles must not decide.
+LONG = {"FAIRLEAD_LEASE_SECONDS": "8"}
 
 
 @pytest.fixture
@@ -65,6 +68,52 @@ def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(fleet: Fleet, 
         assert fleet.output(fleet.enqueue("on_the_loop"))["pid"] == sleeper.pid  # it works on
     assert fleet.stands(job) == ("succeeded", ["lost", "succeeded"], 0)
     assert fleet.fl.read(job).output == 2
+
+
+def test_a_worker_cut_off_from_the_database_stops_in_time_and_its_late_writes_are_refused(
+    fleet: Fleet,
+) -> None:
+    """Its connections hang: nobody closes them, and nothing comes through until much later."""
+    with Proxy(fleet.url) as proxy, fleet.worker(**LONG, FAIRLEAD_DATABASE_URL=proxy.url) as cut_off:
+        running = [fleet.hold(key) for key in ("held", "held", "held_in_a_thread", "held_in_a_process")]
+        done = [fleet.hold() for _ in range(3)]
+        pids = {job: fleet.began(job) for job in running + done}
+        proxy.hang()
+        for job in done:
+            fleet.let_go(job)  # they end while nothing can be written
+        [(first_end, last_end)] = fleet.rows("select min(expires_at), max(expires_at) from fairlead.leases")
+        assert _stopped(fleet, running, pids) < first_end.timestamp()
+        until(lambda: cut_off.said.count("lease_lost") == len(pids), "it to say so")
+        assert {fleet.stands(job)[0] for job in pids} == {"running"}
+
+        with fleet.worker() as other:
+            assert {fleet.began(job, 2) for job in [*running[:-1], *done]} == {other.pid}
+            assert fleet.began(running[-1], 2) != pids[running[-1]]
+            proxy.go_on()
+            until(
+                lambda: cut_off.said.count("stale_write_refused") == len(done),
+                "its late writes to be refused",
+            )
+            assert {str(fleet.stands(job)) for job in pids} == {"('running', ['lost', 'running'], 0)"}
+            for job in pids:
+                fleet.let_go(job, 2)
+                assert fleet.output(job) == 2
+        assert last_end < fleet.rows("select clock_timestamp()")[0][0]
+        assert fleet.output(fleet.enqueue("on_the_loop"))["pid"] == cut_off.pid  # it works on
+    assert {str(fleet.stands(job)) for job in pids} == {"('succeeded', ['lost', 'succeeded'], 0)"}
+    assert cut_off.said.count("stale_write_refused") == len(done)
+    ends = fleet.rows("select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'")
+    assert ends == [(len(pids) + 1,)]
+
+
+def _stopped(fleet: Fleet, jobs: list[UUID], pids: dict[UUID, int]) -> float:
+    """Wait until these first attempts have stopped; the answer is when the last of them did."""
+    *told, isolated = jobs
+    until(lambda: not Path(f"/proc/{pids[isolated]}").exists(), "the process to be killed")
+    killed_at = time.time()
+    ended = [fleet.folder / f"{job}.1.ended" for job in told]
+    until(lambda: all(file.exists() for file in ended), "the functions to be stopped")
+    return max([killed_at, *(file.stat().st_mtime for file in ended)])
 
 
 def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: Fleet) -> None:

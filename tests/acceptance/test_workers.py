@@ -1,6 +1,7 @@
 """`fairlead worker` as its users run it: every kind of function, every outcome, and a decent end."""
 
 import asyncio
+import json
 import re
 import signal
 import time
@@ -12,7 +13,7 @@ import pytest
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.acceptance.fleet import Fleet
-from tests.processes import until
+from tests.processes import run, until
 
 SINGLE: tuple[str, ...] = ()
 DOUBLE = ("--processes", "2")
@@ -122,6 +123,36 @@ def test_a_worker_told_twice_stops_at_once(fleet: Fleet, processes: tuple[str, .
         worker.signal(signal.SIGTERM)
         assert worker.exit_code(seconds=15) == 0
     assert [fleet.stands(job) for job in slow] == [("queued", ["released"], 0)] * 4
+
+
+def test_workers_whose_supervisor_was_killed_drain_and_end(fleet: Fleet) -> None:
+    with fleet.worker("--concurrency", "2", *DOUBLE, FAIRLEAD_DRAIN_SECONDS="2") as supervisor:
+        quick, *slow = (fleet.hold() for _ in range(4))
+        pids = {fleet.began(job) for job in (quick, *slow)}
+        assert len(pids) == 2
+        supervisor.kill()
+        until(lambda: "the supervisor is gone" in supervisor.said, "a worker to notice")
+        fleet.let_go(quick)
+        assert fleet.reaches(quick, "succeeded") == ("succeeded", ["succeeded"], 0)
+        too_late = fleet.hold()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers to end")
+    assert [fleet.stands(job) for job in slow] == [("queued", ["released"], 0)] * 3
+    assert fleet.stands(too_late) == ("queued", [], 0)
+    assert fleet.workers() == set()
+
+
+def test_progress_is_seen_while_the_job_runs(fleet: Fleet) -> None:
+    with fleet.worker():
+        job = fleet.enqueue("reports", folder=str(fleet.folder))
+        half = {"percent": 50.0, "message": "halfway there"}
+        until(lambda: fleet.fl.read(job).progress == half, "the progress to be written")
+        shown = run("jobs", "show", str(job), "--json", env={"FAIRLEAD_DATABASE_URL": fleet.url})
+        seen = json.loads(shown.stdout)
+        assert (seen["status"], seen["progress"]) == ("running", half)
+        people = run("jobs", "show", str(job), env={"FAIRLEAD_DATABASE_URL": fleet.url})
+        assert "halfway there" in people.stdout
+        fleet.let_go(job)
+        assert fleet.output(job) == 1
 
 
 @pytest.mark.parametrize("key", ["held", "held_in_a_thread", "held_in_a_process"])

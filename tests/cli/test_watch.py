@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
@@ -18,15 +19,17 @@ from rich.console import Console
 from fairlead import Fairlead
 from fairlead.actions import stats
 from fairlead.actions.stats import Overview
-from fairlead.cli.watch import Lines, Rate, as_view
-from fairlead.db.tx import Tx
-from fairlead.errors import Forbidden, TenantUnknown
+from fairlead.cli.watch import Lines, Patience, Rate, as_view
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import DatabaseUnreachable, Forbidden, TenantUnknown
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
 from fairlead.store import tenants
 from tests import given
 from tests.cli.test_commands import Shell
-from tests.processes import FAIRLEAD, environment
+from tests.processes import FAIRLEAD, environment, until
 
 NOON = datetime(2026, 2, 16, 12, tzinfo=UTC)
 
@@ -212,6 +215,52 @@ async def test_it_hears_of_jobs_shows_them_running_and_ends_on_a_signal(
         if watching.returncode is None:
             watching.kill()
         await watching.communicate()
+
+
+def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path / "data")
+    url = server.start()
+    try:
+        asyncio.run(migrate.up(url, "fairlead"))
+        out, err = tmp_path / "out", tmp_path / "err"
+        with out.open("w") as to_out, err.open("w") as to_err:
+            watching = subprocess.Popen(
+                [FAIRLEAD, "jobs", "watch", "--json"],
+                env=environment(FAIRLEAD_DATABASE_URL=url),
+                stdout=to_out,
+                stderr=to_err,
+            )
+        try:
+            until(lambda: out.read_text().count("\n") > 1, "the first looks")
+            server.stop()
+            until(lambda: "Watching on" in err.read_text(), "it to say that the database is away")
+            seen = out.read_text().count("\n")
+            server.start()
+            until(lambda: "The database is back." in err.read_text(), "it to say that the database is back")
+            until(lambda: out.read_text().count("\n") > seen + 1, "more looks")
+            server.stop()
+            until(lambda: err.read_text().count("Watching on") == 2, "it to say so again")
+            watching.send_signal(signal.SIGINT)  # also while it waits
+            assert watching.wait(timeout=10) == 0
+        finally:
+            watching.kill()
+            watching.wait()
+        assert "Traceback" not in err.read_text()
+        assert all(json.loads(line)["counts"] for line in out.read_text().splitlines())
+    finally:
+        server.stop()
+
+
+async def test_a_watch_whose_time_is_up_while_the_database_is_away_has_failed() -> None:
+    class Away:
+        async def transact(self, _: Any) -> None:
+            raise DatabaseUnreachable("Nobody is there.")
+
+    patience = Patience(lambda tx: stats.overview(tx, given.TESTER), cast("Database", Away()))
+    patience.end()
+    assert await patience.look(asyncio.Event()) is None
+    with pytest.raises(DatabaseUnreachable):
+        patience.end()
 
 
 def test_on_a_terminal_the_view_stays_in_place(database_url: str) -> None:

@@ -100,6 +100,10 @@ def both(work: Callable[[], Any]) -> list[Callable[[], Any]]:
     return [in_thread, on_loop]
 
 
+def group(error: Exception) -> ExceptionGroup[Exception]:
+    return ExceptionGroup("unhandled errors in a TaskGroup", [error])
+
+
 @pytest.mark.parametrize(
     ("work", "kind", "retryable"),
     [
@@ -110,7 +114,13 @@ def both(work: Callable[[], Any]) -> list[Callable[[], Any]]:
         (raising(MemoryError), "MemoryError", True),
         (raising(asyncio.CancelledError), "CancelledError", True),
         (raising(Unprintable()), "Unprintable", True),
-        (raising(BaseExceptionGroup("two", [SystemExit(1)])), "BaseExceptionGroup", True),
+        (raising(BaseExceptionGroup("one", [SystemExit(1)])), "SystemExit", True),
+        (raising(BaseExceptionGroup("two", [SystemExit(1), Fatal("never")])), "BaseExceptionGroup", True),
+        (raising(ExceptionGroup("all", [Fatal("a"), group(Fatal("b"))])), "ExceptionGroup", False),
+        (raising(ExceptionGroup("mixed", [Fatal("a"), group(ValueError("b"))])), "ExceptionGroup", True),
+        (raising(ExceptionGroup("mixed", [Fatal("a"), Snooze(1)])), "ExceptionGroup", True),
+        (raising(ExceptionGroup("two", [Snooze(1), Snooze(1)])), "ExceptionGroup", True),
+        (raising(group(group(Fatal("never")))), "Fatal", False),
         (endless, "RecursionError", True),
         (lambda: object(), "OutputInvalid", False),  # noqa: PLW0108
         (lambda: {"a": float("nan")}, "OutputInvalid", False),
@@ -167,8 +177,22 @@ async def test_a_smaller_bound_for_output_holds() -> None:
     assert outcome.message == "The output cannot be kept as JSON: larger than 50 bytes."
 
 
+async def test_what_a_task_group_wraps_means_what_it_meant_alone() -> None:
+    async def together() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.sleep(60))
+            tasks.create_task(asyncio.to_thread(raising(Fatal("no such customer"))))
+
+    outcome = await outcome_of(together)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.message, outcome.retryable) == ("Fatal", "no such customer", False)
+    assert "TaskGroup" in (outcome.traceback or "")
+
+
 async def test_a_snooze_may_be_raised_or_returned() -> None:
-    for work in (raising(Snooze(timedelta(minutes=1))), lambda: Snooze(60)):
+    raised = Snooze(timedelta(minutes=1))
+    for work in (raising(raised), raising(group(group(raised))), lambda: Snooze(60)):
         for function in both(work):
             assert await outcome_of(function) == Snoozed(60.0)
 

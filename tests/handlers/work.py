@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from fairlead import Fairlead, Settings
+from fairlead import Fairlead, Secret, Settings
 from fairlead.errors import DefinitionUnknown
 from fairlead.handlers.context import Context, Fatal, Snooze
 
@@ -121,3 +121,11 @@ class Nested:
     @staticmethod
     def work() -> str:
         return "nested"
+
+
+def leaks(ctx: Context, to: str, token: Annotated[str, Secret()], pin: int = 0) -> None:
+    """Says its secret in every way it can."""
+    said = f"using {token}"
+    ctx.log.info(said, token=token, to=to, pin=pin)
+    ctx.progress(50, f"half way with {token}")
+    raise ValueError(f"cannot log in with {token!r}")

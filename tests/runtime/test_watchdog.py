@@ -18,7 +18,7 @@ from fairlead.store import counts, duties, jobs, retention
 from tests import given
 
 SWEEP = 10.0
-ALL = {"retention", "audit_prepare", "audit_drop", "minutes", "history"}
+ALL = {"retention", "audit_prepare", "audit_drop", "minutes", "history", "expired"}
 
 
 def watchdog(db: Database, *, sweep_seconds: float = SWEEP) -> Watchdog:

@@ -80,6 +80,10 @@ class AtWork:
     def cancel(self) -> None:
         self.task.cancel()
 
+    def lose(self, grace: float) -> None:
+        assert grace > 0
+        self.task.cancel()
+
     def kept_log(self) -> str:
         return ""
 

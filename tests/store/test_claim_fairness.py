@@ -1,4 +1,4 @@
-"""Tenants take turns, by weight, whatever the batch; and a claim costs the same however much it may not take."""
+"""Tenants take turns, by weight, whatever the batch."""
 
 from collections import Counter
 from typing import Any
@@ -34,7 +34,15 @@ async def add_tenants(tx: Tx, number: int) -> list[str]:
     return slugs
 
 
-async def fill(tx: Tx, tenant: str, number: int, *, definition: str = "greet", place: str = "ready") -> None:
+async def fill(
+    tx: Tx,
+    tenant: str,
+    number: int,
+    *,
+    definition: str = "greet",
+    place: str = "ready",
+    host: UUID | None = None,
+) -> None:
     """Many jobs at once, as an enqueue would leave them: in ready, in later, or over."""
     moment = "clock_timestamp()" + (" + interval '1 day'" if place == "later" else "")
     ended = "clock_timestamp()" if place == "ended" else "null"
@@ -43,16 +51,17 @@ async def fill(tx: Tx, tenant: str, number: int, *, definition: str = "greet", p
         f"""
         with new as (
             insert into fairlead.jobs (
-                id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at)
-            select fairlead.uuid7(), t.id, d.id, 100, 3, {moment}, '{{}}', '{status}', {ended}
+                id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at,
+                host_id)
+            select fairlead.uuid7(), t.id, d.id, 100, 3, {moment}, '{{}}', '{status}', {ended}, %(host)s
             from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, %(number)s)
             where t.slug = %(tenant)s and d.key = %(definition)s
-            returning id, tenant_id, definition_id, priority, scheduled_for
+            returning id, tenant_id, definition_id, priority, scheduled_for, host_id
         ), into_ready as (
-            insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
+            insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
             select * from new where %(place)s = 'ready'
         ), into_later as (
-            insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at)
+            insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
             select * from new where %(place)s = 'later'
         )
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, succeeded)
@@ -60,7 +69,7 @@ async def fill(tx: Tx, tenant: str, number: int, *, definition: str = "greet", p
             count(*) filter (where %(place)s <> 'ended'), count(*) filter (where %(place)s = 'ended')
         from new group by 1, 2
         """,
-        {"tenant": tenant, "number": number, "definition": definition, "place": place},
+        {"tenant": tenant, "number": number, "definition": definition, "place": place, "host": host},
     )
 
 
@@ -207,38 +216,3 @@ async def test_a_full_tenant_does_not_stand_in_the_way(tx: Tx) -> None:
     )
     await tx.run("delete from fairlead.leases where job_id = %s", [job_id])
     assert [job.tenant_id for job in await Worker(tx).take(1)] == [last]
-
-
-async def rows_read(tx: Tx) -> Counter[str]:
-    """What this transaction has read from the tables that could grow."""
-    rows = await tx.values(
-        "select relname, seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables "
-        "where schemaname = 'fairlead' and relname in ('ready', 'later', 'jobs', 'leases', 'job_attempts')"
-    )
-    return Counter(dict(rows))
-
-
-async def cost(tx: Tx, served: list[UUID], wanted: int) -> Counter[str]:
-    before = await rows_read(tx)
-    assert len(await Worker(tx, served=served).take(wanted)) == wanted
-    return (await rows_read(tx)) - before
-
-
-@pytest.mark.parametrize("wanted", [1, 50])
-async def test_a_claim_does_not_touch_what_it_may_not_take(tx: Tx, wanted: int) -> None:
-    [(greet,)] = await tx.values("select id from fairlead.job_definitions where key = 'greet'")
-    [paused] = await add_tenants(tx, 1)
-    await tx.run("update fairlead.tenants set paused_at = now() where slug = %s", [paused])
-    await fill(tx, TENANT, 200)
-    alone = await cost(tx, [greet], wanted)
-
-    await fill(tx, TENANT, 20_000, definition="anything")  # not served, of the same tenant
-    await fill(tx, OTHER, 20_000, definition="anything")
-    await fill(tx, paused, 20_000)
-    await fill(tx, TENANT, 20_000, place="later")
-    await fill(tx, TENANT, 20_000, place="ended")
-    beside = await cost(tx, [greet], wanted)
-
-    # a hop or two for each pair that is passed over, dead index entries of the first claim apart
-    assert beside.total() <= alone.total() + wanted + 20
-    assert alone.total() <= 10 * wanted + 20

@@ -1,22 +1,16 @@
 """Limits and gates are part of the claim: never exceeded, fully used, in force at once."""
 
-import asyncio
-import random
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from fairlead import Settings
-from fairlead.actions import jobs as actions
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import JobNotCancelable
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Backoff, Budget, Released, Succeeded, decide
 from fairlead.store import jobs, queue
 from tests import given
-from tests.given import OTHER, TENANT, TESTER
+from tests.given import OTHER, TENANT
 
 AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
 NAMES = {"greet": {"name": "Ada"}, "anything": {}}
@@ -279,115 +273,3 @@ async def test_a_host_takes_its_jobs_by_priority_then_age(tx: Tx) -> None:
         made.append((priority, n, job_id))
     taken = [(await take(tx, 1, host=host))[0].job_id for _ in made]
     assert taken == [job_id for *_, job_id in sorted(made)]
-
-
-class Churn:
-    """Many connections that claim and finish, enqueue, cancel and look, until time is up."""
-
-    def __init__(self, db: Database, hosts: dict[str, list[UUID]], seconds: float) -> None:
-        self.db = db
-        self.hosts = hosts
-        self.chance = random.Random(7)  # noqa: S311
-        self.ends_at = asyncio.get_running_loop().time() + seconds
-        self.finished = 0
-
-    @property
-    def going(self) -> bool:
-        return asyncio.get_running_loop().time() < self.ends_at
-
-    async def work(self, host: UUID | None) -> None:
-        cursor, held = queue.Cursor(), list[Lease]()
-        outcomes: list[Outcome] = [Succeeded(), Succeeded(), Released(), Failed("E", "m"), Snoozed(0.01)]
-        while self.going or held:
-            if self.going:
-                wanted = self.chance.choice([1, 3, 20])
-                claim = await self.db.single(
-                    partial(
-                        queue.claim, worker="w", wanted=wanted, lease_seconds=30, cursor=cursor, host=host
-                    )
-                )
-                cursor = claim.cursor
-                held += [claim.lease(job) for job in claim.jobs]
-            self.chance.shuffle(held)
-            part, held = held[: len(held) // 2 + 1], held[len(held) // 2 + 1 :]
-            ends = [(lease, decide(AT_ONCE, self.chance.choice(outcomes))) for lease in part]
-            _, done = await asyncio.gather(
-                self.db.single(partial(queue.heartbeat, leases=part[::-1] + held, lease_seconds=30)),
-                self.db.single(partial(queue.finish, ends=ends, actor="w")),
-            )
-            assert len(done) == len(ends)
-            self.finished += len(ends)
-
-    async def ask(self) -> None:
-        while self.going:
-            async with self.db.transaction() as tx:
-                if await given.count(tx, "ready") < 400:
-                    await fill(tx, 5, self.hosts)
-                await queue.stage(tx)
-
-    async def cancel(self) -> None:
-        while self.going:
-            rows = await self.db.single(
-                lambda tx: tx.values(
-                    "(select job_id from fairlead.ready limit 30) union all (select job_id from fairlead.leases limit 30)"
-                )
-            )
-            for (job_id,) in self.chance.sample(rows, min(2, len(rows))):
-                async with self.db.transaction() as tx:
-                    try:
-                        await actions.cancel(tx, TESTER, job_id)
-                    except JobNotCancelable:
-                        continue
-
-    async def look(self) -> None:
-        while self.going:
-            async with self.db.transaction() as tx:
-                assert all(number <= most for number, most in (await levels(tx)).values())
-
-
-async def test_sixteen_claimers_never_exceed_a_limit(database_url: str) -> None:
-    settings = Settings(database_url=database_url, pool_size=40)
-    async with Database(database_url, settings) as db:
-        async with db.transaction() as tx:
-            hosts = {
-                TENANT: [await add_host(tx, TENANT, "h1", 1), await add_host(tx, TENANT, "h3", 3)],
-                OTHER: [await add_host(tx, OTHER, "h10", 10)],
-            }
-            await limit(tx, {f"tenant {TENANT}": 10, f"tenant {OTHER}": 3, "definition greet": 10})
-            await limit(tx, {"each greet": 3, "definition anything": 3, "each anything": 1})
-            await fill(tx, 10, hosts)
-        churn = Churn(db, hosts, seconds=4)
-        bound = [host for group in hosts.values() for host in group]
-        async with asyncio.TaskGroup() as group:
-            for host in [None] * 10 + bound * 2:
-                group.create_task(churn.work(host))
-            for role in (churn.ask, churn.cancel, churn.cancel, churn.look):
-                group.create_task(role())
-
-        async with db.transaction() as tx:
-            highest = await tx.values(
-                f"""
-                with run as materialized (
-                    select j.tenant_id, j.definition_id, j.host_id, a.started_at, a.finished_at
-                    from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
-                ), level as (
-                    select s.scope, s.most, sum(step) over (
-                        partition by s.scope order by at, step rows unbounded preceding) as running
-                    from ({SCOPES}) s join run x on {INSIDE},
-                        lateral (values (x.started_at, 1), (x.finished_at, -1)) as e(at, step)
-                )
-                select scope, most, max(running) from level group by scope, most
-                """
-            )
-            assert highest
-            assert {scope: highest_ for scope, most, highest_ in highest if highest_ > most} == {}
-            # those that nothing narrower holds back were used to the full
-            reached = {scope for scope, most, highest_ in highest if highest_ == most}
-            assert reached >= {f"tenant {OTHER}", "host h1", f"anything of {TENANT}", f"greet of {TENANT}"}
-            assert churn.finished > 100
-            assert await given.count(tx, "leases") == 0
-            assert await jobs.inconsistencies(tx) == []
-            [(deadlocks,)] = await tx.values(
-                "select deadlocks from pg_stat_database where datname = current_database()"
-            )
-            assert deadlocks == 0

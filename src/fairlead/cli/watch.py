@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +19,8 @@ from fairlead.actions.stats import Overview
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.db.listen import Listener
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.runtime.service import wait_any
 from fairlead.store.stats import Failure, RunningJob
 
@@ -43,21 +45,63 @@ async def watch(session: Session, *, tenant: str | None, seconds: float | None, 
     heard, stop = asyncio.Event(), _told_to_stop()
     rate = Rate()
     async with session.open() as fl, Listener(fl.direct_url, fl.settings.schema) as listener:
+        patience = Patience(lambda tx: stats.overview(tx, fl.principal, tenant=tenant), fl.database)
         with listener.subscribe(lambda _: heard.set()), _shown(as_json=as_json) as show:
             await wait_any(listener.connected, stop, seconds=EVERY_SECONDS)
             clock = asyncio.get_running_loop().time
             end = None if seconds is None else clock() + seconds
             while True:
                 heard.clear()
-                seen = await fl.database.transact(lambda tx: stats.overview(tx, fl.principal, tenant=tenant))
-                show(seen, rate.add(seen.counts.at, seen.counts.finished))
+                if seen := await patience.look(stop):
+                    show(seen, rate.add(seen.counts.at, seen.counts.finished))
                 left = EVERY_SECONDS if end is None else min(EVERY_SECONDS, end - clock())
                 if left <= 0:
-                    return
+                    break
                 await wait_any(stop, seconds=min(SHORTEST_SECONDS, left))
                 await wait_any(heard, stop, seconds=max(0.0, left - SHORTEST_SECONDS))
                 if stop.is_set():
                     return
+    patience.end()
+
+
+class Patience:
+    """Looks at the database, and when it is away says so and lets the watch go on."""
+
+    def __init__(self, query: Callable[[Tx], Awaitable[Overview]], database: Database) -> None:
+        self._query = query
+        self._database = database
+        self._away: DatabaseUnreachable | DatabaseBusy | None = None
+
+    async def look(self, stop: asyncio.Event) -> Overview | None:
+        """How things stand; None if that cannot be seen now, or if we are told to stop first."""
+        looking = asyncio.create_task(self._database.transact(self._query))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((looking, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not looking.done():
+            looking.cancel()
+            return None
+        try:
+            seen = await looking
+        except (DatabaseUnreachable, DatabaseBusy) as error:
+            self._tell(error)
+            return None
+        self._tell(None)
+        return seen
+
+    def _tell(self, away: DatabaseUnreachable | DatabaseBusy | None) -> None:
+        """Say it once that the database went, and once that it is back."""
+        if (away is None) != (self._away is None):
+            said = (
+                "The database is back." if away is None else f"{away.message} Watching on until it is back."
+            )
+            output.console(stderr=True).print(said, style="dim", highlight=False, markup=False)
+        self._away = away
+
+    def end(self) -> None:
+        """The time is up: a watch that ends blind has failed."""
+        if self._away is not None:
+            raise self._away
 
 
 class Rate:

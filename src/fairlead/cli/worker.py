@@ -28,8 +28,11 @@ WORN_OUT = 75
     "--concurrency", default=100, show_default=True, help="The most jobs that run at once in a process."
 )
 @click.option("--processes", default=1, show_default=True, help="How many such processes.")
+@click.option("--lifeline", type=int, hidden=True)  # a pipe that its supervisor holds open
 @command
-async def worker(session: Session, *, app: str, concurrency: int, processes: int) -> None:
+async def worker(
+    session: Session, *, app: str, concurrency: int, processes: int, lifeline: int | None
+) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
 
     The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
@@ -44,6 +47,8 @@ async def worker(session: Session, *, app: str, concurrency: int, processes: int
         fl.settings, **{name: value for name, value in session.flags.items() if value is not None}
     )
     stop, abandon = _signals()
+    if lifeline is not None:
+        _outlive_nobody(lifeline, stop)
     _calm_collector()
     async with fl:
         output.console(stderr=True).print(
@@ -94,17 +99,46 @@ def _signals() -> tuple[asyncio.Event, asyncio.Event]:
     return stop, abandon
 
 
+def _outlive_nobody(lifeline: int, stop: asyncio.Event) -> None:
+    """Drain when the supervisor is gone: nobody else would tell us to, or start another in our place."""
+    loop = asyncio.get_running_loop()
+
+    def cut() -> None:
+        loop.remove_reader(lifeline)
+        os.close(lifeline)
+        output.console(stderr=True).print("the supervisor is gone; draining")
+        stop.set()
+
+    os.set_inheritable(lifeline, False)
+    loop.add_reader(lifeline, cut)
+
+
 async def _supervise(processes: int) -> None:
     """Run so many of us with one process each; one that dies is started again."""
     stop, abandon = _signals()
-    await asyncio.gather(*(_keep(stop, abandon) for _ in range(processes)))
+    # nobody else has the other end, and nothing is ever written: however we end, they can read that we did
+    lifeline, _ours = os.pipe()
+    await asyncio.gather(*(_keep(stop, abandon, lifeline) for _ in range(processes)))
 
 
-async def _keep(stop: asyncio.Event, abandon: asyncio.Event) -> None:
-    argv = [sys.executable, "-m", "fairlead.cli", *sys.argv[1:], "--processes", "1"]
+async def _keep(stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> None:
+    argv = [
+        sys.executable,
+        "-m",
+        "fairlead.cli",
+        *sys.argv[1:],
+        "--processes",
+        "1",
+        "--lifeline",
+        str(lifeline),
+    ]
     while not stop.is_set():
-        # a session of its own: Ctrl-C reaches it through us, and so only once
-        child = await asyncio.create_subprocess_exec(*argv, start_new_session=True, stdin=subprocess.DEVNULL)
+        child = await asyncio.create_subprocess_exec(
+            *argv,
+            start_new_session=True,  # Ctrl-C reaches it through us, and so only once
+            stdin=subprocess.DEVNULL,
+            pass_fds=[lifeline],
+        )
         ended = asyncio.ensure_future(child.wait())
         for event in (stop, abandon):
             told = asyncio.ensure_future(event.wait())

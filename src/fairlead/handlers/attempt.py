@@ -126,8 +126,14 @@ class Attempt:
 
     def _told_to_stop(self) -> None:
         self._leave()
-        self._giving_up = self.loop.call_later(self.bounds.grace, self._give_up)
+        self._giving_up = self.loop.call_later(self._grace, self._give_up)
         self.interrupt()
+
+    @property
+    def _grace(self) -> float:
+        """How long it has to end by itself once it is told to stop: less, if its lease ends sooner."""
+        lost = self.ctx._grace  # noqa: SLF001
+        return self.bounds.grace if lost is None else min(lost, self.bounds.grace)
 
     def _leave(self) -> None:
         if self._timed and self.bounds.timeout is not None:
@@ -139,7 +145,7 @@ class Attempt:
             "handler_did_not_stop",
             job_id=str(self.ctx.job_id),
             definition_key=self.ctx.definition_key,
-            grace_seconds=self.bounds.grace,
+            grace_seconds=self._grace,
         )
         self.abandon()
 
@@ -151,16 +157,31 @@ class Attempt:
 
 
 def failure(error: BaseException) -> Outcome:
-    """What an exception of a handler means."""
-    if isinstance(error, Snooze):
-        return Snoozed(error.delay)
+    """What an exception of a handler means; a group means what all that is in it means."""
+    leaves = _leaves(error)
+    # a group of one, as a task group makes it, says no more than the one does
+    told = leaves[0] if len(leaves) == 1 else error
+    if isinstance(told, Snooze):
+        return Snoozed(told.delay)
     quiet = isinstance(error, PayloadInvalid | OutputInvalid | Stopped)
     return Failed(
-        kind=clean(type(error).__name__, LONGEST_KIND),
-        message=_message(error),
-        retryable=not isinstance(error, Fatal),
+        kind=clean(type(told).__name__, LONGEST_KIND),
+        message=_message(told),
+        retryable=not all(isinstance(leaf, Fatal) for leaf in leaves),
         traceback=None if quiet else _traceback(error),
     )
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group, however deep; of one that is no group, itself."""
+    found, left = [], [error]
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseExceptionGroup):
+            left += reversed(one.exceptions)
+        else:
+            found.append(one)
+    return found
 
 
 def _message(error: BaseException) -> str:

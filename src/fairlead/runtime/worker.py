@@ -14,7 +14,7 @@ from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
 from fairlead.model.outcome import MAX_LOST, Canceled, Change, Outcome, Released, Snoozed, decide
 from fairlead.runtime.finisher import Finisher
-from fairlead.runtime.heart import Heart
+from fairlead.runtime.heart import MARGIN, Heart
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.source import Held, JobSource
 
@@ -24,6 +24,8 @@ CLAIM_BATCH = 500
 # so many handlers start before the loop looks what else has happened: a finish that waits keeps the database idle
 START_BATCH = 50
 STOP_SECONDS = 10.0
+# An answer that took this part of a lease leaves too little of it: begun now, the jobs would be stopped as lost.
+STALE = 0.5
 
 
 class Run(Protocol):
@@ -31,6 +33,9 @@ class Run(Protocol):
 
     def cancel(self) -> None:
         """Ask it to stop."""
+
+    def lose(self, grace: float) -> None:
+        """Have it stopped in so many seconds."""
 
     def kept_log(self) -> str:
         """What it has logged."""
@@ -57,6 +62,12 @@ class Attempt:
         if self.run is not None:
             self.run.cancel()
 
+    def lose(self, grace: float) -> None:
+        """It is no longer ours: have the handler stopped before it is somebody else's, and listen to it no more."""
+        self.lost = True
+        if self.run is not None:
+            self.run.lose(grace)
+
     def change(self, outcome: Outcome) -> Change:
         """What its outcome does to its job, with what it logged."""
         change = decide(self.held.job, outcome)
@@ -81,8 +92,9 @@ def _is_suspect(held: Held) -> bool:
     return held.job.lost_count >= MAX_LOST - 1
 
 
-def _shortly() -> float:
-    return random.uniform(0.1, 0.5)  # noqa: S311
+def _not_now(held: Held) -> Change:
+    """Back into the queue for a moment, uncharged."""
+    return decide(held.job, Snoozed(random.uniform(0.1, 0.5)))  # noqa: S311
 
 
 class Worker:
@@ -105,6 +117,7 @@ class Worker:
         # four batches fill a worker, so that claiming, running and finishing go on side by side
         self._batch = min(CLAIM_BATCH, -(-concurrency // 4))
         self._poll_seconds = poll_seconds
+        self._lease_seconds = lease_seconds
         self._attempts: dict[Lease, Attempt] = {}
         self._running = 0
         self._cramped = False
@@ -180,6 +193,10 @@ class Worker:
         return Taken(held, asked_at, len(held) == wanted)
 
     async def _start_all(self, taken: Taken) -> None:
+        if taken.held and time.monotonic() - taken.asked_at > self._lease_seconds * STALE:
+            log.warning("claim_too_late", jobs=len(taken.held))
+            self._hand_back(taken.held, taken.asked_at)
+            return
         suspects = [one for one in taken.held if _is_suspect(one)]
         unsuspected = [one for one in taken.held if not _is_suspect(one)] if suspects else taken.held
         self.heart.hold([one.lease for one in unsuspected], taken.asked_at)
@@ -193,18 +210,26 @@ class Worker:
     async def _admit(self, suspects: list[Held], asked_at: float) -> None:
         """Of suspects, run one at a time: if it kills this worker too, no other suspect is condemned with it.
 
-        The others are given back, and known to be, before it starts.
+        The others are given back, and known to be, before it starts; if that fails, none starts.
         """
         taken = any(_is_suspect(attempt.held) for attempt in self._attempts.values())
         kept, back = ([], suspects) if taken else (suspects[:1], suspects[1:])
-        if back:
-            later = [(one.lease, decide(one.job, Snoozed(_shortly()))) for one in back]
-            try:
-                await self._source.finish(later)
-            except FairleadError as error:
-                log.warning("suspects_not_given_back", jobs=len(back), why=error.message)
+        try:
+            if back:
+                await self._source.finish([(one.lease, _not_now(one)) for one in back])
+        except FairleadError as error:
+            log.warning("suspects_not_given_back", jobs=len(back), why=error.message)
+            self._hand_back(suspects, asked_at)
+            return
         self.heart.hold([one.lease for one in kept], asked_at)
         self._start(kept)
+
+    def _hand_back(self, held: list[Held], asked_at: float) -> None:
+        """Give back what was not started, as soon as the database takes it; until then it is ours, and in its place."""
+        self.heart.hold([one.lease for one in held], asked_at)
+        for one in held:
+            self._attempts[one.lease] = Attempt(one, self._ended)
+            self.finisher.add(one.lease, _not_now(one))
 
     # Running
 
@@ -239,16 +264,19 @@ class Worker:
     # What the heart hears, from its own thread
 
     def _hear_cancel(self, lease: Lease) -> None:
-        self._loop.call_soon_threadsafe(self._stop_attempt, lease, False)
+        self._loop.call_soon_threadsafe(self._cancel, lease)
 
     def _hear_loss(self, lease: Lease) -> None:
-        self._loop.call_soon_threadsafe(self._stop_attempt, lease, True)
+        self._loop.call_soon_threadsafe(self._lose, lease)
 
-    def _stop_attempt(self, lease: Lease, lost: bool) -> None:  # noqa: FBT001
-        attempt = self._attempts.get(lease)
-        if attempt is not None:
-            attempt.lost = attempt.lost or lost
+    def _cancel(self, lease: Lease) -> None:
+        if attempt := self._attempts.get(lease):
             attempt.ask_to_stop()
+
+    def _lose(self, lease: Lease) -> None:
+        if attempt := self._attempts.get(lease):
+            # of what the heart leaves us, at least as much again for the killing itself
+            attempt.lose(self._lease_seconds * MARGIN / 3)
 
     # Ending
 

@@ -339,7 +339,7 @@ begin
     ), started as (
         update fairlead.jobs j
         set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
-            claimed_by_worker = claim.worker
+            claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
             j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id
