@@ -20,6 +20,7 @@ from fairlead.bench import (
     idle,
     latency,
     limited,
+    live,
     pinned,
     summary,
     tenants,
@@ -30,18 +31,20 @@ from fairlead.cli import main
 from fairlead.db.tx import Database
 from tests import given
 
-UNITS = {"latency": "ms", "summary": "ms", "fair": "jobs", "idle": "transactions/s"}
+UNITS = {"latency": "ms", "live": "ms", "summary": "ms", "fair": "jobs", "idle": "transactions/s"}
 FIELDS = {"workload", "value", "unit", "limit", "ratio", "note"}
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"ROUNDS": 1, "JOBS": 200, "ROWS": 1000, "TENANTS": 20, "FEW": 100, "LOOKS": 5, "FLOOD": 3000}
-    for module in (bulk, drain, enqueue, fair, history, latency, limited, pinned, summary, tenants):
+    for module in (bulk, drain, enqueue, fair, history, latency, limited, live, pinned, summary, tenants):
         for name, size in sizes.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
     monkeypatch.setattr(latency, "JOBS", 50)
+    monkeypatch.setattr(live, "SOCKETS", 20)
+    monkeypatch.setattr(live, "TOLD", 2)
     monkeypatch.setattr(idle, "SECONDS", 3.0)
     monkeypatch.setattr(idle, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(limited, "WHOSE", {"own": TENANT})

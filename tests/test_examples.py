@@ -22,9 +22,19 @@ SAYS = {
         "deduplicated: True, the same job: True",
         ": now canceled",
     ),
+    "http_worker.py": (
+        "attempt 1: succeeded",
+        "succeeded: ADA",
+        "failed: Nobody: there is nobody to shout at",
+    ),
     "join_django.py": ("committed: the job is queued", "rolled back: There is no job "),
     "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),
     "join_sqlalchemy.py": ("committed: the job is queued", "rolled back: There is no job "),
+    "mount_api.py": (
+        "ready: ready",
+        "described at /fairlead/api/v1/docs: Fairlead /fairlead",
+        "without a token: 401 unauthenticated",
+    ),
     "own_loop.py": (
         "cat.png is succeeded: {'made': 3, 'image': 'cat.png'}",
         "dog.png is failed: Failed: there is nothing to do",
@@ -49,7 +59,7 @@ SAYS = {
     ),
 }
 # What others import.
-MODULES = {"worker_jobs.py"}
+MODULES = {"http_only.py", "worker_jobs.py"}
 
 
 def run(name: str, cwd: Path, **env: str) -> str:

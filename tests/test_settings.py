@@ -56,3 +56,13 @@ def test_a_password_in_a_refused_url_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(SettingInvalid) as refused:
         load({"database_url": ["postgresql://u:hunter2@h/d"]}, environ={}, file=tmp_path / "none.toml")
     assert "hunter2" not in str(refused.value.as_dict())
+
+
+@pytest.mark.parametrize(("word", "means"), [("true", True), ("1", True), ("off", False), ("No", False)])
+def test_a_switch_is_set_by_a_word(word: str, *, means: bool, tmp_path: Path) -> None:
+    assert load(environ={"FAIRLEAD_ENABLE_TICK": word}, file=tmp_path / "none").enable_tick is means
+
+
+def test_a_switch_that_says_neither_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingInvalid, match="enable_tick"):
+        load(environ={"FAIRLEAD_ENABLE_TICK": "perhaps"}, file=tmp_path / "none")

@@ -7,6 +7,7 @@ from fairlead.handles import EnqueuedJob, JobFunction
 from fairlead.leases import JobLease
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff, can_retry
+from fairlead.model.redact import Secret
 from fairlead.settings import Settings
 from fairlead.version import __version__
 
@@ -22,6 +23,7 @@ __all__ = [
     "JobLease",
     "JobStatus",
     "NewJob",
+    "Secret",
     "Settings",
     "Snooze",
     "__version__",

@@ -29,7 +29,7 @@ from fairlead.model.why import Why
 from fairlead.runtime.execution import Execution, OnProgress
 from fairlead.runtime.process import Plan, WorkerProcess
 from fairlead.runtime.tick import Tick, tick
-from fairlead.settings import Settings, load
+from fairlead.settings import Settings, compiled, load
 from fairlead.store.gates import Gate
 from fairlead.version import __version__
 
@@ -267,7 +267,13 @@ class Fairlead:
         return await self._claims.claim(n, definitions)
 
     def _execution(self, on_progress: OnProgress | None = None) -> Execution:
-        return Execution(self.registry, threads=self.threads, enqueue=self.submit, on_progress=on_progress)
+        return Execution(
+            self.registry,
+            threads=self.threads,
+            enqueue=self.submit,
+            on_progress=on_progress,
+            redact_patterns=compiled(self.settings.redact_patterns),
+        )
 
     async def _served(self) -> list[UUID]:
         found = await self.database.transact(

@@ -73,6 +73,10 @@ class DefinitionUnknown(Refused):
     code = "definition_unknown"
 
 
+class DefinitionExists(Refused):
+    code = "definition_exists"
+
+
 class DefinitionInactive(Refused):
     code = "definition_inactive"
 

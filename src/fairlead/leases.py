@@ -14,20 +14,22 @@ import msgspec
 import structlog
 
 from fairlead.actions import definitions
+from fairlead.actions.leases import kept
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost, PayloadNotJson
-from fairlead.handlers.attempt import MAX_OUTPUT_BYTES, failure
+from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost
+from fairlead.handlers.attempt import failure
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE, LONGEST_SNOOZE
 from fairlead.handlers.log import clean
-from fairlead.model import payload
 from fairlead.model.access import Principal
 from fairlead.model.definition import KEY
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.redact import mask_for
 from fairlead.model.request import unknown_definition
 from fairlead.runtime.source import Held, JobSource
 from fairlead.runtime.store_source import StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
+from fairlead.settings import compiled
 from fairlead.store import bulk, queue
 from fairlead.store.queue import Claimed
 
@@ -76,6 +78,9 @@ class JobLease(LeasedJob):
         self._source = source
         self._lease = held.lease
         self._job = held.job
+        self._mask = mask_for(
+            held.job.payload, held.job.secret_paths, compiled(database.settings.redact_patterns)
+        )
         self._until = asked_at + database.settings.lease_seconds
         self._over: str | None = None
 
@@ -101,14 +106,15 @@ class JobLease(LeasedJob):
         self._require()
         if not _is_number(percent) or not 0 <= percent <= 100:
             raise _refusal("percent", "must be a number from 0 to 100")
-        step = (self._lease, float(percent), clean(str(message), LONGEST_PROGRESS_MESSAGE))
+        told = str(message) if self._mask is None else self._mask.text(str(message))
+        step = (self._lease, float(percent), clean(told, LONGEST_PROGRESS_MESSAGE))
         if self.job_id not in await self._database.single(lambda tx: queue.progress(tx, [step])):
             raise self._lost()
 
     async def succeed(self, output: Any = None) -> JobStatus:
         """The work is done. How the job stands now."""
         self._require()
-        return await self._finish(Succeeded(_kept(output)))
+        return await self._finish(Succeeded(kept(output)))
 
     async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
         """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands."""
@@ -141,6 +147,8 @@ class JobLease(LeasedJob):
             error.add_note(f"It could not be recorded: {refusal.message}")
 
     async def _finish(self, outcome: Outcome) -> JobStatus:
+        if self._mask is not None:
+            outcome = self._mask.outcome(outcome)
         done = await self._source.finish([(self._lease, decide(self._job, outcome))])
         if self.job_id not in done:
             log.warning("stale_write_refused", job_id=str(self.job_id), attempt_no=self.attempt_no)
@@ -239,18 +247,6 @@ def _failed(error: Any, *, retryable: bool) -> Outcome:
     if isinstance(outcome, Failed) and not retryable:
         return msgspec.structs.replace(outcome, retryable=False)
     return outcome
-
-
-def _kept(output: Any) -> Any:
-    """An output as plain JSON values, within a handler's bounds."""
-    try:
-        return payload.encode(output, max_bytes=MAX_OUTPUT_BYTES)[0]
-    except FairleadError as error:
-        fault = error.faults[0]
-        where = f" at {fault.path}" if fault.path else ""
-        raise type(error)(f"The output cannot be kept: {fault.message}{where}.", error.faults) from None
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadNotJson(f"The output cannot be kept: {error}.", [Fault("", str(error))]) from None
 
 
 def _refusal(name: str, advice: str) -> InvalidInput:

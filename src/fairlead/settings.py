@@ -1,5 +1,6 @@
 """One frozen Settings, one loader: fairlead.toml < environment FAIRLEAD_* < flags."""
 
+import json
 import os
 import re
 import tomllib
@@ -7,6 +8,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +88,22 @@ class Settings:
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
     )
+    redact_patterns: tuple[str, ...] = _setting(
+        (),
+        "Regular expressions (Python's): what matches one is shown as `[redacted]` in jobs, audit, logs and errors. "
+        "In the environment a JSON list, or one expression.",
+    )
     metrics_public: bool = _setting(
         False, "Whether `/metrics` answers without a token. Otherwise it takes a super admin's."
+    )
+    metrics_port: int = _setting(
+        0,
+        "Where a worker process answers Prometheus, without a token: at this port, or the next free one. 0 means nowhere.",
+    )
+    metrics_host: str = _setting("127.0.0.1", "The address that `metrics_port` is opened at.")
+    log_format: str = _setting(
+        "console",
+        "How commands that stay write their log: `console` for people, `json` for machines, a line each.",
     )
 
     def __post_init__(self) -> None:
@@ -112,12 +128,35 @@ class Settings:
         _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
         _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")
         _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
+        compiled(self.redact_patterns)
+        _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")
+        _check(self.log_format in ("console", "json"), "log_format", "use console or json")
         _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
 
     @property
     def pooled(self) -> bool:
         """Whether `database_url` goes through a transaction pooler."""
         return self.direct_url is not None
+
+
+@lru_cache
+def compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """`redact_patterns`, ready to be looked for, or a refusal that names the one that is not good."""
+    found = []
+    for pattern in patterns:
+        try:
+            found.append(re.compile(pattern))
+        except re.error as error:
+            raise _bad_pattern(pattern, f"it is not a regular expression: {error}") from error
+        if found[-1].search(""):
+            raise _bad_pattern(pattern, "it matches even where nothing is")
+    return tuple(found)
+
+
+def _bad_pattern(pattern: str, why: str) -> SettingInvalid:
+    return SettingInvalid(
+        f"Setting redact_patterns cannot have {pattern!r}: {why}.", [Fault("redact_patterns", why)]
+    )
 
 
 def load(
@@ -175,16 +214,48 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     try:
         if hint is Path:
             return Path(value).expanduser()
+        if hint is bool:
+            return _truth(value)
         if hint in (int, float) and not isinstance(value, bool):
             return hint(value)
         if hint is str and isinstance(value, str):
             return value
+        if typing.get_origin(hint) is tuple:
+            return _texts(value)
     except (TypeError, ValueError):
         pass  # refused below, with the setting's name
     shown = "" if "url" in name else f" {value!r}"
     raise SettingInvalid(
         f"Setting {name} cannot be{shown}: it takes {hint.__name__}.", [Fault(name, f"takes {hint.__name__}")]
     )
+
+
+def _truth(value: Any) -> bool:
+    """Yes or no: a boolean, or a word for one."""
+    words = {
+        "true": True,
+        "yes": True,
+        "on": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "off": False,
+        "0": False,
+    }
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Several texts: a list, a JSON list as text, or one text."""
+    if isinstance(value, str):
+        value = json.loads(value) if value.lstrip().startswith("[") else [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise TypeError
+    return tuple(value)
 
 
 def _check(fine: object, name: str, advice: str) -> None:

@@ -12,6 +12,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.job import JobStatus
 from tests import given
+from tests.acceptance.proxy import Proxy
 from tests.given import TENANT
 
 
@@ -155,3 +156,14 @@ def test_the_schemas_word_is_replaced_and_no_other() -> None:
     text = "select fairlead.f('fairlead.x'), fairlead_y, my.fairlead"
     assert in_schema(text, "fairlead") is text
     assert in_schema(text, "s2") == "select s2.f('s2.x'), fairlead_y, my.s2"
+
+
+async def test_a_connection_that_died_without_a_word_is_given_up(settings: Settings) -> None:
+    with Proxy(str(settings.database_url)) as proxy:
+        quick = replace(settings, database_url=proxy.url, statement_timeout_seconds=0.2)
+        async with Database(proxy.url, quick) as database:
+            database._patience = 0.5
+            assert await database.single(lambda tx: tx.values("select 1")) == [(1,)]
+            proxy.forsake()  # the connections that are there hang for good; new ones work
+
+            assert await database.reach(lambda tx: tx.values("select 2")) == [(2,)]

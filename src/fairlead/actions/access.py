@@ -56,6 +56,10 @@ async def create_token(
         ),
         *_role_faults(role, tenant_id, host_id),
     ]
+    if expires_at is not None and (expires_at.tzinfo is None or not 1970 <= expires_at.year <= 2999):
+        faults.append(Fault("expires_at", "must be a time with its zone, in the years 1970 to 2999"))
+    if host_id is not None and not await access.host_is_there(tx, host_id, tenant_id=tenant_id):
+        faults.append(Fault("host_id", "unknown"))
     if faults:
         raise InvalidInput(f"Cannot make the token: {faults[0].path} {faults[0].message}.", faults)
     secret = new_secret()
@@ -89,6 +93,12 @@ async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, lim
     """The tokens of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
     return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+
+
+async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | None:
+    """Take away the token that has this secret, if it is still good."""
+    known = await access.token(tx, secret_hash(secret))
+    return None if known is None else await revoke_token(tx, principal, known.id)
 
 
 async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
@@ -133,6 +143,15 @@ async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limi
     return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
 
 
+async def find_user(tx: Tx, principal: Principal, name: str) -> User:
+    """A user by address or id."""
+    principal.require(Permission.MANAGE_USERS, principal.tenant_id)
+    found = None if unreadable(name) else await access.find_user(tx, name, tenant_id=principal.tenant_id)
+    if found is None:
+        raise UserUnknown(f"There is no user {name[:200]!r}.", [Fault("user", "unknown")])
+    return found
+
+
 async def change_user(
     tx: Tx,
     principal: Principal,
@@ -147,6 +166,8 @@ async def change_user(
     found = await access.user(tx, user_id, tenant_id=principal.tenant_id)
     if found is None:
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
+    if role is None and password is None and disabled is None:
+        return found
     faults = [] if password is None else _password_faults(password)
     if role is not None:
         _require_within(principal, role)
@@ -194,7 +215,7 @@ async def signed_in(tx: Tx, secret: str) -> Principal | None:
 
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
     """The user with this address and password; slow on purpose, and as slow for one who is not there."""
-    found = await access.credentials(tx, email)
+    found = None if unreadable(email) else await access.credentials(tx, email)
     fits = await _fits(found.password_hash if found else _NOBODY, password)
     return found if fits else None
 
@@ -215,9 +236,34 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
     return principal, secret.text
 
 
+async def sign_in_failed(tx: Tx, *, email: str) -> None:
+    """Record that somebody could not sign in; with the tenant of the address, if there is one."""
+    email = "" if unreadable(email) else email[:LONGEST_NAME]
+    meant = await access.credentials(tx, email)
+    await audit.write(
+        tx,
+        actor="anonymous",
+        action="login_failed",
+        resource_type="user",
+        resource_id=None if meant is None else meant.id,
+        tenant_id=None if meant is None else meant.tenant_id,
+        details={"email": email},
+    )
+
+
 async def sign_out(tx: Tx, secret: str) -> None:
-    """End the session of this cookie."""
-    await access.end_session(tx, secret_hash(secret))
+    """End the session of this cookie, if it is still one."""
+    user = await access.session(tx, secret_hash(secret))
+    if user is None or not await access.end_session(tx, secret_hash(secret)):
+        return
+    await audit.write(
+        tx,
+        actor=f"user:{user.email}",
+        action="user_signed_out",
+        resource_type="user",
+        resource_id=user.id,
+        tenant_id=user.tenant_id,
+    )
 
 
 async def hashed(password: str) -> str:

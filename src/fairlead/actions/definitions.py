@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from fairlead.db.tx import Tx
-from fairlead.errors import DefinitionInvalid, Fault
+from fairlead.errors import DefinitionExists, DefinitionInvalid, Fault
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, DefinitionSpec
+from fairlead.model.payload import unreadable
 from fairlead.store import audit, definitions
 
 _FIELDS = frozenset(field.name for field in fields(DefinitionSpec))
@@ -19,6 +20,18 @@ async def every(tx: Tx, principal: Principal) -> list[Definition]:
     """All definitions, by key."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     return await definitions.every(tx)
+
+
+async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[Definition]:
+    """Definitions by key, after this one."""
+    principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
+    return await definitions.page(tx, after=after, limit=limit)
+
+
+async def find(tx: Tx, principal: Principal, name: str) -> Definition | None:
+    """A definition by key or id, if it is there."""
+    principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
+    return None if unreadable(name) else await definitions.get(tx, name)
 
 
 async def by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str, Definition]:
@@ -42,6 +55,24 @@ async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
         details={"key": changed.key, "version": changed.version},
     )
     return changed
+
+
+async def create(tx: Tx, principal: Principal, values: Mapping[str, Any]) -> Definition:
+    """A new definition; one that is there already is not touched."""
+    principal.require(Permission.MANAGE_DEFINITIONS)
+    spec = read(values)
+    if spec.key in await definitions.by_keys(tx, [spec.key]):
+        raise _exists(spec.key)
+    made = await put(tx, principal, spec)
+    if made.version > 1:  # somebody else made it at the same moment
+        raise _exists(spec.key)
+    return made
+
+
+def _exists(key: str) -> DefinitionExists:
+    return DefinitionExists(
+        f"There is a definition {key!r} already. Change it, or use another key.", [Fault("key", "taken")]
+    )
 
 
 async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any]) -> Definition:

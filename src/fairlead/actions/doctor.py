@@ -50,6 +50,7 @@ async def examine(url: str, settings: Settings, unknown: Sequence[str] = ()) -> 
         if current.verdict is Verdict.OK:
             async with database.transaction(unhurried=True) as tx:
                 yield await _rights(tx)
+                yield await _row_security(tx)
                 yield await _audit(tx)
                 yield await _consistency(tx)
     finally:
@@ -147,6 +148,22 @@ async def _rights(tx: Tx) -> Finding:
         Verdict.FAIL,
         f"the role lacks {len(missing)} right(s): {'; '.join(missing[:5])}",
         "Connect as the role that ran the migrations, or GRANT these to this one.",
+    )
+
+
+async def _row_security(tx: Tx) -> Finding:
+    faults = await system.row_security_faults(tx)
+    if not faults:
+        return Finding(
+            "row_security", Verdict.OK, "tenants see their own rows only, whatever a statement asks for"
+        )
+    return Finding(
+        "row_security",
+        Verdict.FAIL,
+        f"{len(faults)} fault(s): {'; '.join(faults[:5])}",
+        "For the roles, as an administrator: create role fairlead_system nologin; create role fairlead_tenant "
+        "nologin; grant fairlead_system, fairlead_tenant to this role. For the tables, ask who changed them: "
+        "the migration on access has the policies.",
     )
 
 

@@ -12,6 +12,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, QueueFull
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
+from fairlead.model.redact import restored
 from fairlead.model.request import unknown_tenant
 from fairlead.settings import Settings
 from fairlead.store import audit, bulk, definitions, jobs, stats, tenants
@@ -33,6 +34,8 @@ class Filter:
     correlation_id: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    # a job's id, a part of a definition's key, or the beginning of a correlation id or dedupe key
+    q: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ async def listed(
     offset: int = 0,
     cursor: str | None = None,
 ) -> Page:
-    """A page of jobs, newest first: by offset, or after the cursor of the page before."""
+    """A page of jobs, newest first: by offset, or after the cursor of the page before.
+
+    With filters a page may be short, or empty, and still have a next_cursor: it looks at so many jobs at a time.
+    """
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
@@ -66,9 +72,8 @@ async def listed(
     filters = {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name != "tenant"}
     filters["before"] = _read_cursor(cursor)
     filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
-    found = await jobs.find(tx, filters, limit=limit + 1, offset=offset)
-    more = len(found) > limit
-    return Page(found[:limit], str(found[limit - 1].id) if more else None)
+    found, last = await jobs.page(tx, filters, limit=limit, offset=offset)
+    return Page(found, None if last is None else str(last))
 
 
 async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
@@ -110,6 +115,8 @@ async def retry(
     text = None
     if payload is not None:
         catalog.learn(definition.key, definition.version, definition.arg_schema)
+        # who read the job and edits it has not seen its secrets: what is still as it was shown stays as it is
+        payload = restored(payload, await jobs.payload(tx, job.id), job.payload)
         edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
         text, _ = catalog.prepare(edited, current=[definition.key])
     await jobs.requeue(tx, job, payload=text)
@@ -121,9 +128,10 @@ async def retry(
 
 
 async def _take_key_again(tx: Tx, job: Job) -> None:
-    if job.dedupe_key is None:
+    dedupe_key = await jobs.dedupe_key(tx, job.id)
+    if dedupe_key is None:
         return
-    key = bulk.key_of(job.tenant_id, job.dedupe_key)
+    key = bulk.key_of(job.tenant_id, dedupe_key)
     holder = (await bulk.claim_keys(tx, {key: job.id}))[key]
     if holder != job.id:
         raise JobNotRetryable(

@@ -1,7 +1,9 @@
-"""Tenants: added, listed, paused."""
+"""Tenants: added, listed, changed, paused."""
 
 import re
 import zoneinfo
+from collections.abc import Mapping
+from typing import Any
 
 from fairlead.actions import gates
 from fairlead.db.tx import Tx
@@ -15,6 +17,8 @@ SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 UUID_LIKE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_NAME = 200
 MAX_WEIGHT = 1000
+MAX_RUNNING = 2_147_483_647
+CHANGEABLE = ("name", "timezone", "weight", "max_running")
 
 
 async def add(
@@ -30,7 +34,7 @@ async def add(
     """A new tenant."""
     principal.require(Permission.MANAGE_TENANTS)
     name = slug if name is None else name
-    _check(slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running)
+    _check(name=name, timezone=timezone, weight=weight, max_running=max_running, slug=slug)
     tenant = await tenants.add(
         tx, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
     )
@@ -52,6 +56,29 @@ async def every(tx: Tx, principal: Principal) -> list[Tenant]:
     return await tenants.every(tx)
 
 
+async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[Tenant]:
+    """Tenants by slug, after this one."""
+    principal.require(Permission.READ_TENANTS)
+    return await tenants.page(tx, after=after, limit=limit)
+
+
+async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str, Any]) -> Tenant:
+    """Change what is given of a tenant: its name, timezone, weight or max_running; `paused` is its gate."""
+    principal.require(Permission.MANAGE_TENANTS)
+    found = await tenants.get(tx, tenant) if not unreadable(tenant) else None
+    if found is None:
+        raise unknown_tenant(tenant)
+    values = {name: changes.get(name, getattr(found, name)) for name in CHANGEABLE}
+    _check(**values)
+    changed = await tenants.change(tx, found.id, **values)
+    if changed is not None:
+        given = {name: values[name] for name in CHANGEABLE if name in changes}
+        await _audit(tx, principal, "tenant_changed", changed, given)
+    if "paused" in changes and changes["paused"] != (found.paused_at is not None):
+        return await pause(tx, principal, str(found.id), paused=bool(changes["paused"]))
+    return changed or found
+
+
 async def pause(
     tx: Tx, principal: Principal, slug: str, *, paused: bool = True, note: str | None = None
 ) -> Tenant:
@@ -63,21 +90,28 @@ async def pause(
     return tenant
 
 
-def _check(*, slug: str, name: str, timezone: str, weight: int, max_running: int | None) -> None:
+def _check(
+    *, name: str, timezone: str, weight: int, max_running: int | None, slug: str | None = None
+) -> None:
     checks = {
-        "slug": bool(SLUG.fullmatch(slug) and not UUID_LIKE.fullmatch(slug) and slug != GLOBAL_TENANT)
+        "slug": slug is None
+        or bool(SLUG.fullmatch(slug) and not UUID_LIKE.fullmatch(slug) and slug != GLOBAL_TENANT)
         or f"must match {SLUG.pattern}, not look like a UUID and not be {GLOBAL_TENANT!r}",
         "name": (0 < len(name) <= MAX_NAME and not unreadable(name))
         or f"must have 1 to {MAX_NAME} characters",
         "timezone": timezone in zoneinfo.available_timezones() or "must be an IANA zone such as Europe/Paris",
         "weight": 1 <= weight <= MAX_WEIGHT or f"must be between 1 and {MAX_WEIGHT}",
-        "max_running": max_running is None or max_running > 0 or "must be 1 or more, or left out",
+        "max_running": max_running is None
+        or 0 < max_running <= MAX_RUNNING
+        or "must be 1 or more, or left out",
     }
     if faults := [Fault(field, fine) for field, fine in checks.items() if isinstance(fine, str)]:
-        raise InvalidInput(f"Cannot add the tenant: {faults[0].path} {faults[0].message}.", faults)
+        raise InvalidInput(f"The tenant cannot be so: {faults[0].path} {faults[0].message}.", faults)
 
 
-async def _audit(tx: Tx, principal: Principal, action: str, tenant: Tenant) -> None:
+async def _audit(
+    tx: Tx, principal: Principal, action: str, tenant: Tenant, details: Mapping[str, Any] | None = None
+) -> None:
     await audit.write(
         tx,
         actor=principal.actor,
@@ -85,5 +119,5 @@ async def _audit(tx: Tx, principal: Principal, action: str, tenant: Tenant) -> N
         resource_type="tenant",
         resource_id=tenant.id,
         tenant_id=tenant.id,
-        details={"slug": tenant.slug},
+        details={"slug": tenant.slug, **(details or {})},
     )

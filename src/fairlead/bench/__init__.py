@@ -9,6 +9,7 @@ from fairlead.bench import (
     idle,
     latency,
     limited,
+    live,
     pinned,
     summary,
     tenants,
@@ -29,6 +30,7 @@ WORKLOADS: dict[str, Workload] = {
     "fair": fair.measure,
     "idle": idle.measure,
     "summary": summary.measure,
+    "live": live.measure,
 }
 
 __all__ = ["WORKLOADS", "Measure", "run"]

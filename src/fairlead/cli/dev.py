@@ -3,8 +3,7 @@
 import asyncio
 import os
 import shlex
-import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +11,23 @@ from pathlib import Path
 import click
 import msgspec
 
+from fairlead.actions import access, tenants
 from fairlead.app import Fairlead
 from fairlead.cli import demo, output
 from fairlead.cli.database import address
+from fairlead.cli.serve import named, stop_signal
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError
+from fairlead.model.access import Role
 from fairlead.settings import Settings
 
 WATCH_SECONDS = 1.0
 CONCURRENCY = 20
+ANNOUNCED = "dev.json"
+TOKENS = ("tenant_admin_token", "super_admin_token")
 
 
 @click.command()
@@ -39,7 +45,7 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
 
     out = output.console()
     settings = session.settings(data_dir=data_dir)
-    stopped = _stop_signal()
+    stopped = stop_signal()
     listening = bind(host, port)
     out.print(
         f"starting PostgreSQL in {settings.data_dir}" if settings.database_url is None else "connecting"
@@ -53,29 +59,26 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
         async with fl:
             if not no_demo:
                 await demo.make_demo(fl)
-            server = make_server(create_app(fl))
-            serving = asyncio.create_task(server.serve(sockets=[listening]))
-            # told to stop, it gives back what runs instead of waiting for it
-            working = asyncio.create_task(fl.work(stopped, stopped, concurrency=CONCURRENCY))
-            try:
-                await server.up.wait()
-                at = f"http://{host}:{listening.getsockname()[1]}"
-                with _announced(settings.data_dir, at, url, None if no_demo else demo.TENANT):
-                    _print_running(at, url, settings, no_demo=no_demo)
-                    await stopped.wait()
-            finally:
-                out.print("\nstopping")
-                stopped.set()
-                server.should_exit = True
-                await asyncio.gather(serving, working)
+            tenant = None if no_demo else demo.TENANT
+            at = f"http://{named(host)}:{listening.getsockname()[1]}"
+            # before the first answer, so that whoever finds us ready finds the file too
+            async with _tokens(fl, settings.data_dir, tenant) as secrets:
+                server = make_server(create_app(fl))
+                serving = asyncio.create_task(server.serve(sockets=[listening]))
+                # told to stop, it gives back what runs instead of waiting for it
+                working = asyncio.create_task(fl.work(stopped, stopped, concurrency=CONCURRENCY))
+                try:
+                    await server.up.wait()
+                    where = {"url": at, "database_url": url, "tenant": tenant}
+                    with _announced(settings.data_dir, where | secrets):
+                        _print_running(at, url, settings, secrets, no_demo=no_demo)
+                        await stopped.wait()
+                finally:
+                    out.print("\nstopping")
+                    stopped.set()
+                    server.should_exit = True
+                    await asyncio.gather(serving, working)
     out.print("stopped")
-
-
-def _stop_signal() -> asyncio.Event:
-    stopped = asyncio.Event()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
-    return stopped
 
 
 @asynccontextmanager
@@ -101,11 +104,54 @@ async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
         await asyncio.to_thread(embedded.stop)
 
 
+@asynccontextmanager
+async def _tokens(fl: Fairlead, data_dir: Path, tenant: str | None) -> AsyncIterator[dict[str, str]]:
+    """Tokens for as long as we run; those that one before us left behind are taken away."""
+    await _revoke(fl, _left_behind(data_dir / ANNOUNCED))
+    secrets = {"super_admin_token": await _token(fl, Role.SUPER_ADMIN, None)}
+    if tenant is not None:
+        secrets["tenant_admin_token"] = await _token(fl, Role.TENANT_ADMIN, tenant)
+    try:
+        yield secrets
+    finally:
+        try:
+            await _revoke(fl, list(secrets.values()))
+        except FairleadError as error:  # the database may be gone before us
+            output.console(stderr=True).print(f"the tokens of this run could not be revoked: {error.message}")
+
+
+async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
+    async def make(tx: Tx) -> str:
+        found = None if tenant is None else await tenants.find(tx, fl.principal, tenant)
+        made = await access.create_token(
+            tx, fl.principal, name=f"dev {role}", role=role, tenant_id=None if found is None else found.id
+        )
+        return made.secret
+
+    return await fl.database.transact(make)
+
+
+async def _revoke(fl: Fairlead, secrets: Sequence[str]) -> None:
+    async def revoke(tx: Tx) -> None:
+        for secret in secrets:
+            await access.revoke_secret(tx, fl.principal, secret)
+
+    await fl.database.transact(revoke)
+
+
+def _left_behind(path: Path) -> list[str]:
+    try:
+        said = msgspec.json.decode(path.read_bytes(), type=dict[str, str | None])
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return []
+    return [secret for name in TOKENS if (secret := said.get(name))]
+
+
 @contextmanager
-def _announced(data_dir: Path, url: str, database_url: str, tenant: str | None) -> Iterator[None]:
+def _announced(data_dir: Path, said: Mapping[str, str | None]) -> Iterator[None]:
     """`dev.json` beside the database while we run: where scripts find us. Nobody else may read it."""
-    path = data_dir / "dev.json"
-    text = msgspec.json.encode({"url": url, "database_url": database_url, "tenant": tenant})
+    path = data_dir / ANNOUNCED
+    text = msgspec.json.encode(said)
     _write_private(path, text)
     try:
         yield
@@ -123,17 +169,23 @@ def _write_private(path: Path, text: bytes) -> None:
     fresh.replace(path)
 
 
-def _print_running(at: str, url: str, settings: Settings, *, no_demo: bool) -> None:
+def _print_running(
+    at: str, url: str, settings: Settings, secrets: Mapping[str, str], *, no_demo: bool
+) -> None:
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
     output.facts(
         [
+            ("API", f"{at}/api/v1/docs"),
             ("health", f"{at}/readyz"),
             ("database", url),
             ("tenant", None if no_demo else demo.TENANT),
             ("worker", None if no_demo else "runs demo.greet and demo.report"),
         ]
     )
+    out.print("\nIn another terminal:\n", style="bold")
+    token = secrets.get("tenant_admin_token", secrets["super_admin_token"])
+    out.print(f"""  curl -H "Authorization: Bearer {token}" {at}/api/v1/jobs""")
     if no_demo:
         return
     where = (
@@ -143,6 +195,5 @@ def _print_running(at: str, url: str, settings: Settings, *, no_demo: bool) -> N
     )
     if settings.database_url is not None:
         where = "--database-url … "
-    out.print("\nIn another terminal:\n", style="bold")
     out.print(f"  .venv/bin/fairlead {where}jobs list")
     out.print(f"""  .venv/bin/fairlead {where}jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo\n""")

@@ -1,5 +1,6 @@
 """`fairlead jobs`."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +13,15 @@ import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fairlead.actions import jobs as actions
+from fairlead.actions import logs
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
 from fairlead.errors import InvalidInput
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
 from fairlead.model.request import parsed
+
+FOLLOW_SECONDS = 0.5
 
 
 @click.group()
@@ -120,6 +124,9 @@ def _read_payload(text: str) -> Any:
 @click.option("--correlation-id")
 @click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z.")
 @click.option("--created-before", type=output.Moment())
+@click.option(
+    "--q", help="An id, a part of a definition's key, or the beginning of a correlation id or dedupe key."
+)
 @click.option("--limit", default=20, show_default=True)
 @click.option("--offset", default=0, show_default=True)
 @click.option("--cursor", help="Go on after the page that named this cursor.")
@@ -150,7 +157,9 @@ async def listed(
     output.table(
         ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error"),
         [_row(job) for job in page.items],
-        empty="No such jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
+        empty="None among these; there are older ones."
+        if page.next_cursor
+        else "No such jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
     )
     if page.next_cursor:
         output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
@@ -225,6 +234,33 @@ async def why(session: Session, *, job_id: UUID, as_json: bool) -> None:
         output.facts((reason.code, reason.message) for reason in answer.reasons)
 
 
+@jobs.command("logs")
+@click.argument("job_id", type=click.UUID)
+@click.option("--attempt", "attempt_no", type=click.IntRange(min=1), help="Only this attempt's.")
+@click.option("--follow", is_flag=True, help="Go on until the job is over.")
+@output.json_option
+@command
+async def read_logs(
+    session: Session, *, job_id: UUID, attempt_no: int | None, follow: bool, as_json: bool
+) -> None:
+    """Print what a job's attempts said."""
+    cursor = None
+    async with session.open() as fl:
+        while True:
+            async with fl.transaction() as tx:
+                page = await logs.read(tx, fl.principal, job_id, attempt_no=attempt_no, cursor=cursor)
+            for chunk in page.items:
+                if as_json:
+                    output.say_json(chunk)
+                else:
+                    click.echo(chunk.text, nl=not chunk.text.endswith("\n"))
+            if page.complete or not (page.items or follow):
+                return
+            cursor = page.next_cursor
+            if not page.items:
+                await asyncio.sleep(FOLLOW_SECONDS)
+
+
 def _answer(job: Job, what: str, *, as_json: bool) -> None:
     if as_json:
         output.say_json(job)
@@ -249,6 +285,7 @@ def _print_job(job: Job) -> None:
         ("scheduled for", exact(job.scheduled_for)),
         ("started", exact(job.started_at)),
         ("finished", exact(job.finished_at)),
+        ("progress", _how_far(job.progress)),
         ("cancel requested", exact(job.cancel_requested_at)),
         ("dedupe key", job.dedupe_key),
         ("correlation id", job.correlation_id),
@@ -257,6 +294,10 @@ def _print_job(job: Job) -> None:
         ("error", job.last_error),
     ]
     output.facts((name, value) for name, value in pairs if value is not None)
+
+
+def _how_far(reported: Any) -> str | None:
+    return f"{reported['percent']:g} %  {reported['message']}".rstrip() if reported else None
 
 
 def _print_attempts(attempts: list[Attempt]) -> None:

@@ -1,13 +1,24 @@
 """`fairlead`: every command, and the options that all of them share."""
 
 import logging
-import sys
 from pathlib import Path
 
 import click
-import structlog
 
-from fairlead.cli import bench, database, definitions, dev, gates, jobs, tenants, worker
+from fairlead.cli import (
+    bench,
+    database,
+    definitions,
+    dev,
+    gates,
+    jobs,
+    log,
+    serve,
+    tenants,
+    tokens,
+    users,
+    worker,
+)
 from fairlead.cli.session import Session
 from fairlead.version import __version__
 
@@ -36,18 +47,20 @@ def main(
     Without a database URL an embedded PostgreSQL in the data folder is used.
     """
     # a command that ends says what went wrong itself; one that stays has only its log
-    quiet = logging.WARNING if context.invoked_subcommand == "worker" else logging.ERROR
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else quiet),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    quiet = {"worker": logging.WARNING, "serve": logging.INFO}.get(
+        context.invoked_subcommand or "", logging.ERROR
     )
     context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
+    log.set_up(logging.INFO if verbose else quiet, context.obj)
 
 
 main.add_command(dev.dev)
+main.add_command(serve.serve)
 main.add_command(database.migrate)
 main.add_command(database.doctor)
 main.add_command(tenants.tenants)
+main.add_command(tokens.tokens)
+main.add_command(users.users)
 main.add_command(definitions.definitions)
 main.add_command(jobs.jobs)
 main.add_command(gates.pause)

@@ -43,6 +43,8 @@ DEFAULTS = {
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
+    # the role and our schema have one name, and `"$user"` would put an application's own tables among ours
+    "search_path": "public",
 }
 
 

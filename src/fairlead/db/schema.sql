@@ -320,7 +320,7 @@ begin
     ), started as (
         update fairlead.jobs j
         set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
-            claimed_by_worker = claim.worker
+            claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
             j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id
@@ -346,7 +346,7 @@ begin
         'busy', busy, 'crowded', crowded,
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
-            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff) order by p.n)
+            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
             from unnest(kinds) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
         'jobs', json_agg(json_build_array(
             s.id, s.attempt_count, s.tenant_id, array_position(kinds, s.definition_id) - 1, s.payload,
@@ -564,6 +564,17 @@ CREATE FUNCTION fairlead.ip_of_session() RETURNS inet
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
     select nullif(current_setting('fairlead.ip', true), '')::inet
+$$;
+
+CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uuid
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO ''
+    AS $$
+    select j.id from fairlead.jobs j
+    where j.tenant_id = (select fairlead.tenant_of_session()) and j.dedupe_key is not null
+        and hashtextextended(j.dedupe_key, 0) = hashtextextended(jobs_with_key.key, 0)
+        and j.dedupe_key = jobs_with_key.key
+    order by j.id desc limit jobs_with_key.most
 $$;
 
 CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
@@ -818,6 +829,7 @@ CREATE TABLE fairlead.job_definitions (
     pause_note text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
     CONSTRAINT definitions_arg_schema CHECK ((jsonb_typeof(arg_schema) = ANY (ARRAY['object'::text, 'boolean'::text]))),
     CONSTRAINT definitions_backoff CHECK (((jsonb_typeof(backoff) = 'object'::text) AND (backoff ?& ARRAY['base_seconds'::text, 'factor'::text, 'cap_seconds'::text, 'jitter'::text]))),
     CONSTRAINT definitions_key CHECK ((key ~ '^[A-Za-z][A-Za-z0-9._-]{0,127}$'::text)),
@@ -915,6 +927,19 @@ CREATE TABLE fairlead.limit_locks (
 );
 
 ALTER TABLE ONLY fairlead.limit_locks FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.live_tickets (
+    ticket_hash bytea NOT NULL,
+    tenant_id uuid,
+    actor text NOT NULL,
+    role text NOT NULL,
+    token_id uuid,
+    session_hash bytea,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT live_tickets_holder CHECK (((token_id IS NULL) <> (session_hash IS NULL)))
+);
+
+ALTER TABLE ONLY fairlead.live_tickets FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.log_chunks (
     job_id uuid NOT NULL,
@@ -1049,6 +1074,9 @@ ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_name UNIQUE (tenant_id, name);
 
 ALTER TABLE ONLY fairlead.hosts
+    ADD CONSTRAINT hosts_of_tenant UNIQUE (tenant_id, id);
+
+ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY fairlead.idempotency_keys
@@ -1077,6 +1105,9 @@ ALTER TABLE ONLY fairlead.leases
 
 ALTER TABLE ONLY fairlead.limit_locks
     ADD CONSTRAINT limit_locks_pkey PRIMARY KEY (scope, scope_id, other_id);
+
+ALTER TABLE ONLY fairlead.live_tickets
+    ADD CONSTRAINT live_tickets_pkey PRIMARY KEY (ticket_hash);
 
 ALTER TABLE ONLY fairlead.log_chunks
     ADD CONSTRAINT log_chunks_pkey PRIMARY KEY (job_id, attempt_no, seq);
@@ -1129,6 +1160,8 @@ CREATE INDEX jobs_by_tenant ON fairlead.jobs USING btree (tenant_id, id);
 
 CREATE INDEX jobs_troubled ON fairlead.jobs USING btree (tenant_id, id) WHERE troubled;
 
+CREATE INDEX later_by_tenant ON fairlead.later USING btree (tenant_id, job_id);
+
 CREATE INDEX leases_by_definition ON fairlead.leases USING btree (definition_id, tenant_id);
 
 CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host_id IS NOT NULL);
@@ -1180,7 +1213,7 @@ ALTER TABLE ONLY fairlead.sessions
     ADD CONSTRAINT sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
 
 ALTER TABLE ONLY fairlead.tokens
-    ADD CONSTRAINT tokens_host_id_fkey FOREIGN KEY (host_id) REFERENCES fairlead.hosts(id);
+    ADD CONSTRAINT tokens_host_of_tenant FOREIGN KEY (tenant_id, host_id) REFERENCES fairlead.hosts(tenant_id, id);
 
 ALTER TABLE ONLY fairlead.tokens
     ADD CONSTRAINT tokens_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
@@ -1207,6 +1240,8 @@ ALTER TABLE fairlead.later ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.leases ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.limit_locks ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.live_tickets ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
 
@@ -1235,6 +1270,8 @@ CREATE POLICY system_rows ON fairlead.later TO fairlead_system USING (true) WITH
 CREATE POLICY system_rows ON fairlead.leases TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.limit_locks TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.live_tickets TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -1267,6 +1304,8 @@ CREATE POLICY tenant_rows ON fairlead.jobs TO fairlead_tenant USING ((tenant_id 
 CREATE POLICY tenant_rows ON fairlead.later TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.leases TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.live_tickets TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -1315,6 +1354,10 @@ GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, defini
 
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_system;
@@ -1376,7 +1419,12 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.leases TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.leases TO fairlead_tenant;
 
+GRANT UPDATE(worker_id) ON TABLE fairlead.leases TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.limit_locks TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.live_tickets TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.live_tickets TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.log_chunks TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.log_chunks TO fairlead_tenant;

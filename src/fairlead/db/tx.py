@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -20,7 +21,7 @@ from psycopg.types.json import set_json_loads
 
 from fairlead.db.sql import in_schema
 from fairlead.errors import DatabaseBusy, DatabaseRefused, DatabaseUnreachable, FairleadError
-from fairlead.settings import Settings
+from fairlead.settings import Settings, compiled
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +39,16 @@ TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
 LOST = (psycopg.OperationalError, psycopg_pool.PoolTimeout)
 _NATIVE = (UUID,)
 
+
+# A peer that vanished without a word (a firewall, a lost machine) is noticed within half a minute.
+KEEPALIVES = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+# After PostgreSQL's own limit has passed: an answer that has not come by then is not on its way.
+GRACE_SECONDS = 5.0
 
 # Its rows are those of the tenant that the transaction names: see the migration on access.
 TENANT_ROLE = "fairlead_tenant"
@@ -79,9 +90,13 @@ class Connection(AsyncConnection[TupleRow]):
 class Tx:
     """A transaction in progress. Store functions take one; they never open or end it."""
 
-    def __init__(self, connection: Connection, schema: str) -> None:
+    def __init__(
+        self, connection: Connection, schema: str, redact_patterns: tuple[re.Pattern[str], ...] = ()
+    ) -> None:
         self.connection = connection
         self.schema = schema
+        # what nobody is to read in what comes back, nor in the audit log
+        self.redact_patterns = redact_patterns
 
     async def all(self, row: type[Row], query: str, params: Params | None = None) -> list[Row]:
         """Every row, each as the given type."""
@@ -158,6 +173,9 @@ class Database:
         self.settings = settings
         self._session = dict(session or {})
         self.schema = settings.schema
+        self._redact_patterns = compiled(settings.redact_patterns)
+        limit = settings.statement_timeout_seconds
+        self._patience = limit + GRACE_SECONDS if limit else None
         # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
         self._spare: Connection | None = None
         self._pool = psycopg_pool.AsyncConnectionPool(
@@ -174,6 +192,7 @@ class Database:
                 "prepare_threshold": None if settings.pooled else 5,
                 "application_name": "fairlead",
                 "connect_timeout": max(2, int(settings.connect_timeout_seconds)),
+                **KEEPALIVES,
             },
             name="fairlead",
         )
@@ -219,7 +238,7 @@ class Database:
                 await connection.execute(self._timeouts(local=True, unhurried=unhurried))
             if acting is not None:
                 await connection.execute(*self._bounds(acting))
-            yield Tx(connection, self.schema)
+            yield Tx(connection, self.schema, self._redact_patterns)
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
         """What binds a transaction, to its end and not longer."""
@@ -244,7 +263,12 @@ class Database:
                 return await work(tx)
         connection = self._take_spare() or await self._pool.getconn()
         try:
-            answer = await work(Tx(connection, self.schema))
+            async with asyncio.timeout(self._patience):
+                answer = await work(Tx(connection, self.schema, self._redact_patterns))
+        except TimeoutError:
+            await connection.close()
+            await self._pool.putconn(connection)
+            raise psycopg.OperationalError("the database did not answer in time") from None
         except BaseException:
             await self._pool.putconn(connection)
             raise

@@ -13,6 +13,7 @@ import structlog
 from fairlead.handlers.log import Log, clean
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import Canceled, Failed, Released
+from fairlead.model.redact import Mask
 
 logger = structlog.get_logger(__name__)
 
@@ -78,10 +79,13 @@ class Context:
     _reported_at = -math.inf
     _log: Log | None = None
     _reason: Reason | None = None
+    _grace: float | None = None
     _on_stop: Callable[[], None] | None = None
     _over = False
     _loop: asyncio.AbstractEventLoop | None = None
     _thread = 0
+    # Set by whoever knows the secrets of the payload: they are masked in the log.
+    mask: Mask | None = None
 
     def __init__(
         self,
@@ -183,7 +187,12 @@ class Context:
         self._stop(Canceled())
 
     def release(self) -> None:
-        """Stop the handler because the worker shuts down or lost its lease."""
+        """Stop the handler because the worker shuts down."""
+        self._stop(Released())
+
+    def lose(self, grace: float) -> None:
+        """Stop the handler because its lease is lost: in `grace` seconds others may run the job."""
+        self._grace = grace
         self._stop(Released())
 
     # For the attempt
@@ -210,6 +219,7 @@ class Context:
 
     def _new_log(self) -> Log:
         return Log(
+            mask=self.mask,
             job_id=str(self.job_id),
             tenant_id=str(self.tenant_id),
             definition_key=self.definition_key,

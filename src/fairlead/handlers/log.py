@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from fairlead.model.redact import Mask
+
 MAX_BYTES = 65_536
 LONGEST_LINE = 8_192
 
@@ -21,8 +23,9 @@ def clean(text: str, longest: int) -> str:
 class Log:
     """`log.info("fetched", rows=12)`; the first and the last lines are kept, with a mark for those between."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES, **bound: Any) -> None:
+    def __init__(self, *, max_bytes: int = MAX_BYTES, mask: Mask | None = None, **bound: Any) -> None:
         self._lines = Lines(max_bytes)
+        self._mask = mask
         self._bound = bound
         self._logger: Any = None
         self._open = True
@@ -48,6 +51,8 @@ class Log:
         """Keep a line and pass it on; nothing once the attempt is over."""
         if not self._open:
             return
+        if self._mask is not None:
+            event, fields = self._mask.text(str(event)), _masked(self._mask, fields)
         self._lines.add(_line(level, event, fields))
         if self._logger is None:
             self._logger = structlog.get_logger("fairlead.job").bind(**self._bound)
@@ -95,6 +100,16 @@ def _line(level: str, event: str, fields: dict[str, Any]) -> str:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
     told = "".join(f" {name}={shown(value)}" for name, value in fields.items())
     return clean(f"{now}Z {level:<7} {event}{told}", LONGEST_LINE).replace("\n", "\\n")
+
+
+def _masked(mask: Mask, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without secrets; what is no plain value becomes text."""
+    return {
+        mask.text(name): mask.value(value)
+        if value is None or isinstance(value, str | int | float)
+        else mask.text(shown(value))
+        for name, value in fields.items()
+    }
 
 
 def shown(value: Any) -> str:

@@ -11,11 +11,13 @@ import jsonschema_rs
 
 from fairlead.errors import DefinitionInvalid, FairleadError, Fault, PayloadInvalid
 from fairlead.model.outcome import Backoff
-from fairlead.model.payload import encode, pointer
+from fairlead.model.payload import encode, pointer, unreadable
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 MAX_SCHEMA_BYTES = 262_144
 MAX_FAULTS = 20
+MAX_TEXT = 10_000
+MAX_RUNNING = 2_147_483_647
 
 
 class Kind(StrEnum):
@@ -51,19 +53,26 @@ class DefinitionSpec:
             "timeout_seconds": 1 <= self.timeout_seconds <= 2_592_000 or "must be 1 to 2592000",
             "max_attempts": 1 <= self.max_attempts <= 1000 or "must be 1 to 1000",
             "max_running": self.max_running is None
-            or self.max_running > 0
+            or 0 < self.max_running <= MAX_RUNNING
             or "must be 1 or more, or left out",
             "max_running_per_tenant": self.max_running_per_tenant is None
-            or self.max_running_per_tenant > 0
+            or 0 < self.max_running_per_tenant <= MAX_RUNNING
             or "must be 1 or more, or left out",
             "default_priority": abs(self.default_priority) <= 1_000_000 or "must be -1000000 to 1000000",
             "retention_days": self.retention_days is None
-            or self.retention_days > 0
-            or "must be 1 or more, or left out",
+            or 0 < self.retention_days <= 36_500
+            or "must be 1 to 36500, or left out",
             "resource_pointer": self.resource_pointer is None
             or self.resource_pointer.startswith("/")
             or "must be a JSON pointer such as /serverInstanceId",
         }
+        texts = {name: getattr(self, name) for name in ("description", "resource_pointer", "audit_action")}
+        checks |= {
+            name: f"must have at most {MAX_TEXT} characters"
+            for name, text in texts.items()
+            if text and len(text) > MAX_TEXT
+        }
+        checks |= {name: why for name, text in texts.items() if text and (why := unreadable(text))}
         if faults := [Fault(name, fine) for name, fine in checks.items() if isinstance(fine, str)]:
             raise DefinitionInvalid(
                 f"The definition {self.key!r} is not valid: {faults[0].path} {faults[0].message}.", faults
@@ -96,6 +105,8 @@ class Definition:
     pause_note: str | None
     created_at: datetime
     updated_at: datetime
+    # where in a payload secrets are: found in arg_schema, see model/redact.py
+    secret_paths: tuple[str, ...] = ()
 
 
 def validator(schema: Any) -> jsonschema_rs.Draft202012Validator:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlead.errors import SignatureInvalid
+from fairlead.model.redact import without_examples
 
 CONTEXT = "ctx"
 TAKEN = frozenset({"tenant", "tx"})
@@ -16,9 +17,10 @@ TAKEN = frozenset({"tenant", "tx"})
 def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """The JSON Schema of the payload that calls this function by name of its parameters."""
     try:
-        return _flat(msgspec.json.schema(arguments_type(function)))
+        schema: dict[str, Any] = without_examples(_flat(msgspec.json.schema(arguments_type(function))))
     except (TypeError, ValueError) as error:
         raise _no_json_form(function, error) from error
+    return schema
 
 
 def arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:

@@ -1,4 +1,4 @@
-"""The watchdog's regular duties: retention, the audit log's days, the folding of counts.
+"""The watchdog's regular duties: retention, the audit log's days, the folding of counts, what has expired.
 
 Each is done in short rounds, by one process at a time, whichever comes first; how often is for all of them together.
 """
@@ -13,7 +13,7 @@ import structlog
 
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
-from fairlead.store import counts, duties, retention
+from fairlead.store import access, counts, duties, idempotency, retention
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +51,7 @@ class Duties:
             "audit_drop": self._audit_drop,
             "minutes": _minutes,
             "history": _history,
+            "expired": _expired,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -114,3 +115,9 @@ async def _minutes(tx: Tx, place: str | None) -> Round:
 async def _history(tx: Tx, place: str | None) -> Round:
     fold = await counts.fold_history(tx)
     return Round(AT_ONCE if fold.more else HOUR, place)
+
+
+async def _expired(tx: Tx, place: str | None) -> Round:
+    await access.forget_sessions(tx)
+    await idempotency.forget(tx)
+    return Round(HOUR, place)

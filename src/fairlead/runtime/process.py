@@ -21,12 +21,13 @@ from fairlead.runtime.execution import OnProgress
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.reporter import Reporter
 from fairlead.runtime.service import Service, wait_any
+from fairlead.runtime.source import JobSource
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
 from fairlead.settings import Settings
-from fairlead.store import workers
+from fairlead.store import metrics, workers
 
 log = structlog.get_logger(__name__)
 
@@ -61,10 +62,18 @@ class WorkerProcess:
         plan, settings = self._plan, self._plan.settings
         direct = settings.direct_url or plan.url
         async with AsyncExitStack() as stack:
+            stack.enter_context(structlog.contextvars.bound_contextvars(worker_id=self.worker_id))
             database = await stack.enter_async_context(Database(plan.url, settings, session=PLANNER))
-            source = StoreSource(
+            source: JobSource = StoreSource(
                 database, worker=self.worker_id, lease_seconds=settings.lease_seconds, served=plan.served
             )
+            if settings.metrics_port:
+                from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415 - few need it, all would wait for it
+
+                source = meter = Meter(
+                    source, lambda jobs: database.single(lambda tx: metrics.waits(tx, jobs))
+                )
+                stack.enter_context(exposed(meter, settings.metrics_host, settings.metrics_port))
             reporter = Reporter(database)
             reporting = Service("reporter", reporter)
 

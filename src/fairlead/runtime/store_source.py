@@ -36,12 +36,19 @@ class StoreSource:
     """Claims, heartbeats and finishes, each one statement."""
 
     def __init__(
-        self, database: Database, *, worker: str, lease_seconds: float, served: Sequence[UUID] | None = None
+        self,
+        database: Database,
+        *,
+        worker: str,
+        lease_seconds: float,
+        served: Sequence[UUID] | None = None,
+        served_pairs: Sequence[tuple[UUID, UUID]] = (),
     ) -> None:
         self._database = database
         self._worker = worker
         self._lease_seconds = lease_seconds
         self._served = served
+        self._served_pairs = served_pairs
         # anywhere: workers that all began with the same tenant would give it more than its turn
         self._cursor = Cursor(uuid4())
         self.crowded = False
@@ -65,6 +72,7 @@ class StoreSource:
                 wanted=wanted,
                 lease_seconds=self._lease_seconds,
                 served=self._served,
+                served_pairs=self._served_pairs,
                 cursor=self._cursor,
             )
         )

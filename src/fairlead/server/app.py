@@ -4,56 +4,108 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from fairlead.app import Fairlead
 from fairlead.errors import PortTaken
-from fairlead.server import health
-from fairlead.server.auth import Gatekeeper, Requires
+from fairlead.server import docs, health, metrics
+from fairlead.server.auth import Gatekeeper, Open, Requires
 from fairlead.server.body import BoundedBodies
+from fairlead.server.claims import Claims
+from fairlead.server.live import Live
 from fairlead.server.problems import add_problems
-from fairlead.server.rest import jobs
+from fairlead.server.rest import (
+    audit,
+    definitions,
+    jobs,
+    session,
+    system,
+    tenants,
+    tokens,
+    usage,
+    users,
+    worker,
+    workers,
+)
+from fairlead.server.rest import live as live_routes
 from fairlead.version import __version__
 
-ROUTERS: tuple[APIRouter, ...] = (jobs.router,)
+ROUTERS: tuple[APIRouter, ...] = (
+    jobs.router,
+    worker.router,
+    live_routes.router,
+    definitions.router,
+    tenants.router,
+    users.router,
+    tokens.router,
+    workers.router,
+    system.router,
+    audit.router,
+    usage.router,
+    session.router,
+    docs.router,
+)
 PREFIX = "/api/v1"
+# Live sockets only tell: nobody has much to say to us, and small frames are not worth a compressor for each.
+SOCKETS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
 
 def create_app(fl: Fairlead) -> FastAPI:
-    """Fairlead over HTTP, on an open Fairlead. Mount it in your own application, or serve it."""
+    """Fairlead over HTTP. Mount it in your own application, or serve it; the Fairlead must be open when requests come."""
     app = FastAPI(
         title="Fairlead",
         version=__version__,
         docs_url=None,
         redoc_url=None,
         openapi_url=f"{PREFIX}/openapi.json",
+        redirect_slashes=False,  # it would send people wherever the Host header says
         description="Jobs of many tenants, on PostgreSQL. Errors are problem details with a stable code.",
     )
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl)
+    app.state.signing_in = asyncio.Semaphore(session.AT_ONCE)
+    app.state.claims = Claims(fl)
+    app.state.live = Live(fl)
+    app.state.metrics = metrics.Metrics(fl, app.state.live)
     app.add_middleware(BoundedBodies, most=fl.settings.max_body_bytes)
+    app.add_middleware(metrics.Observed, metrics=app.state.metrics)
     add_problems(app)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     check_declared(app)
+    docs.describe(app, _not_for_anybody(app))
     return app
 
 
 def check_declared(app: FastAPI) -> None:
     """Refuse to start with a route that does not say who may use it."""
-    for route in app.routes:
-        if isinstance(route, APIRoute) and not _declared(route):
+    # app.routes itself names included routers, not what is in them
+    for route in iter_route_contexts(app.routes):
+        if isinstance(route.original_route, APIRoute) and declared(route) is None:
             raise RuntimeError(
                 f"The route {sorted(route.methods or ())} {route.path} declares no permission: give it a Requires or Open."
             )
 
 
-def _declared(route: APIRoute) -> bool:
-    return any(isinstance(one.call, Requires) for one in route.dependant.dependencies)
+def declared(route: RouteContext) -> Requires | None:
+    """What a route says about who may use it."""
+    return next((one.call for one in route.dependant.dependencies if isinstance(one.call, Requires)), None)
+
+
+def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
+    """The operations that ask who one is, by path and method."""
+    return {
+        (str(route.path_format), method)
+        for route in iter_route_contexts(app.routes)
+        if isinstance(route.original_route, APIRoute) and not isinstance(declared(route), Open)
+        for method in route.methods or ()
+    }
 
 
 class Server(uvicorn.Server):
@@ -76,7 +128,9 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI) -> Server:
     """A server for this application, to be served on a socket of the caller's."""
-    return Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10, lifespan="off"))
+    return Server(
+        uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10, lifespan="off", **SOCKETS)
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -2,21 +2,33 @@
 
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
 from fairlead.actions import access
 from fairlead.app import Fairlead
 from fairlead.db.tx import Acting, Tx
-from fairlead.errors import CrossSite, Fault, Forbidden, InvalidInput, TooManyRequests, Unauthenticated
+from fairlead.errors import (
+    BodyTooLarge,
+    CrossSite,
+    Fault,
+    Forbidden,
+    InvalidInput,
+    TooManyRequests,
+    Unauthenticated,
+)
 from fairlead.model.access import GRANTS, Permission, Principal, Role
+from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import secret_hash
 from fairlead.server.limits import Buckets
@@ -27,6 +39,10 @@ COOKIE = "fairlead_session"
 # Well below the five seconds within which a revocation works everywhere.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
+# How much those may send who need not say who they are.
+MOST_FROM_ANYBODY = 65_536
+# Where a request holds the caller that its route has admitted, and by which requirement.
+ADMITTED = "fairlead.admitted"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -74,7 +90,7 @@ class Gatekeeper:
     async def caller(self, connection: HTTPConnection) -> Caller:
         """Who is asking, or Unauthenticated."""
         ip = address(connection)
-        scheme, _, text = connection.headers.get("authorization", "").partition(" ")
+        scheme, _, text = (only(connection, "authorization") or "").partition(" ")
         if scheme:
             principal, token_id = await self._by_token(scheme, text.strip(), ip)
             self._pace(token_id)
@@ -90,12 +106,12 @@ class Gatekeeper:
 
     def failed(self, ip: str | None) -> None:
         """Somebody there could not say who they are."""
-        if wait := self._failures.take(ip):
+        if wait := self._failures.take(place(ip)):
             raise too_many("Too many failed attempts from this address", wait)
 
     def check_failures(self, ip: str | None) -> None:
         """Refuse to look at all while somebody there keeps guessing."""
-        if wait := self._failures.wait(ip):
+        if wait := self._failures.wait(place(ip)):
             raise too_many("Too many failed attempts from this address", wait)
 
     def forget(self) -> None:
@@ -106,8 +122,10 @@ class Gatekeeper:
         hashed = secret_hash(secret)
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
-        if principal is None or token_id is None or now - at > REMEMBER_SECONDS:
-            self.check_failures(ip)
+        if scheme.lower() != "bearer" or principal is None or token_id is None or now - at > REMEMBER_SECONDS:
+            # one that was good a while ago is no guess, whoever else guesses at this address
+            if principal is None:
+                self.check_failures(ip)
             found = None
             if scheme.lower() == "bearer" and secret:
                 async with self._fl.database.transaction() as tx:
@@ -132,7 +150,7 @@ class Gatekeeper:
 
     async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
         """With X-Tenant, the same caller acting in that tenant; to a tenant's own people others are not there."""
-        named = connection.headers.get("x-tenant")
+        named = only(connection, "x-tenant")
         if named is None:
             return caller
         async with self._fl.database.transaction() as tx:
@@ -154,11 +172,15 @@ class Requires:
         self.everywhere = everywhere
 
     async def __call__(self, request: Request) -> Caller:
-        refuse_unknown_query(request)
+        by, admitted = request.scope.get(ADMITTED, (None, None))
+        if by is self and isinstance(admitted, Caller):  # the route has asked already: see Guarded
+            return admitted
+        refuse_bad_address(request)
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
         caller = await gatekeeper.caller(request)
         if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:
             caller = replace(caller, principal=replace(caller.principal, tenant_id=None))
+        request.state.caller = caller  # for the log
         if self.permission is not None and self.permission not in GRANTS[caller.principal.role]:
             await _record_denial(caller, request, self.permission)
             raise Forbidden(
@@ -174,10 +196,56 @@ class Open(Requires):
         super().__init__(None)
 
     async def __call__(self, request: Request) -> None:  # type: ignore[override]
-        refuse_unknown_query(request)
+        refuse_bad_address(request)
 
 
-async def _record_denial(caller: Caller, request: Request, permission: Permission) -> None:
+class Guarded(APIRoute):
+    """A route that knows who is asking before it reads what they send: FastAPI itself would parse it first."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The route's handler, behind what the route requires."""
+        handle = super().get_route_handler()
+        requires = next(
+            (one.call for one in self.dependant.dependencies if isinstance(one.call, Requires)), None
+        )
+        if requires is None:  # and so the server does not start
+            return handle
+
+        async def guarded(request: Request) -> Response:
+            admitted = await requires(request)
+            if isinstance(requires, Open):
+                await _read_little(request)
+                return unstored(await handle(request))
+            request.scope[ADMITTED] = (requires, admitted)
+            try:
+                return unstored(await handle(request))
+            except Forbidden as denial:  # by an action, which knows more than the route
+                await _record_denial(admitted, request, requires.permission, why=denial.message)
+                raise
+
+        return guarded
+
+
+def unstored(answer: Response) -> Response:
+    """The answer, to be kept by nobody on its way and taken for nothing else than it says it is."""
+    answer.headers.setdefault("Cache-Control", "no-store")
+    answer.headers.setdefault("X-Content-Type-Options", "nosniff")
+    return answer
+
+
+async def _read_little(request: Request) -> None:
+    """What anybody may send is short."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_FROM_ANYBODY:
+            raise BodyTooLarge(f"The body is larger than {MOST_FROM_ANYBODY} bytes. Send less.")
+    request._body = bytes(body)  # noqa: SLF001 - where Starlette keeps what was read
+
+
+async def _record_denial(
+    caller: Caller, request: Request, permission: Permission | None, why: str | None = None
+) -> None:
     """A denial is audited too, in a transaction of its own."""
     async with caller.fl.database.transaction(Acting(None, caller.ip)) as tx:
         await audit.write(
@@ -190,8 +258,17 @@ async def _record_denial(caller: Caller, request: Request, permission: Permissio
                 "method": request.method,
                 "route": getattr(request.scope.get("route"), "path", "?"),
                 "permission": permission,
+                **({} if why is None else {"why": why}),
             },
         )
+
+
+def refuse_bad_address(request: Request) -> None:
+    """Refuse parameters that the route does not know, and what no column could hold."""
+    refuse_unknown_query(request)
+    given = [*request.query_params.multi_items(), *request.path_params.items()]
+    if faults := [Fault(name, why) for name, text in given if (why := unreadable(str(text)))]:
+        raise InvalidInput(f"The request is not valid: {faults[0].path}: {faults[0].message}.", faults)
 
 
 def refuse_unknown_query(request: Request) -> None:
@@ -200,8 +277,8 @@ def refuse_unknown_query(request: Request) -> None:
     known = {name for one in _query_fields(dependant) for name in _names(one)}
     if unknown := [name for name in request.query_params if name not in known]:
         raise InvalidInput(
-            f"There is no parameter {unknown[0]!r} here. Known: {', '.join(sorted(known)) or 'none'}.",
-            [Fault(name, "unknown parameter") for name in unknown],
+            f"There is no parameter {unknown[0][:80]!r} here. Known: {', '.join(sorted(known)) or 'none'}.",
+            [Fault(name[:80], "unknown parameter") for name in unknown[:10]],
         )
 
 
@@ -223,6 +300,23 @@ def address(connection: HTTPConnection) -> str | None:
     return connection.client.host if connection.client else None
 
 
+def place(ip: str | None) -> str | None:
+    """Whose address it is: of the newer kind everybody has more than could ever be counted, in one network."""
+    try:
+        parsed = ip_address(ip or "")
+    except ValueError:
+        return ip
+    return ip if parsed.version == 4 else str(ip_network((parsed, 64), strict=False))
+
+
+def only(connection: HTTPConnection, name: str) -> str | None:
+    """A header's one value. Of two, a proxy before us may have looked at the other."""
+    values = connection.headers.getlist(name)
+    if len(values) > 1:
+        raise InvalidInput(f"Send the header {name} once.", [Fault(name, "sent more than once")])
+    return values[0] if values else None
+
+
 def check_same_site(connection: HTTPConnection) -> None:
     """A cookie is sent whoever made the page: what changes something must come from our own."""
     if connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS:
@@ -237,7 +331,15 @@ def same_site(connection: HTTPConnection) -> bool:
     if site is not None:
         return site in ("same-origin", "none")
     origin = connection.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
+    return origin is None or _host_of(origin) == connection.headers.get("host")
+
+
+def _host_of(origin: str) -> str:
+    """The host that an origin names; `null` and nonsense name none."""
+    try:
+        return urlsplit(origin).netloc or "nowhere"
+    except ValueError:
+        return "nowhere"
 
 
 def too_many(what: str, wait: float) -> TooManyRequests:

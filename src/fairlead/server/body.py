@@ -52,5 +52,5 @@ class BoundedBodies:
         await problem(error, {"Connection": "close"})(scope, receive, send)
 
 
-class _TooLarge(Exception):
+class _TooLarge(BaseException):
     """Raised where the body is read; nothing of the application's may take it for its own."""

@@ -9,12 +9,12 @@ from fastapi.responses import JSONResponse
 from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.errors import DatabaseUnreachable, FairleadError
-from fairlead.server.auth import Open
+from fairlead.server.auth import Guarded, Open
 from fairlead.version import __version__
 
 READY_SECONDS = 2.0
 
-router = APIRouter(tags=["health"])
+router = APIRouter(route_class=Guarded, tags=["health"])
 Anybody = Annotated[None, Depends(Open())]
 
 

@@ -1,7 +1,8 @@
 """Idempotency-Key: a create that is repeated gets the first one's answer."""
 
+import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -22,8 +23,19 @@ NOBODY = UUID(int=0)
 Create = Callable[[Tx], Awaitable[tuple[int, Any]]]
 
 
-async def once(request: Request, caller: Caller, create: Create, *, as_system: bool = False) -> JSONResponse:
-    """Do a create, in one transaction with the memory of its answer if the request has a key."""
+async def once(
+    request: Request,
+    caller: Caller,
+    create: Create,
+    *,
+    as_system: bool = False,
+    shown_once: Sequence[str] = (),
+    with_password: bool = False,
+) -> JSONResponse:
+    """Do a create, in one transaction with the memory of its answer if the request has a key.
+
+    Fields that are `shown_once` are not remembered: a repetition is answered with null in their place.
+    """
     key = request.headers.get(HEADER)
     if key is None:
         async with caller.transaction(as_system=as_system) as tx:
@@ -34,7 +46,7 @@ async def once(request: Request, caller: Caller, create: Create, *, as_system: b
             f"{HEADER} must have 1 to {LONGEST_KEY} printable characters.", [Fault(HEADER, "not valid")]
         )
     scope = caller.tenant_id or NOBODY
-    asked = await _asked(request, caller)
+    asked = await _asked(request, caller, key if with_password else None)
     async with caller.transaction(as_system=as_system) as tx:
         earlier = await idempotency.begin(tx, scope_id=scope, key=key, body_hash=asked)
         if earlier is not None:
@@ -45,7 +57,9 @@ async def once(request: Request, caller: Caller, create: Create, *, as_system: b
                 )
             return answered(earlier.status_code or 200, earlier.answer, replayed=True)
         status, body = await create(tx)
-        await idempotency.keep(tx, scope_id=scope, key=key, status_code=status, answer=body)
+        await idempotency.keep(
+            tx, scope_id=scope, key=key, status_code=status, answer=_kept(body, shown_once)
+        )
     return answered(status, body)
 
 
@@ -55,7 +69,11 @@ def answered(status: int, body: Any, *, replayed: bool = False) -> JSONResponse:
     return JSONResponse(body, status_code=status, headers=headers)
 
 
-async def _asked(request: Request, caller: Caller) -> bytes:
+def _kept(body: Any, shown_once: Sequence[str]) -> Any:
+    return {**body, **dict.fromkeys(shown_once)} if shown_once else body
+
+
+async def _asked(request: Request, caller: Caller, salt: str | None) -> bytes:
     """What tells one request from another: who asks for what."""
     what = [
         request.method,
@@ -63,4 +81,8 @@ async def _asked(request: Request, caller: Caller) -> bytes:
         caller.principal.actor,
         hashlib.sha256(await request.body()).hexdigest(),
     ]
-    return hashlib.sha256(msgspec.json.encode(what)).digest()
+    text = msgspec.json.encode(what)
+    if salt is None:
+        return hashlib.sha256(text).digest()
+    # a body with a password must be as hard to guess from what is kept as the password itself
+    return await asyncio.to_thread(hashlib.scrypt, text, salt=salt.encode(), n=2**14, r=8, p=1, dklen=32)

@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problem details: a stable code, what was wrong and where, never a traceback."""
 
+import traceback
 from typing import Any
 
 import structlog
@@ -7,6 +8,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead import errors
 from fairlead.db.tx import as_refusal
@@ -23,6 +26,9 @@ from fairlead.errors import (
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+MOST_FAULTS = 100
+MOST_FRAMES = 12
+LONGEST_TEXT = 1000
 
 _STATUSES: dict[type[FairleadError], int] = {
     errors.Unauthenticated: 401,
@@ -36,6 +42,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.UserUnknown: 404,
     errors.MethodNotAllowed: 405,
     errors.TenantExists: 409,
+    errors.DefinitionExists: 409,
     errors.UserExists: 409,
     errors.JobIdTaken: 409,
     errors.JobNotCancelable: 409,
@@ -66,7 +73,12 @@ def problem(error: FairleadError, headers: dict[str, str] | None = None) -> JSON
     """A refusal as an answer."""
     status = status_of(error)
     body = {"type": "about:blank", "title": type(error).__name__, "status": status, **error.as_dict()}
-    more = dict(headers or {})
+    body["detail"] = _sayable(body["detail"])
+    body["errors"] = [
+        {"path": _sayable(fault.path), "message": _sayable(fault.message)}
+        for fault in error.faults[:MOST_FAULTS]
+    ]
+    more = {"Cache-Control": "no-store", **(headers or {})}
     if status == 401:
         more["WWW-Authenticate"] = "Bearer"
     return JSONResponse(body, status_code=status, headers=more, media_type=MEDIA_TYPE)
@@ -95,14 +107,58 @@ def add_problems(app: FastAPI) -> None:
         }
         return problem(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
 
-    @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> JSONResponse:
-        if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
-            log.warning("database_failed", path=_route(request), why=refusal.message)
-            return problem(refusal, {"Retry-After": "1"})
-        # what it was is for the log only: it may hold anything
-        log.error("request_broken", path=_route(request), why=type(error).__name__, exc_info=error)
-        return problem(InternalError("Something went wrong here. It was logged; try again."))
+    # The innermost, so that all others see an answer. (A handler for Exception would answer, and then raise it again
+    # for the server to log with everything that it says.)
+    app.user_middleware.append(Middleware(Unbroken))
+
+
+class Unbroken:
+    """Answers for whatever breaks in the application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def begin(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, begin)
+        except Exception as error:  # noqa: BLE001 - logged, and answered for
+            answer = _broken(Request(scope), error)
+            if (
+                begun
+            ):  # too late to say anything else: what was begun stays unfinished, and the connection ends
+                raise Unfinished from None
+            await answer(scope, receive, send)
+
+
+class Unfinished(Exception):
+    """An answer broke off after it had begun. The log says why."""
+
+
+def _broken(request: Request, error: Exception) -> JSONResponse:
+    if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
+        log.warning("database_failed", path=_route(request), why=refusal.message)
+        return problem(refusal, {"Retry-After": "1"})
+    # what it says may hold anything, a password too: so the log has what it was, and where
+    log.error("request_broken", path=_route(request), why=type(error).__name__, where=_where(error))
+    return problem(InternalError("Something went wrong here. It was logged; try again."))
+
+
+def _where(error: BaseException) -> list[str]:
+    """The way to where it broke, and what it was caused by."""
+    frames = traceback.extract_tb(error.__traceback__)[-MOST_FRAMES:]
+    way = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    cause = error.__cause__ or error.__context__
+    return way if cause is None else [*way, f"after {type(cause).__name__}", *_where(cause)[-3:]]
 
 
 def _route(request: Request) -> str:
@@ -110,7 +166,7 @@ def _route(request: Request) -> str:
 
 
 def _invalid(error: RequestValidationError) -> InvalidInput:
-    faults = [Fault(_path(one["loc"]), _message(one)) for one in error.errors()]
+    faults = [Fault(_path(one["loc"]), _message(one)) for one in error.errors()[:MOST_FAULTS]]
     first = faults[0] if faults else Fault("", "not valid")
     return InvalidInput(f"The request is not valid: {first.path or 'body'}: {first.message}.", faults)
 
@@ -119,6 +175,12 @@ def _path(where: Any) -> str:
     parts = [str(part) for part in where]
     # `body.payload.name` is `payload.name` to whoever wrote the body; others keep the name of their place
     return ".".join(parts[1:] if parts[:1] in (["body"], ["query"], ["path"]) else parts)
+
+
+def _sayable(text: str) -> str:
+    """A text that may hold what was sent to us, as an answer can hold it."""
+    whole = text.encode("utf-8", "replace").decode()
+    return whole if len(whole) <= LONGEST_TEXT else whole[:LONGEST_TEXT] + "…"
 
 
 def _message(one: Any) -> str:

@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from fairlead.model.job import JobStatus, Source
+from fairlead.model.payload import unreadable
 
 T = TypeVar("T")
+
+
+def _readable(text: str) -> str:
+    if flaw := unreadable(text):
+        raise ValueError(flaw)
+    return text
+
+
+# Text that PostgreSQL can be asked about.
+Text = Annotated[str, AfterValidator(_readable)]
 
 
 class Body(BaseModel):
@@ -106,6 +117,51 @@ class AttemptView(View):
     error_text: str | None
     stdout_tail: str | None
     stderr_tail: str | None
+
+
+class ChunkView(View):
+    """Something that an attempt said."""
+
+    attempt_no: int
+    seq: int
+    stream: str
+    at: datetime
+    text: str
+
+
+class LogsPage(ListOf[ChunkView]):
+    """Some of what a job's attempts said; `complete` if there is nothing more to come."""
+
+    complete: bool
+
+
+class SummaryView(View):
+    """How a tenant's jobs stand."""
+
+    counts: dict[JobStatus, int]
+    queued: int
+    running: int
+    oldest_queued_age_seconds: float | None
+    oldest_queued_at: datetime | None
+
+
+class BulkView(View):
+    """How many jobs it was (or, with `dry_run`, would be), and whether there are more.
+
+    `skipped` matched and stayed as they are: another active job has the dedupe key, or somebody else moved them.
+    """
+
+    count: int
+    more: bool
+    skipped: int
+
+
+class TickView(View):
+    """How many jobs were run, and how they stand now."""
+
+    ok: bool
+    ran: int
+    statuses: dict[JobStatus, int]
 
 
 class ReasonView(View):

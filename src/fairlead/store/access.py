@@ -69,6 +69,11 @@ async def user(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> User | None:
     return await tx.first(User, sql.user, {"id": user_id, "tenant_id": tenant_id})
 
 
+async def find_user(tx: Tx, name: str, *, tenant_id: UUID | None) -> User | None:
+    """A user by address or id."""
+    return await tx.first(User, sql.find_user, {"name": name, "tenant_id": tenant_id})
+
+
 async def change_user(
     tx: Tx,
     user_id: UUID,
@@ -114,6 +119,11 @@ async def end_sessions_of(tx: Tx, user_id: UUID) -> int:
     return await tx.run(sql.end_sessions_of, {"user_id": user_id})
 
 
+async def forget_sessions(tx: Tx) -> int:
+    """Forget the sessions that were over a day ago. How many."""
+    return await tx.run(sql.forget_sessions)
+
+
 # Tokens
 
 
@@ -141,6 +151,11 @@ async def add_token(
     }
     [made] = await tx.all(Token, sql.add_token, values)
     return made
+
+
+async def host_is_there(tx: Tx, host_id: UUID, *, tenant_id: UUID | None) -> bool:
+    """Whether the tenant has this host."""
+    return bool(await tx.values(sql.host_is_there, {"id": host_id, "tenant_id": tenant_id}))
 
 
 async def tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[Token]:

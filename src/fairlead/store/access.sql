@@ -17,6 +17,12 @@ select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_
 from fairlead.users
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
 
+-- name: find_user
+select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at
+from fairlead.users
+where (lower(email) = lower(%(name)s) or id::text = lower(%(name)s))
+    and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
+
 -- name: change_user
 update fairlead.users
 set role = coalesce(%(role)s, role), password_hash = coalesce(%(password_hash)s, password_hash),
@@ -56,6 +62,9 @@ delete from fairlead.sessions where expires_at < clock_timestamp() - interval '1
 insert into fairlead.tokens (tenant_id, host_id, name, role, prefix, secret_hash, created_by, expires_at)
 values (%(tenant_id)s, %(host_id)s, %(name)s, %(role)s, %(prefix)s, %(secret_hash)s, %(created_by)s, %(expires_at)s)
 returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: host_is_there
+select true from fairlead.hosts where id = %(id)s and tenant_id = %(tenant_id)s;
 
 -- name: tokens
 select id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at

@@ -1,14 +1,25 @@
 """The audit log: who did what to which, written beside the change itself."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
+from fairlead.model.redact import Mask
 
 sql = queries_beside(__file__)
+
+
+def _page(scope: str) -> str:
+    return str(sql.page).replace("<scope>", scope)
+
+
+_OF_TENANT = sql.of_tenant.replace("<of one>", _page("a.tenant_id = %(tenant_id)s"))
+_OF_ALL = sql.of_all.replace("<of each>", _page("a.tenant_id = t.id")).replace(
+    "<of none>", _page("a.tenant_id is null")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +43,8 @@ async def write(
     tenant_id: UUID | None = None,
     details: dict[str, Any] | None = None,
 ) -> None:
-    """One entry, in this transaction."""
+    """One entry, in this transaction; what nobody is to read is masked in it."""
+    told = Mask((), tx.redact_patterns).value(details or {}) if tx.redact_patterns else details or {}
     await tx.run(
         sql.write,
         {
@@ -41,7 +53,7 @@ async def write(
             "action": action,
             "resource_type": resource_type,
             "resource_id": None if resource_id is None else str(resource_id),
-            "details": json_text(details or {}),
+            "details": json_text(told),
         },
     )
 
@@ -49,3 +61,52 @@ async def write(
 async def recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> list[Entry]:
     """The newest entries first."""
     return await tx.all(Entry, sql.recent, {"tenant_id": tenant_id, "limit": limit})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filed(Entry):
+    """An entry and where it lies."""
+
+    ip: str | None
+    part: int
+    spot: str
+
+    @property
+    def place(self) -> "Place":
+        return Place(self.at, self.part, self.spot)
+
+
+class Place(NamedTuple):
+    """Where a page ended: the time of its last entry, and where that lies."""
+
+    at: datetime
+    part: int
+    spot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which entries to list. None means any; the times are both left out."""
+
+    actor: str | None = None
+    action: str | None = None
+    resource_type: str | None = None
+    resource_id: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+
+
+async def page(
+    tx: Tx, wanted: Filter, *, tenant_id: UUID | None, place: Place | None, limit: int
+) -> list[Filed]:
+    """Entries after a place, the newest first: of a tenant, or (None) of all and of none."""
+    at, part, spot = place or (None, None, None)
+    values = asdict(wanted) | {
+        "tenant_id": tenant_id,
+        "place_at": at,
+        "place_part": part,
+        "place_spot": spot,
+        "limit": limit,
+    }
+    await tx.by_index()
+    return await tx.all(Filed, _OF_ALL if tenant_id is None else _OF_TENANT, values)

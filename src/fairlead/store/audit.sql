@@ -9,3 +9,31 @@ select at, tenant_id, actor, action, resource_type, resource_id, details
 from fairlead.audit_log
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 order by at desc limit %(limit)s;
+
+-- name: page
+-- The newest of a scope, from a place on. Rows are never changed or moved, so where one lies tells equal times apart.
+-- <scope> is filled in by the module: one tenant, each tenant, or none; always by the index on tenant and time.
+select a.at, a.tenant_id, a.actor, a.action, a.resource_type, a.resource_id, a.details, host(a.ip) as ip,
+    a.tableoid::bigint as part, a.ctid as spot
+from fairlead.audit_log a
+where <scope>
+    and a.at > coalesce(%(after)s, '-infinity'::timestamptz) and a.at < coalesce(%(before)s, 'infinity'::timestamptz)
+    and a.at <= coalesce(%(place_at)s, 'infinity'::timestamptz)
+    and (%(place_at)s::timestamptz is null
+        or (a.at, a.tableoid::bigint, a.ctid) < (%(place_at)s, %(place_part)s::bigint, %(place_spot)s::tid))
+    and (%(actor)s::text is null or a.actor = %(actor)s) and (%(action)s::text is null or a.action = %(action)s)
+    and (%(resource_type)s::text is null or a.resource_type = %(resource_type)s)
+    and (%(resource_id)s::text is null or a.resource_id = %(resource_id)s)
+order by a.at desc, a.tableoid::bigint desc, a.ctid desc limit %(limit)s
+
+-- name: of_tenant
+select at, tenant_id, actor, action, resource_type, resource_id, details, ip, part, spot::text as spot
+from (<of one>) page order by at desc, part desc, page.spot desc;
+
+-- name: of_all
+select at, tenant_id, actor, action, resource_type, resource_id, details, ip, part, spot::text as spot
+from (
+    select page.* from fairlead.tenants t cross join lateral (<of each>) page
+    union all
+    (<of none>)) page
+order by at desc, part desc, page.spot desc limit %(limit)s;

@@ -1,5 +1,6 @@
 -- Many jobs in one transaction: dedupe keys first, then the winners by COPY, the record before
--- the queue. COPY needs the system's role: it does not work under row-level security.
+-- the queue. COPY does not work under row-level security, which binds all but superusers: there
+-- it goes to a table of the transaction's own, and from there by INSERT.
 
 -- name: moment
 select clock_timestamp();
@@ -18,6 +19,40 @@ select k.tenant_id, k.key_hash, k.job_id
 from fairlead.active_keys k
 join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_hash)
     on k.tenant_id = asked.tenant_id and k.key_hash = asked.key_hash;
+
+-- name: bound
+select row_security_active('fairlead.jobs');
+
+-- name: stage_jobs
+create temporary table staged on commit drop as
+select id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at, source, source_ref,
+    dedupe_key, correlation_id, created_by, payload
+from fairlead.jobs with no data;
+
+-- name: stage_ready
+create temporary table staged on commit drop as
+select job_id, tenant_id, definition_id, priority, scheduled_for from fairlead.ready with no data;
+
+-- name: stage_later
+create temporary table staged on commit drop as
+select job_id, tenant_id, definition_id, priority, due_at from fairlead.later with no data;
+
+-- name: copy_staged
+copy pg_temp.staged from stdin (format binary)
+
+-- name: move_jobs
+insert into fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
+    source, source_ref, dedupe_key, correlation_id, created_by, payload)
+select * from pg_temp.staged;
+
+-- name: move_ready
+insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) select * from pg_temp.staged;
+
+-- name: move_later
+insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at) select * from pg_temp.staged;
+
+-- name: unstage
+drop table pg_temp.staged;
 
 -- name: copy_jobs
 copy fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,

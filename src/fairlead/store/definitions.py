@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.definition import Definition, DefinitionSpec
+from fairlead.model.redact import secret_paths
 
 sql = queries_beside(__file__)
 
@@ -14,9 +16,25 @@ async def every(tx: Tx) -> list[Definition]:
     return await tx.all(Definition, sql.every)
 
 
+async def page(tx: Tx, *, after: str, limit: int) -> list[Definition]:
+    """Definitions by key, after this one."""
+    return await tx.all(Definition, sql.page, {"after": after, "limit": limit})
+
+
+async def get(tx: Tx, name: str) -> Definition | None:
+    """A definition by key or id."""
+    return await tx.first(Definition, sql.get, {"name": name})
+
+
 async def by_keys(tx: Tx, keys: Iterable[str]) -> dict[str, Definition]:
     """Those of the keys that exist."""
     return {found.key: found for found in await tx.all(Definition, sql.by_keys, {"keys": list(keys)})}
+
+
+async def ids(tx: Tx, keys: Iterable[str] | None) -> dict[str, UUID]:
+    """The ids of those of the keys that exist, or (None) of all."""
+    wanted = None if keys is None else list(keys)
+    return {str(key): found for key, found in await tx.values(sql.ids, {"keys": wanted})}
 
 
 async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
@@ -24,5 +42,6 @@ async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
     values = asdict(spec) | {
         "arg_schema": json_text(spec.arg_schema),
         "backoff": json_text(asdict(spec.backoff)),
+        "secret_paths": secret_paths(spec.arg_schema),
     }
     return await tx.first(Definition, sql.put, values)

@@ -3,29 +3,42 @@
 -- name: every
 select * from fairlead.job_definitions order by key;
 
+-- name: page
+-- By key, after the one that the page before ended with.
+select * from fairlead.job_definitions where key > %(after)s order by key limit %(limit)s;
+
+-- name: get
+select * from fairlead.job_definitions where key = %(name)s or id::text = lower(%(name)s);
+
 -- name: by_keys
 select * from fairlead.job_definitions where key = any(%(keys)s);
+
+-- name: ids
+select key, id from fairlead.job_definitions where %(keys)s::text[] is null or key = any(%(keys)s::text[]);
 
 -- name: put
 -- Leaves gates (paused_at) alone. No row comes back when nothing had to change.
 insert into fairlead.job_definitions as d (
     key, description, kind, arg_schema, timeout_seconds, max_attempts, backoff, max_running,
-    max_running_per_tenant, default_priority, resource_pointer, audit_action, retention_days, is_active)
+    max_running_per_tenant, default_priority, resource_pointer, audit_action, retention_days, is_active,
+    secret_paths)
 values (
     %(key)s, %(description)s, %(kind)s, %(arg_schema)s, %(timeout_seconds)s, %(max_attempts)s, %(backoff)s,
     %(max_running)s, %(max_running_per_tenant)s, %(default_priority)s, %(resource_pointer)s, %(audit_action)s,
-    %(retention_days)s, %(is_active)s)
+    %(retention_days)s, %(is_active)s, %(secret_paths)s)
 on conflict (key) do update set
     description = excluded.description, kind = excluded.kind, arg_schema = excluded.arg_schema,
     timeout_seconds = excluded.timeout_seconds, max_attempts = excluded.max_attempts,
     backoff = excluded.backoff, max_running = excluded.max_running,
     max_running_per_tenant = excluded.max_running_per_tenant, default_priority = excluded.default_priority,
     resource_pointer = excluded.resource_pointer, audit_action = excluded.audit_action,
-    retention_days = excluded.retention_days, is_active = excluded.is_active
+    retention_days = excluded.retention_days, is_active = excluded.is_active, secret_paths = excluded.secret_paths
 where (d.description, d.kind, d.arg_schema, d.timeout_seconds, d.max_attempts, d.backoff, d.max_running,
-       d.max_running_per_tenant, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active)
+       d.max_running_per_tenant, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active,
+       d.secret_paths)
     is distinct from
       (excluded.description, excluded.kind, excluded.arg_schema, excluded.timeout_seconds, excluded.max_attempts,
        excluded.backoff, excluded.max_running, excluded.max_running_per_tenant, excluded.default_priority,
-       excluded.resource_pointer, excluded.audit_action, excluded.retention_days, excluded.is_active)
+       excluded.resource_pointer, excluded.audit_action, excluded.retention_days, excluded.is_active,
+       excluded.secret_paths)
 returning *;

@@ -1,8 +1,8 @@
 """Jobs: the record that people read, and the transitions that are not a worker's."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -10,6 +10,8 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
+from fairlead.model.redact import Mask, Patterns, hidden, mask_for, secrets_in, shown_key
+from fairlead.store import stats
 
 sql = queries_beside(__file__)
 
@@ -23,6 +25,12 @@ _OPTIONS = (
     "parent_id",
 )
 _TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
+
+# How many jobs a page looks at, in search of those that it shows.
+LOOK = 2000
+_INDEXED = {"id", "tenant_id", "before"}
+_INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
+_BY_INDEX = {"dedupe_key": sql.where_key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +79,161 @@ async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | N
 
 
 async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> list[Job]:
-    """Jobs that match every given filter, newest first. A filter that is None is not one."""
-    given = {name: value for name, value in filters.items() if value is not None}
-    conditions = [getattr(sql, f"where_{name}") for name in given]
-    if wanted := given.get("status"):
-        if _TROUBLED.issuperset(wanted):
-            conditions.append(sql.where_troubled)
-        elif set(wanted) == {JobStatus.RUNNING}:
-            conditions.append(sql.where_running)
-        given["status"] = [status.value for status in wanted]
-    query = "\n".join([sql.selected, "\nand ".join(conditions or ["true"]), sql.paged])
-    return await tx.all(Job, query, {**given, "limit": limit, "offset": offset})
+    """Jobs that match every given filter, newest first, however long it takes. A filter that is None is not one."""
+    asked, values = conditions(filters)
+    query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked or ["true"]), sql.paged]
+    return await _jobs(tx, query, {**values, "limit": limit, "offset": offset})
+
+
+async def page(
+    tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0
+) -> tuple[list[Job], UUID | None]:
+    """Jobs that match, newest first, and the id after which to go on, if there may be more.
+
+    It looks at LOOK jobs at most, so that its time does not grow with the tenant's history: a page may be short,
+    or empty, and yet not the last.
+    """
+    await tx.by_index()
+    await tx.values(sql.plan_each)
+    asked = _Asked(filters)
+    values = {**asked.values, "limit": limit + 1, "offset": offset, "look": LOOK + offset}
+    indexed = "\nand ".join([*asked.indexed(), *await _living(tx, asked, values)] or ["true"])
+    others = asked.others()
+    looked_at = [sql.looked_at, indexed, sql.looked_at_end]
+    query = [sql.selected, *looked_at, sql.named, "\nand ".join(others or ["true"]), sql.paged]
+    found = await _jobs(tx, query, values)
+    if len(found) > limit:
+        return found[:limit], found[limit - 1].id
+    if not others:
+        return found, None
+    last = await tx.values(f"{sql.last_looked_at}\n{indexed}\n{sql.last_looked_at_end}", values)
+    return found, last[0][0] if last and await _any_left(tx, asked) else None
+
+
+def conditions(filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """What filters ask of a job `j` and its definition `d`, and the values that they ask with."""
+    asked = _Asked(filters)
+    return [*asked.indexed(), *asked.others()], asked.values
+
+
+class _Asked:
+    """Filters, told apart: those that an index answers in the order of ids, and the others."""
+
+    def __init__(self, filters: Mapping[str, Any]) -> None:
+        self.given = {name: value for name, value in filters.items() if value is not None}
+        self.statuses = set(self.given.get("status", ()))
+        self.values = {"before": None, **self.given}
+        if self.statuses:
+            self.values["status"] = [status.value for status in self.statuses]
+        if "q" in self.given:
+            self.values["q_id"] = _as_uuid(self.given["q"])
+            self.values.setdefault("tenant_id", None)
+
+    @property
+    def of_tenant(self) -> bool:
+        return "tenant_id" in self.given
+
+    def indexed(self) -> list[str]:
+        names = [
+            name for name in self.given if name in _INDEXED or (self.of_tenant and name in _INDEXED_OF_TENANT)
+        ]
+        if self.of_tenant:
+            names = ["place", *(name for name in names if name not in ("tenant_id", "before"))]
+        found = [_BY_INDEX.get(name) or str(getattr(sql, f"where_{name}")) for name in names]
+        if self.statuses and _TROUBLED.issuperset(self.statuses):
+            found.append(sql.where_troubled)
+        if self.values.get("q_id"):
+            found.append(sql.where_q_id)
+        return found
+
+    def others(self) -> list[str]:
+        skipped = _INDEXED | (_INDEXED_OF_TENANT if self.of_tenant else set())
+        if self.values.get("q_id"):
+            skipped = skipped | {"q"}
+        return [str(getattr(sql, f"where_{name}")) for name in self.given if name not in skipped]
+
+
+async def _living(tx: Tx, asked: _Asked, values: Mapping[str, Any]) -> list[str]:
+    """Where few jobs wait or run, they are found by the queue's own tables."""
+    if not asked.of_tenant or not asked.statuses:
+        return [sql.where_running] if asked.statuses == {JobStatus.RUNNING} else []
+    if asked.statuses == {JobStatus.RUNNING}:
+        return [sql.where_leased]
+    if asked.statuses != {JobStatus.QUEUED}:
+        return []
+    [(waiting,)] = await tx.values(f"{sql.waiting}\n{sql.waiting_jobs}\n{sql.waiting_end}", values)
+    return [f"{sql.where_waiting}\n{sql.waiting_jobs}))"] if waiting <= LOOK else []
+
+
+async def _any_left(tx: Tx, asked: _Asked) -> bool:
+    """Whether there are jobs of those statuses at all: their counts know."""
+    if not asked.of_tenant or not asked.statuses:
+        return True
+    levels = await stats.counts(tx, tenant_id=asked.given["tenant_id"])
+    return any(levels.by_status[status] for status in asked.statuses)
+
+
+def _as_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any]) -> list[Job]:
+    return [_shown(job, tx.redact_patterns) for job in await tx.all(_Recorded, "\n".join(query), values)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded(Job):
+    """A job with all that it holds: not to be shown as it is."""
+
+    secret_paths: tuple[str, ...]
+
+
+_SHOWN = tuple(field.name for field in fields(Job))
+_TEXTS = ("correlation_id", "source_ref", "last_error")
+_VALUES = ("output", "error", "progress")
+
+
+def _shown(job: _Recorded, patterns: Patterns) -> Job:
+    """The job as people may see it: without the secrets of its payload, wherever they got to."""
+    shown = {name: getattr(job, name) for name in _SHOWN}
+    if job.secret_paths or patterns:
+        mask = Mask(secrets_in(job.payload, job.secret_paths), patterns)
+        shown["payload"] = mask.payload(hidden(job.payload, job.secret_paths))
+        shown |= {name: mask.value(shown[name]) for name in (*_TEXTS, *_VALUES)}
+        if job.dedupe_key is not None:
+            shown["dedupe_key"] = shown_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)
+    return Job(**shown)
 
 
 async def attempts(tx: Tx, job_id: UUID) -> list[Attempt]:
     """The attempts of a job, first to last."""
-    return await tx.all(Attempt, sql.attempts, {"id": job_id})
+    found = await tx.all(Attempt, sql.attempts, {"id": job_id})
+    mask = await mask_of(tx, job_id)
+    if mask is None:
+        return found
+    tails = ("error_text", "stdout_tail", "stderr_tail")
+    return [replace(one, **{name: mask.value(getattr(one, name)) for name in tails}) for one in found]
+
+
+async def mask_of(tx: Tx, job_id: UUID) -> Mask | None:
+    """What masks a job's secrets in texts about it; None where there is nothing to mask."""
+    payload, paths = await secrets_of(tx, job_id)
+    return mask_for(payload, paths, tx.redact_patterns)
+
+
+async def payload(tx: Tx, job_id: UUID) -> Any:
+    """A job's payload as it is: what a job shows may be masked."""
+    [(found,)] = await tx.values(sql.payload, {"id": job_id})
+    return found
+
+
+async def secrets_of(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
+    """A job's payload as it is and where its secrets are; of a job without any, nothing."""
+    found = await tx.values(sql.secrets, {"id": job_id})
+    return found[0] if found else (None, [])
 
 
 async def cancel_queued(tx: Tx, job_id: UUID) -> bool:
@@ -104,6 +251,12 @@ async def request_cancel(tx: Tx, job_id: UUID) -> bool:
 async def hold_terminal(tx: Tx, job_id: UUID) -> bool:
     """Keep others from retrying this job until the transaction ends; False if it cannot be retried."""
     return bool(await tx.values(sql.hold_terminal, {"id": job_id}))
+
+
+async def dedupe_key(tx: Tx, job_id: UUID) -> str | None:
+    """A job's dedupe key as it is: what a job shows may be masked."""
+    [(key,)] = await tx.values(sql.dedupe_key, {"id": job_id})
+    return cast("str | None", key)
 
 
 async def requeue(tx: Tx, job: Job, *, payload: bytes | None) -> None:

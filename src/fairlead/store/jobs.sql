@@ -35,8 +35,10 @@ select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j
     j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id,
     j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
     j.finished_at, l.expires_at as lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
-    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at, j.last_error, j.created_by
-from fairlead.jobs j
+    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at, j.last_error, j.created_by, d.secret_paths
+from
+
+-- name: named
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 left join fairlead.leases l on l.job_id = j.id
@@ -44,6 +46,50 @@ where
 
 -- name: paged
 order by j.id desc limit %(limit)s offset %(offset)s
+
+-- name: plan_each
+-- Planned for the tenant that it is about: what is good for a large one, on average, walks a small one through all of it.
+select set_config('plan_cache_mode', 'force_custom_plan', true)
+
+-- name: looked_at
+-- The newest of the jobs that an index finds, so many and no more: the other conditions are asked of these only, so that
+-- a page costs the same however many jobs do not match.
+(select j.* from fairlead.jobs j where
+
+-- name: looked_at_end
+order by j.id desc limit %(look)s) j
+
+-- name: last_looked_at
+-- Where the look of a page ended, if it did not come to the end of all jobs.
+select j.id from fairlead.jobs j where
+
+-- name: last_looked_at_end
+order by j.id desc limit 1 offset %(look)s - 1
+
+-- name: waiting
+-- How many jobs of a tenant wait; beyond so many it does not matter.
+select count(*) from (
+    select w.job_id from
+
+-- name: waiting_end
+    limit %(look)s + 1) w
+
+-- name: waiting_jobs
+-- Where the jobs of a tenant wait: for anybody, for a host, for their time.
+((select r.job_id from fairlead.ready r where r.host_id is null and r.tenant_id = %(tenant_id)s limit %(look)s + 1)
+union all
+(select r.job_id from fairlead.hosts h cross join lateral (
+    select r.job_id from fairlead.ready r where r.host_id = h.id limit %(look)s + 1) r
+ where h.tenant_id = %(tenant_id)s limit %(look)s + 1)
+union all
+(select l.job_id from fairlead.later l where l.tenant_id = %(tenant_id)s limit %(look)s + 1)) w
+
+-- name: where_waiting
+j.id = any(array(select w.job_id from
+
+-- name: where_leased
+-- There are no more of these than workers can run at once.
+j.id = any(array(select l.job_id from fairlead.leases l where l.tenant_id = %(tenant_id)s))
 
 -- name: where_id
 j.id = %(id)s
@@ -61,6 +107,22 @@ j.troubled
 -- name: where_running
 j.id in (select l.job_id from fairlead.leases l)
 
+-- name: where_q
+-- Part of a definition's key, or the beginning of a correlation id or dedupe key. One that may hold a secret is not
+-- looked at: whoever can ask for beginnings could guess it letter by letter.
+(j.definition_id = any(array(
+        select k.id from fairlead.job_definitions k where strpos(lower(k.key), lower(%(q)s)) > 0))
+    or starts_with(lower(j.correlation_id), lower(%(q)s))
+    or (d.secret_paths = '{}' and starts_with(lower(j.dedupe_key), lower(%(q)s))))
+
+-- name: where_q_id
+-- An id is that of the job itself, or one by which others belong together.
+j.id = any(array(
+    (select o.id from fairlead.jobs o where o.id = %(q_id)s)
+    union
+    (select o.id from fairlead.jobs o where o.tenant_id = %(tenant_id)s::uuid and o.correlation_id = %(q)s
+     order by o.id desc limit 2000)))
+
 -- name: where_source
 j.source = %(source)s
 
@@ -74,6 +136,17 @@ j.host_id = %(host_id)s
 (j.dedupe_key is not null and hashtextextended(j.dedupe_key, 0) = hashtextextended(%(dedupe_key)s, 0)
     and j.dedupe_key = %(dedupe_key)s)
 
+-- name: where_key
+-- The newest of those with a dedupe key, by its index: as the system, or as a tenant.
+j.id = any(array(
+    (select o.id from fairlead.jobs o
+     where fairlead.tenant_of_session() is null and o.tenant_id = %(tenant_id)s and o.dedupe_key is not null
+        and hashtextextended(o.dedupe_key, 0) = hashtextextended(%(dedupe_key)s, 0) and o.dedupe_key = %(dedupe_key)s
+     order by o.id desc limit 2000)
+    union all
+    (select o.id from fairlead.jobs_with_key(%(dedupe_key)s, 2000) as o(id)
+     where fairlead.tenant_of_session() is not null)))
+
 -- name: where_correlation_id
 j.correlation_id = %(correlation_id)s
 
@@ -83,13 +156,29 @@ j.queued_at >= %(created_after)s
 -- name: where_created_before
 j.queued_at < %(created_before)s
 
+-- name: where_place
+-- A tenant's jobs, in a form that only an index that begins with the tenant can follow: the primary key would do for the
+-- order as well, and then every other tenant's jobs are walked through.
+j.tenant_id = %(tenant_id)s and (j.tenant_id, j.id) >= (%(tenant_id)s, '00000000-0000-0000-0000-000000000000'::uuid)
+and (j.tenant_id, j.id) <= (%(tenant_id)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+and j.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+
 -- name: where_before
 j.id < %(before)s
 
 -- name: attempts
-select id, job_id, attempt_no, worker_id, pid, status, started_at, finished_at, duration_ms, exit_code,
-    signal, cost_cents, error_text, stdout_tail, stderr_tail
-from fairlead.job_attempts where job_id = %(id)s order by attempt_no;
+select a.id, a.job_id, a.attempt_no, a.worker_id, a.pid, a.status, a.started_at, a.finished_at, a.duration_ms,
+    a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
+from fairlead.job_attempts a where a.job_id = %(id)s order by a.attempt_no;
+
+-- name: payload
+select payload from fairlead.jobs where id = %(id)s;
+
+-- name: secrets
+-- A job's payload as it is, where it has secrets.
+select j.payload, d.secret_paths
+from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = %(id)s and d.secret_paths <> '{}';
 
 -- name: cancel_queued
 -- No row comes back when the job was not waiting any more: read it again and decide again.
@@ -137,6 +226,9 @@ returning id;
 -- A terminal job has no hot row: its own row is the lock between two people who retry it.
 select id, tenant_id, dedupe_key from fairlead.jobs
 where id = %(id)s and status in ('failed', 'dead_letter', 'canceled') for update;
+
+-- name: dedupe_key
+select dedupe_key from fairlead.jobs where id = %(id)s;
 
 -- name: requeue
 -- A fresh budget; attempt numbers go on.

@@ -38,6 +38,7 @@ class Terms(msgspec.Struct, array_like=True, frozen=True):
     key: str
     timeout_seconds: int
     backoff: Backoff
+    secret_paths: tuple[str, ...] = ()
 
 
 class Claimed(msgspec.Struct, array_like=True):
@@ -76,6 +77,11 @@ class Claimed(msgspec.Struct, array_like=True):
     @property
     def backoff(self) -> Backoff:
         return self.terms.backoff
+
+    @property
+    def secret_paths(self) -> tuple[str, ...]:
+        """Where in the payload secrets are."""
+        return self.terms.secret_paths
 
 
 class _Document(msgspec.Struct):

@@ -1,4 +1,4 @@
--- Finished jobs go when their time is over, with their attempts; whole days of the audit log go when theirs is.
+-- Finished jobs go when their time is over, with their attempts and logs; whole days of the audit log go when theirs is.
 -- What is queued or running is never touched, nobody is waited for, and a round costs the same however much is kept.
 
 -- name: remove
@@ -44,6 +44,8 @@ with shortest as materialized (
     returning id, tenant_id, definition_id, status, finished_at
 ), unrecorded as (
     delete from fairlead.job_attempts where job_id = any(array(select id from gone))
+), unlogged as (
+    delete from fairlead.log_chunks where job_id = any(array(select id from gone))
 ), counted as (
     -- in a minute that is a day ago at the least: nobody undid today's work
     insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)

@@ -1,12 +1,14 @@
 """What goes on now: how many jobs stand where, which run, which failed last."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import cast
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
+from fairlead.model.redact import Mask
 
 sql = queries_beside(__file__)
 
@@ -59,6 +61,12 @@ async def counts(tx: Tx, *, tenant_id: UUID | None) -> Counts:
     return found
 
 
+async def oldest_ready(tx: Tx, *, tenant_id: UUID) -> datetime | None:
+    """When the job of a tenant that has waited longest fell due; None if none waits that may run."""
+    [(moment,)] = await tx.values(sql.oldest_ready, {"tenant_id": tenant_id})
+    return cast("datetime | None", moment)
+
+
 async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
     """The jobs that run now, longest first."""
     return await tx.all(RunningJob, sql.running, {"tenant_id": tenant_id, "limit": limit})
@@ -66,7 +74,11 @@ async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Running
 
 async def failures(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Failure]:
     """The jobs that failed for good, latest first."""
-    return await tx.all(Failure, sql.failures, {"tenant_id": tenant_id, "limit": limit})
+    found = await tx.all(Failure, sql.failures, {"tenant_id": tenant_id, "limit": limit})
+    if not tx.redact_patterns:
+        return found
+    mask = Mask((), tx.redact_patterns)
+    return [replace(one, last_error=mask.value(one.last_error)) for one in found]
 
 
 async def queued(tx: Tx, *, tenant_id: UUID) -> int:

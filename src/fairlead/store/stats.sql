@@ -7,6 +7,36 @@ select clock_timestamp() as at, coalesce(sum(queued), 0)::bigint as queued, coal
     coalesce(sum(dead_letter), 0)::bigint as dead_letter, coalesce(sum(canceled), 0)::bigint as canceled
 from fairlead.counts where %(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s;
 
+-- name: oldest_ready
+-- When the job that has waited longest fell due. Jobs that may run are in the order of definition, priority and time:
+-- the first of each definition and priority is that group's oldest, and each is one step of the walk. Exact as long as
+-- there are no more than a thousand such groups, for anybody and for each of a thousand hosts.
+with recursive free as (
+    select '00000000-0000-0000-0000-000000000000'::uuid as definition_id, 0 as priority,
+        null::timestamptz as scheduled_for, 0 as step
+    union all
+    select hop.definition_id, hop.priority, hop.scheduled_for, f.step + 1
+    from free f cross join lateral (
+        select r.definition_id, r.priority, r.scheduled_for from fairlead.ready r
+        where r.host_id is null and r.tenant_id = %(tenant_id)s
+            and (r.definition_id, r.priority) > (f.definition_id, f.priority)
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+    where f.step < 1000
+), bound as (
+    select h.id as host_id, '00000000-0000-0000-0000-000000000000'::uuid as definition_id, 0 as priority,
+        null::timestamptz as scheduled_for, 0 as step
+    from (select h.id from fairlead.hosts h where h.tenant_id = %(tenant_id)s limit 1000) h
+    union all
+    select b.host_id, hop.definition_id, hop.priority, hop.scheduled_for, b.step + 1
+    from bound b cross join lateral (
+        select r.definition_id, r.priority, r.scheduled_for from fairlead.ready r
+        where r.host_id = b.host_id and r.tenant_id = %(tenant_id)s
+            and (r.definition_id, r.priority) > (b.definition_id, b.priority)
+        order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+    where b.step < 1000
+)
+select least((select min(scheduled_for) from free), (select min(scheduled_for) from bound));
+
 -- name: running
 -- The longest running first.
 select l.job_id, l.attempt_no, d.key as definition_key, t.slug as tenant, l.worker_id, l.started_at

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -19,6 +20,49 @@ class Facts:
     synchronous_commit: str
     clock: datetime
     role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemGate:
+    """Whether jobs are claimed at all, and who last changed that."""
+
+    online: bool
+    note: str | None
+    changed_by: str | None
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantQueue:
+    """A tenant's part of the queue; the oldest is the one that could run for the longest."""
+
+    tenant_id: UUID
+    tenant: str
+    name: str
+    weight: int
+    max_running: int | None
+    paused_at: datetime | None
+    queued: int
+    running: int
+    failed: int
+    dead_letter: int
+    oldest_queued_seconds: float | None
+
+
+async def gate(tx: Tx) -> SystemGate:
+    [found] = await tx.all(SystemGate, sql.gate)
+    return found
+
+
+async def queue(tx: Tx, *, after: str, limit: int) -> list[TenantQueue]:
+    """Each tenant's part of the queue, by slug, after this one."""
+    await tx.by_index()
+    return await tx.all(TenantQueue, sql.queue, {"after": after, "limit": limit})
+
+
+async def row_security_faults(tx: Tx) -> list[str]:
+    """What is wrong with row-level security."""
+    return [what for (what,) in await tx.values(sql.row_security)]
 
 
 async def facts(tx: Tx) -> Facts:

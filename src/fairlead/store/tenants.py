@@ -19,6 +19,25 @@ async def every(tx: Tx) -> list[Tenant]:
     return await tx.all(Tenant, sql.every)
 
 
+async def page(tx: Tx, *, after: str, limit: int) -> list[Tenant]:
+    """Tenants by slug, after this one."""
+    return await tx.all(Tenant, sql.page, {"after": after, "limit": limit})
+
+
+async def change(
+    tx: Tx, tenant_id: UUID, *, name: str, timezone: str, weight: int, max_running: int | None
+) -> Tenant | None:
+    """Make the tenant say this; None if it already does."""
+    values = {
+        "id": tenant_id,
+        "name": name,
+        "timezone": timezone,
+        "weight": weight,
+        "max_running": max_running,
+    }
+    return await tx.first(Tenant, sql.change, values)
+
+
 async def ids(tx: Tx, names: Iterable[str]) -> dict[str, UUID]:
     """The ids behind slugs or ids; a name that is not there is missing from the answer."""
     return dict(await tx.values(sql.ids, {"names": list(names)}))

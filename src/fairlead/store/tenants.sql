@@ -8,6 +8,19 @@ from fairlead.tenants where slug = %(tenant)s or id::text = lower(%(tenant)s);
 select id, slug, name, timezone, weight, max_running, paused_at, paused_by, pause_note, created_at
 from fairlead.tenants order by slug;
 
+-- name: page
+-- By slug, after the one that the page before ended with.
+select id, slug, name, timezone, weight, max_running, paused_at, paused_by, pause_note, created_at
+from fairlead.tenants where slug > %(after)s order by slug limit %(limit)s;
+
+-- name: change
+update fairlead.tenants
+set name = %(name)s, timezone = %(timezone)s, weight = %(weight)s, max_running = %(max_running)s,
+    updated_at = clock_timestamp()
+where id = %(id)s
+    and (name, timezone, weight, max_running) is distinct from (%(name)s, %(timezone)s, %(weight)s, %(max_running)s)
+returning id, slug, name, timezone, weight, max_running, paused_at, paused_by, pause_note, created_at;
+
 -- name: ids
 -- The ids behind names, slugs or ids alike.
 select asked.name, t.id

@@ -1,11 +1,30 @@
 """Workers: who is there to run jobs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 
 sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A worker as it last described itself."""
+
+    worker_id: str
+    hostname: str
+    version: str
+    queues: list[str]
+    started_at: datetime
+    last_seen_at: datetime
+    running_count: int
+    concurrency: int
+    metadata: Any
+    stale: bool
 
 
 async def seen(
@@ -28,6 +47,11 @@ async def seen(
         "concurrency": concurrency,
     }
     await tx.run(sql.seen, values)
+
+
+async def page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> list[Worker]:
+    """Workers by id, after this one; `stale` are those that were not seen for so long."""
+    return await tx.all(Worker, sql.page, {"stale_seconds": stale_seconds, "after": after, "limit": limit})
 
 
 async def gone(tx: Tx, worker_id: str) -> None:

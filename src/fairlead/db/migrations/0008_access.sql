@@ -9,6 +9,7 @@
 do $$
 declare
     name text;
+    newer constant boolean := current_setting('server_version_num')::int >= 160000;
 begin
     foreach name in array array['fairlead_system', 'fairlead_tenant'] loop
         -- roles belong to the whole server: another database of it may have made them, even at this moment
@@ -23,8 +24,13 @@ begin
                     errcode = 'insufficient_privilege',
                     hint = format('As an administrator: create role %I nologin; grant %I to %I;', name, name, current_user);
         end;
+        -- Who made a role is, from 16 on, its member for administration only: to have its rows and to take it on are apart.
         begin
-            if not pg_has_role(current_user, name, 'member') then
+            if newer then
+                if not (pg_has_role(current_user, name, 'usage') and pg_has_role(current_user, name, 'set')) then
+                    execute format('grant %I to current_user with inherit true, set true', name);
+                end if;
+            elsif not pg_has_role(current_user, name, 'usage') then
                 execute format('grant %I to current_user', name);
             end if;
         exception
@@ -34,6 +40,11 @@ begin
                     errcode = 'insufficient_privilege',
                     hint = format('As an administrator: grant %I to %I;', name, current_user);
         end;
+        if not pg_has_role(current_user, name, 'usage') then
+            raise exception '% does not inherit what the role % may do', current_user, name using
+                errcode = 'insufficient_privilege',
+                hint = format('As an administrator: alter role %I inherit; and grant %I to it anew.', current_user, name);
+        end if;
     end loop;
 end
 $$;
@@ -68,10 +79,12 @@ create table fairlead.sessions (
 );
 create index sessions_by_user on fairlead.sessions (user_id);
 
+alter table fairlead.hosts add constraint hosts_of_tenant unique (tenant_id, id);
+
 create table fairlead.tokens (
     id           uuid primary key default fairlead.uuid7(),
     tenant_id    uuid references fairlead.tenants,
-    host_id      uuid references fairlead.hosts,
+    host_id      uuid,
     name         text not null,
     role         text not null,
     prefix       text not null,
@@ -84,7 +97,9 @@ create table fairlead.tokens (
     constraint tokens_role check (role in ('viewer', 'operator', 'tenant_admin', 'super_admin', 'worker', 'agent')),
     constraint tokens_tenant check (role in ('super_admin', 'worker') or tenant_id is not null),
     constraint tokens_super check (role <> 'super_admin' or tenant_id is null),
-    constraint tokens_host check ((role = 'agent') = (host_id is not null))
+    constraint tokens_host check ((role = 'agent') = (host_id is not null)),
+    -- an agent's host is its own tenant's
+    constraint tokens_host_of_tenant foreign key (tenant_id, host_id) references fairlead.hosts (tenant_id, id)
 );
 create index tokens_by_tenant on fairlead.tokens (tenant_id, id);
 
@@ -154,6 +169,7 @@ grant select, insert, update on fairlead.jobs to fairlead_tenant;
 grant select, insert, delete on fairlead.ready, fairlead.later, fairlead.active_keys to fairlead_tenant;
 -- `for update` of the row that a cancel or retry takes
 grant update on fairlead.ready, fairlead.later to fairlead_tenant;
+grant update (worker_id) on fairlead.leases to fairlead_tenant;
 grant select, insert on fairlead.counts, fairlead.audit_log to fairlead_tenant;
 grant select, insert, update on fairlead.idempotency_keys to fairlead_tenant;
 grant select, insert, update, delete on fairlead.users, fairlead.sessions, fairlead.tokens, fairlead.hosts,

@@ -1,40 +1,69 @@
-"""Jobs: enqueued, listed, shown, canceled, retried."""
+"""Jobs: enqueued, listed, counted, shown, canceled, retried, one by one and in bulk."""
 
-from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 
-from fairlead.actions import enqueue, jobs
+from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
 from fairlead.actions import why as explanation
-from fairlead.errors import Fault, InvalidInput
+from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, NewJob, Source
-from fairlead.server.auth import Caller, Requires
+from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.views import AttemptView, Body, EnqueuedView, JobsPage, JobView, ListOf, WhyView, plain
+from fairlead.server.views import (
+    AttemptView,
+    Body,
+    BulkView,
+    ChunkView,
+    EnqueuedView,
+    JobsPage,
+    JobView,
+    ListOf,
+    LogsPage,
+    SummaryView,
+    Text,
+    TickView,
+    WhyView,
+    plain,
+)
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(route_class=Guarded, tags=["jobs"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Writer = Annotated[Caller, Depends(Requires(Permission.WRITE_JOBS))]
 
+# Runs jobs in the server's own process: for whoever runs the system.
+Ticker = Annotated[Caller, Depends(Requires(Permission.MANAGE_SYSTEM, everywhere=True))]
+
 MOST_IN_BULK = 10_000
+MOST_IN_TICK = 1000
+
+
+def _split(given: Any) -> Any:
+    """`failed,dead_letter` is two statuses, in one parameter or in several."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return given
+    return [part.strip() for text in texts for part in text.split(",")]
+
+
+Statuses = Annotated[list[JobStatus], BeforeValidator(_split), Field(min_length=1, max_length=100)]
 
 
 class JobBody(Body):
     """A job to enqueue."""
 
-    definition_key: str
+    definition_key: Text
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: int | None = None
-    scheduled_for: datetime | None = None
+    scheduled_for: AwareDatetime | None = None
     max_attempts: int | None = None
-    dedupe_key: str | None = None
-    correlation_id: str | None = None
+    dedupe_key: Text | None = None
+    correlation_id: Text | None = None
 
     def new(self, tenant_id: UUID) -> NewJob:
         """The same as a request to enqueue."""
@@ -63,20 +92,49 @@ class RetryBody(Body):
 
 
 class FilterQuery(Body):
-    """Which jobs to list; what is left out does not matter."""
+    """Which jobs; what is left out does not matter. Times have a time zone."""
 
-    status: list[JobStatus] | None = None
+    status: Statuses | None = None
     source: Source | None = None
-    definition_key: str | None = None
+    definition_key: Text | None = None
     host_id: UUID | None = None
-    dedupe_key: str | None = None
-    correlation_id: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
+    dedupe_key: Text | None = None
+    correlation_id: Text | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    q: Text | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="A job's id, a part of a definition's key, or the beginning of a correlation id or dedupe key.",
+    )
 
     def filter(self) -> jobs.Filter:
         """The same as the actions know it."""
         return jobs.Filter(**self.model_dump(include=set(FilterQuery.model_fields)))
+
+
+class BulkFilterBody(Body):
+    """Jobs to change at once: those that match, up to `limit`. With `dry_run` they are only counted."""
+
+    filter: FilterQuery
+    dry_run: bool = False
+    limit: int = Field(1000, ge=1, le=bulk_jobs.MOST)
+
+
+class TickBody(Body):
+    """How many due jobs to run."""
+
+    limit: int = Field(default=100, ge=1, le=MOST_IN_TICK)
+
+
+class LogsQuery(Body):
+    """What of a job's log: of one attempt or of all, behind a place."""
+
+    attempt_no: int | None = Field(None, ge=1, le=2_147_483_647)
+    after_seq: int | None = Field(None, ge=-1, le=2_147_483_647)
+    cursor: Text | None = None
+    limit: int = Field(logs.MAX_PAGE, ge=1, le=logs.MAX_PAGE)
 
 
 class PageQuery(FilterQuery):
@@ -84,7 +142,7 @@ class PageQuery(FilterQuery):
 
     limit: int = Field(50, ge=1, le=jobs.MAX_PAGE)
     offset: int = Field(0, ge=0, le=100_000)
-    cursor: str | None = None
+    cursor: Text | None = None
 
 
 @router.post("/jobs", status_code=201, response_model=EnqueuedView, responses={200: {"model": EnqueuedView}})
@@ -126,6 +184,51 @@ async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> JobsPa
     return JobsPage(items=[JobView.of(job) for job in page.items], next_cursor=page.next_cursor)
 
 
+@router.get("/jobs/summary")
+async def summary(caller: Reader) -> SummaryView:
+    """How many jobs there are of each status, and for how long the oldest has waited that could run."""
+    tenant = str(caller.tenant)
+    async with caller.transaction() as tx:
+        found = await stats.summary(tx, caller.principal, tenant=tenant)
+    counts = found.counts
+    return SummaryView(
+        counts=counts.by_status,
+        queued=counts.queued,
+        running=counts.running,
+        oldest_queued_age_seconds=found.oldest_ready_seconds,
+        oldest_queued_at=found.oldest_ready_at,
+    )
+
+
+@router.post("/jobs/cancel")
+async def cancel_many(body: BulkFilterBody, caller: Writer) -> BulkView:
+    """Cancel the jobs that match: at once where they wait; where they run, their owners are asked to stop."""
+    async with caller.transaction() as tx:
+        did = await bulk_jobs.cancel(
+            tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
+        )
+    return BulkView.of(did)
+
+
+@router.post("/jobs/retry")
+async def retry_many(body: BulkFilterBody, caller: Writer) -> BulkView:
+    """Queue the failed, dead-lettered and canceled jobs that match again, with fresh budgets."""
+    async with caller.transaction() as tx:
+        did = await bulk_jobs.retry(
+            tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
+        )
+    return BulkView.of(did)
+
+
+@router.post("/jobs/tick")
+async def tick(caller: Ticker, body: TickBody | None = None) -> TickView:
+    """Run due jobs of this process's own functions, here and now. There is nothing here unless it is enabled."""
+    if not caller.fl.settings.enable_tick:
+        raise NotFound("There is nothing at this address: FAIRLEAD_ENABLE_TICK is off.")
+    did = await caller.fl.tick((body or TickBody()).limit)
+    return TickView(ok=True, ran=did.ran, statuses=did.statuses)
+
+
 @router.get("/jobs/{job_id}")
 async def show(job_id: UUID, caller: Reader) -> JobView:
     """A job."""
@@ -140,6 +243,26 @@ async def attempts(job_id: UUID, caller: Reader) -> ListOf[AttemptView]:
     async with caller.transaction() as tx:
         _, found = await jobs.show(tx, caller.principal, job_id)
     return ListOf(items=[AttemptView.of(one) for one in found])
+
+
+@router.get("/jobs/{job_id}/logs")
+async def read_logs(job_id: UUID, query: Annotated[LogsQuery, Query()], caller: Reader) -> LogsPage:
+    """What a job's attempts said. While it is not `complete`, ask again from `next_cursor`."""
+    async with caller.transaction() as tx:
+        page = await logs.read(
+            tx,
+            caller.principal,
+            job_id,
+            attempt_no=query.attempt_no,
+            after_seq=query.after_seq,
+            cursor=query.cursor,
+            limit=query.limit,
+        )
+    return LogsPage(
+        items=[ChunkView.of(one) for one in page.items],
+        next_cursor=page.next_cursor,
+        complete=page.complete,
+    )
 
 
 @router.get("/jobs/{job_id}/why")
@@ -164,9 +287,3 @@ async def retry(job_id: UUID, caller: Writer, body: RetryBody | None = None) -> 
     async with caller.transaction() as tx:
         job = await jobs.retry(tx, caller.principal, caller.fl.catalog, job_id, payload=payload)
     return JobView.of(job)
-
-
-def at_least_one(**given: object) -> None:
-    """A change of everything is never meant by leaving everything out."""
-    if not any(value is not None for value in given.values()):
-        raise InvalidInput("Say which jobs: give at least one filter.", [Fault("", "no filter")])

@@ -1,0 +1,95 @@
+"""Reading the audit log."""
+
+import base64
+import binascii
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
+from fairlead.model.access import Permission, Principal
+from fairlead.model.payload import unreadable
+from fairlead.store import audit
+from fairlead.store.audit import Filed, Filter, Place
+
+MAX_PAGE = 1000
+# Every tenant is asked for its newest: first for a little time, as most questions are about what just happened.
+_RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Filed]
+    next_cursor: str | None
+
+
+async def listed(
+    tx: Tx, principal: Principal, wanted: Filter, *, limit: int = 50, cursor: str | None = None
+) -> Page:
+    """A page of the audit log, newest first: of the principal's tenant, or of all."""
+    principal.require(Permission.READ_AUDIT, principal.tenant_id)
+    _check(wanted, limit)
+    place = None if cursor is None else _read(cursor)
+    if principal.tenant_id is None:
+        found = await _of_all(tx, wanted, place=place, limit=limit + 1)
+    else:
+        found = await audit.page(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit + 1)
+    more = len(found) > limit
+    return Page(found[:limit], _written(found[limit - 1].place) if more else None)
+
+
+async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) -> list[Filed]:
+    newest = min(
+        moment for moment in (datetime.now(UTC), wanted.before, place and place.at) if moment is not None
+    )
+    for span in _RANGES:
+        since = newest - span
+        if wanted.after is not None and wanted.after >= since:
+            break
+        found = await audit.page(tx, replace(wanted, after=since), tenant_id=None, place=place, limit=limit)
+        if len(found) == limit:
+            return found
+    return await audit.page(tx, wanted, tenant_id=None, place=place, limit=limit)
+
+
+def _check(wanted: Filter, limit: int) -> None:
+    faults = [] if 1 <= limit <= MAX_PAGE else [Fault("limit", f"use 1 to {MAX_PAGE}")]
+    texts = {name: getattr(wanted, name) for name in ("actor", "action", "resource_type", "resource_id")}
+    faults += [Fault(name, why) for name, text in texts.items() if text and (why := unreadable(text))]
+    moments = {"after": wanted.after, "before": wanted.before}
+    faults += [
+        Fault(name, "must be a time with its zone, in the years 1970 to 2999")
+        for name, moment in moments.items()
+        if moment is not None and not _fits(moment)
+    ]
+    if faults:
+        raise InvalidInput(f"{faults[0].path}: {faults[0].message}.", faults)
+
+
+def _fits(moment: datetime) -> bool:
+    return moment.tzinfo is not None and 1970 <= moment.year <= 2999
+
+
+def _written(place: Place) -> str:
+    """A place as a cursor."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def _read(cursor: str) -> Place:
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        place = msgspec.json.decode(text, type=Place)
+        block, _, line = place.spot.strip("()").partition(",")
+        fits = (
+            _fits(place.at) and 0 <= place.part < 2**32 and 0 <= int(block) < 2**32 and 0 <= int(line) < 2**16
+        )
+    except (msgspec.MsgspecError, binascii.Error, ValueError):
+        fits = False
+    if not fits:
+        raise InvalidInput(
+            "The cursor is not one of ours: use next_cursor of the page before.",
+            [Fault("cursor", "not valid")],
+        )
+    return place._replace(spot=f"({int(block)},{int(line)})")

@@ -1,0 +1,146 @@
+"""Many jobs canceled or retried by filter: a preview first, then up to so many, and one entry in the audit log."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from uuid import UUID
+
+from fairlead.actions.jobs import Filter
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
+from fairlead.model.access import Permission, Principal
+from fairlead.model.job import JobStatus
+from fairlead.model.redact import MASK
+from fairlead.model.request import unknown_tenant
+from fairlead.store import audit, bulk, bulk_jobs, tenants
+
+MOST = 10_000
+BATCH = 1000
+ROUNDS = 10
+ROUND_SECONDS = 0.01
+
+CANCELABLE = (JobStatus.QUEUED, JobStatus.RUNNING)
+RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """How many jobs it was (or, in a preview, would be), and whether there are more.
+
+    `skipped` matched and could not be moved: another active job holds its dedupe key, or somebody else was moving it.
+    """
+
+    count: int
+    more: bool
+    skipped: int = 0
+
+
+async def cancel(
+    tx: Tx, principal: Principal, wanted: Filter, *, limit: int = MOST, dry_run: bool = False
+) -> Bulk:
+    """Cancel up to `limit` jobs that match: at once where they wait; where they run, their owners are asked to stop."""
+    filters = await _filters(tx, principal, wanted, CANCELABLE, limit)
+    found = [] if not filters["status"] else await bulk_jobs.cancelable(tx, filters, limit=limit + 1)
+    ids, more = found[:limit], len(found) > limit
+    if dry_run or not ids:
+        return Bulk(len(ids), more)
+    moved = asked = 0
+    for part in _parts(ids):
+        ended, requested = await _cancel(tx, part)
+        moved += ended + requested
+        asked += requested
+    if asked:
+        await bulk.notify(tx, "cancel")
+    return await _done(tx, principal, "JOBS_CANCELED", filters, Bulk(moved, more, len(ids) - moved))
+
+
+async def retry(
+    tx: Tx, principal: Principal, wanted: Filter, *, limit: int = MOST, dry_run: bool = False
+) -> Bulk:
+    """Queue up to `limit` jobs that match and failed, were dead-lettered or canceled again, with fresh budgets."""
+    filters = await _filters(tx, principal, wanted, RETRYABLE, limit)
+    found = [] if not filters["status"] else await bulk_jobs.retryable(tx, filters, limit=limit + 1)
+    ids, more = found[:limit], len(found) > limit
+    if dry_run or not ids:
+        return Bulk(len(ids), more)
+    held = await bulk_jobs.hold_terminal(tx, ids)
+    free = await _with_keys(tx, held)
+    count = 0
+    for part in _parts(free):
+        count += await bulk_jobs.requeue(tx, part)
+    if count:
+        await bulk.notify(tx, "ready")
+    return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, len(ids) - count))
+
+
+async def _cancel(tx: Tx, ids: Sequence[UUID]) -> tuple[int, int]:
+    """How many were canceled, and how many asked to stop; what somebody else is moving is looked at again."""
+    left, canceled, asked = set(ids), 0, 0
+    for _ in range(ROUNDS):
+        ended = await bulk_jobs.cancel_queued(tx, list(left))
+        requested = await bulk_jobs.request_cancel(tx, list(left.difference(ended)))
+        canceled += len(ended)
+        asked += len(requested)
+        left = set(await bulk_jobs.still_cancelable(tx, list(left.difference(ended, requested))))
+        if not left:
+            break
+        await asyncio.sleep(ROUND_SECONDS)
+    return canceled, asked
+
+
+async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:
+    """Those that may be active again: they have no dedupe key, or hold it now."""
+    keys = {bulk.key_of(one.tenant_id, one.dedupe_key): one.id for one in held if one.dedupe_key is not None}
+    holders = await bulk.claim_keys(tx, keys) if keys else {}
+    holding = {job for key, job in holders.items() if keys[key] == job}
+    return [one.id for one in held if one.dedupe_key is None or one.id in holding]
+
+
+async def _filters(
+    tx: Tx, principal: Principal, wanted: Filter, statuses: Sequence[JobStatus], limit: int
+) -> dict[str, Any]:
+    """The filters as the store takes them: within the tenant, and of jobs that can be moved so."""
+    if not 1 <= limit <= MOST:
+        raise InvalidInput(f"limit must be between 1 and {MOST}.", [Fault("limit", f"use 1 to {MOST}")])
+    given = {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name != "tenant"}
+    if all(value is None for value in given.values()):
+        # a change of everything is never meant by leaving everything out
+        raise InvalidInput(
+            "Say which jobs: give at least one filter.", [Fault("filter", "give at least one")]
+        )
+    given["status"] = [one for one in statuses if wanted.status is None or one in wanted.status]
+    given["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
+    return given
+
+
+async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+    scope = principal.tenant_id
+    if tenant is not None:
+        found = await tenants.ids(tx, [tenant])
+        if tenant not in found:
+            raise unknown_tenant(tenant)
+        scope = found[tenant]
+    principal.require(Permission.WRITE_JOBS, scope)
+    return scope
+
+
+async def _done(tx: Tx, principal: Principal, action: str, filters: dict[str, Any], did: Bulk) -> Bulk:
+    if did.count:
+        told = {name: value for name, value in filters.items() if value is not None and name != "tenant_id"}
+        if "dedupe_key" in told:
+            told["dedupe_key"] = MASK  # it may have been made from a payload with secrets
+        await audit.write(
+            tx,
+            actor=principal.actor,
+            action=action,
+            resource_type="job",
+            tenant_id=filters["tenant_id"],
+            details={"filter": told, "count": did.count},
+        )
+    return did
+
+
+def _parts(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+    for start in range(0, len(ids), BATCH):
+        yield ids[start : start + BATCH]

@@ -1,0 +1,217 @@
+"""What those do who run jobs without a connection of their own: claim, renew, report, end. Only owners change anything."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError, Fault, LeaseLost, PayloadNotJson
+from fairlead.handlers.attempt import LONGEST_KIND, LONGEST_TRACEBACK, MAX_OUTPUT_BYTES
+from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE
+from fairlead.handlers.log import MAX_BYTES, clean
+from fairlead.model import payload
+from fairlead.model.access import Permission, Principal
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.redact import mask_for
+from fairlead.model.request import unknown_definition
+from fairlead.store import bulk, definitions, leases, logs, queue
+from fairlead.store.leases import Owned
+from fairlead.store.logs import Appended, NewChunk
+from fairlead.store.queue import Beat
+
+log = structlog.get_logger(__name__)
+
+# Somebody writes the lease at this moment: it is free again in a few milliseconds.
+BEATS = 5
+BEAT_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What somebody may claim: definitions for every tenant (None: all), and definitions for one tenant each."""
+
+    definitions: tuple[UUID, ...] | None
+    pairs: tuple[tuple[UUID, UUID], ...] = ()
+    tenant_id: UUID | None = None  # the one tenant of all pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What an attempt leaves behind beside its outcome."""
+
+    cost_cents: int = 0
+    stdout_tail: str | None = None
+    stderr_tail: str | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A lease that still holds: for how long from now, and whether its job was canceled."""
+
+    lease_seconds: float
+    cancel_requested: bool
+
+
+async def served(tx: Tx, principal: Principal, keys: Sequence[str] | None) -> Served:
+    """What the principal may claim of the definitions with these keys, or (None) of all: its own tenant's jobs only."""
+    principal.require(Permission.RUN_JOBS, principal.tenant_id)
+    if keys is None and principal.tenant_id is None:
+        return Served(None)
+    found = await definitions.ids(tx, keys)
+    for key in keys or ():
+        if key not in found:
+            raise unknown_definition(key)
+    ids = sorted(found.values())
+    if principal.tenant_id is None:
+        return Served(tuple(ids))
+    return Served((), tuple((one, principal.tenant_id) for one in ids), principal.tenant_id)
+
+
+async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> Renewed:
+    """Renew a lease."""
+    owner = await _owned(tx, principal, lease)
+    beat = await _beat(tx, lease, lease_seconds)
+    for _ in range(BEATS):
+        if beat.renewed:
+            await leases.owner_seen(tx, owner.worker_id)
+            return Renewed(lease_seconds, beat.cancel)
+        await asyncio.sleep(BEAT_SECONDS)
+        beat = await _beat(tx, lease, lease_seconds)
+    left = await leases.remaining(tx, lease)
+    if left is None:
+        raise _lost(lease)
+    return Renewed(left, beat.cancel)
+
+
+async def _beat(tx: Tx, lease: Lease, lease_seconds: float) -> Beat:
+    alive = await queue.heartbeat(tx, [lease], lease_seconds=lease_seconds)
+    if lease.job_id not in alive:
+        raise _lost(lease)
+    return alive[lease.job_id]
+
+
+async def complete(
+    tx: Tx, principal: Principal, lease: Lease, *, output: Any = None, ending: Ending
+) -> JobStatus:
+    """The work is done. How the job stands now."""
+    return await _finish(tx, principal, lease, Succeeded(kept(output), ending.cost_cents), ending)
+
+
+async def fail(
+    tx: Tx,
+    principal: Principal,
+    lease: Lease,
+    *,
+    kind: str,
+    message: str,
+    traceback: str | None,
+    retryable: bool,
+    timed_out: bool,
+    ending: Ending,
+) -> JobStatus:
+    """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands now."""
+    failed = Failed(
+        kind=clean(kind, LONGEST_KIND),
+        message=clean(message, LONGEST_MESSAGE),
+        retryable=retryable,
+        timed_out=timed_out,
+        traceback=tail(traceback, most=LONGEST_TRACEBACK),
+        cost_cents=ending.cost_cents,
+    )
+    return await _finish(tx, principal, lease, failed, ending)
+
+
+async def release(tx: Tx, principal: Principal, lease: Lease, *, delay: float = 0.0) -> JobStatus:
+    """Give the job back, to be run again after `delay` seconds; no attempt is charged. How the job stands now."""
+    return await _finish(tx, principal, lease, Snoozed(delay) if delay else Released(), Ending())
+
+
+async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float, message: str = "") -> None:
+    """Say how far the work is, 0 to 100."""
+    mask = _mask(tx, await _owned(tx, principal, lease))
+    step = (lease, percent, clean(mask(message), LONGEST_PROGRESS_MESSAGE))
+    if lease.job_id not in await queue.progress(tx, [step]):
+        raise _lost(lease)
+
+
+async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> Appended:
+    """Keep what the attempt says, up to its bounds."""
+    owner = await _owned(tx, principal, lease)
+    if not await leases.hold(tx, lease):
+        raise _lost(lease)
+    mask = _mask(tx, owner)
+    cleaned = [chunk._replace(text=readable(mask(chunk.text))) for chunk in chunks]
+    return await logs.append(tx, lease, owner.tenant_id, cleaned)
+
+
+async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, ending: Ending) -> JobStatus:
+    """The same statement as a worker's; a repetition whose answer was lost is answered again."""
+    owner = await _owned(tx, principal, lease)
+    if secrets := mask_for(owner.payload, owner.secret_paths, tx.redact_patterns):
+        outcome = secrets.outcome(outcome)
+    mask = _mask(tx, owner)
+    change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask))
+    if (ending.stderr_tail or ending.exit_code is not None) and await leases.hold(tx, lease):
+        stderr = tail(ending.stderr_tail, mask)
+        await leases.keep_ending(tx, lease, stderr_tail=stderr, exit_code=ending.exit_code)
+    done = await queue.finish(tx, [(lease, change)], actor=principal.actor)
+    if lease.job_id not in done:
+        raise _lost(lease)
+    if done[lease.job_id] is JobStatus.QUEUED:
+        await bulk.notify(tx, "later" if change.delay > 0 else "ready")
+    return done[lease.job_id]
+
+
+async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
+    """What the lease is of. One of another tenant looks like one that never was."""
+    owner = await leases.owned(tx, lease)
+    if owner is None or principal.tenant_id not in (None, owner.tenant_id):
+        raise _lost(lease)
+    principal.require(Permission.RUN_JOBS, owner.tenant_id)
+    return owner
+
+
+def _mask(tx: Tx, owner: Owned) -> Callable[[str], str]:
+    """What takes the job's secrets out of a text."""
+    mask = mask_for(owner.payload, owner.secret_paths, tx.redact_patterns)
+    return str if mask is None else mask.text
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+    return LeaseLost(
+        f"The lease of job {lease.job_id}, attempt {lease.attempt_no}, is not yours (any more): it ended, or was not "
+        "renewed in time. Nothing was changed; stop the work."
+    )
+
+
+def kept(output: Any) -> Any:
+    """An output as plain JSON values, within a handler's bounds."""
+    try:
+        return payload.encode(output, max_bytes=MAX_OUTPUT_BYTES)[0]
+    except FairleadError as error:
+        fault = error.faults[0]
+        where = f" at {fault.path}" if fault.path else ""
+        raise type(error)(f"The output cannot be kept: {fault.message}{where}.", error.faults) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PayloadNotJson(f"The output cannot be kept: {error}.", [Fault("", str(error))]) from None
+
+
+def tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX_BYTES) -> str | None:
+    """The end of a text, as PostgreSQL can keep it and people may read it."""
+    if text is None:
+        return None
+    whole = readable(mask(text)).encode()
+    return whole.decode() if len(whole) <= most else "…" + whole[3 - most :].decode(errors="ignore")
+
+
+def readable(text: str) -> str:
+    """A text as PostgreSQL can keep it, whole."""
+    return clean(text, len(text))

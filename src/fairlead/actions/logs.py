@@ -1,0 +1,90 @@
+"""What a job's attempts said: read from the start, or followed while they run."""
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput, JobUnknown
+from fairlead.model.access import Permission, Principal
+from fairlead.store import jobs, logs
+from fairlead.store.logs import LAST_SEQ, Chunk, Place
+
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some of it, in order. `complete`: there is nothing behind it, and never will be. Else go on from the cursor."""
+
+    items: list[Chunk]
+    next_cursor: str | None
+    complete: bool
+
+
+async def read(
+    tx: Tx,
+    principal: Principal,
+    job_id: UUID,
+    *,
+    attempt_no: int | None = None,
+    after_seq: int | None = None,
+    cursor: str | None = None,
+    limit: int = MAX_PAGE,
+) -> LogPage:
+    """What the attempts of a job (or the one) said, behind the cursor of the page before or behind `after_seq`."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(
+            f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
+        )
+    after = _place(attempt_no, after_seq, cursor)
+    job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
+    if job is None:
+        raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
+    principal.require(Permission.READ_JOBS, job.tenant_id)
+    # before the chunks are read: of what is over, everything is there
+    over = job.status.terminal or (attempt_no is not None and await logs.is_over(tx, job_id, attempt_no))
+    found = await logs.read(tx, job_id, after=after, attempt_no=attempt_no, limit=limit + 1)
+    mask = await jobs.mask_of(tx, job_id)
+    shown = (
+        found[:limit] if mask is None else [replace(one, text=mask.text(one.text)) for one in found[:limit]]
+    )
+    at_end = len(found) <= limit and not await _more(tx, job_id, found, attempt_no)
+    complete = over and at_end
+    last = Place(found[:limit][-1].attempt_no, found[:limit][-1].seq) if found else after
+    return LogPage(shown, None if complete else f"{last.attempt_no}.{last.seq}", complete)
+
+
+async def _more(tx: Tx, job_id: UUID, found: list[Chunk], attempt_no: int | None) -> bool:
+    """Whether the page ended because it was large enough."""
+    if not found:
+        return False
+    last = Place(found[-1].attempt_no, found[-1].seq)
+    return bool(await logs.read(tx, job_id, after=last, attempt_no=attempt_no, limit=1))
+
+
+def _place(attempt_no: int | None, after_seq: int | None, cursor: str | None) -> Place:
+    if cursor is not None:
+        if after_seq is not None:
+            raise InvalidInput("Give cursor or after_seq, not both.", [Fault("after_seq", "not with cursor")])
+        return _read_cursor(cursor)
+    if after_seq is None:
+        return logs.BEGINNING
+    if attempt_no is None:
+        raise InvalidInput(
+            "after_seq is a place in one attempt: give attempt_no with it.",
+            [Fault("attempt_no", "is required")],
+        )
+    return Place(attempt_no, after_seq)
+
+
+def _read_cursor(cursor: str) -> Place:
+    parts = cursor.split(".")
+    if len(parts) == 2 and all(_is_place(part) for part in parts):
+        return Place(int(parts[0]), int(parts[1]))
+    raise InvalidInput(
+        "The cursor is not one of ours: use next_cursor of the page before.", [Fault("cursor", "not valid")]
+    )
+
+
+def _is_place(part: str) -> bool:
+    return part == "-1" or (part.isascii() and part.isdigit() and len(part) <= 10 and int(part) <= LAST_SEQ)

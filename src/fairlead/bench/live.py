@@ -1,0 +1,205 @@
+"""Live: how soon a thousand sockets hear of a job, and what they cost a drain that goes on beside them."""
+
+import asyncio
+import math
+import resource
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from fairlead.actions import access
+from fairlead.app import Fairlead
+from fairlead.bench.draining import drain_rate, opened
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.model.access import Role
+from fairlead.settings import Settings
+from fairlead.store import tenants
+
+SOCKETS = 1000
+TOLD = 20
+ROUNDS = 3
+JOBS = 20_000
+LIMIT = 1000.0
+SECONDS = 60
+AT_ONCE = 50
+LOOK_SECONDS = 0.02
+_KEY = "dGhlIHNhbXBsZSBub25jZQ=="
+
+
+class Ear(asyncio.Protocol):
+    """The least a WebSocket client can be: shakes hands, then counts frames and notes when they came."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._data = b""
+        self._shaken = False
+        self.greeted = asyncio.get_running_loop().create_future()
+        self.frames = 0
+        self.heard: dict[str, float] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        transport.write(self._request)  # type: ignore[attr-defined]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A socket that was refused is no figure."""
+        if not self.greeted.done():
+            self.greeted.set_exception(
+                ConnectionError(f"the socket was refused: {exc or self._data[:200]!r}")
+            )
+
+    def data_received(self, data: bytes) -> None:
+        """Take the frames off what came."""
+        self._data += data
+        if not self._shaken:
+            head, ended, rest = self._data.partition(b"\r\n\r\n")
+            if not ended or b" 101 " not in head:
+                return
+            self._shaken, self._data = True, rest
+        while (frame := self._next()) is not None:
+            self._hear(frame)
+
+    def _next(self) -> bytes | None:
+        """One frame's content; servers do not mask, and ours sends nothing above 64 KiB."""
+        if len(self._data) < 2:
+            return None
+        length, begin = self._data[1] & 127, 2
+        if length == 126:
+            length, begin = int.from_bytes(self._data[2:4], "big"), 4
+        if len(self._data) < begin + length:
+            return None
+        frame, self._data = self._data[begin : begin + length], self._data[begin + length :]
+        return frame
+
+    def _hear(self, frame: bytes) -> None:
+        now = time.time()
+        self.frames += 1
+        if b'"hello"' in frame:
+            self.greeted.set_result(None)
+        elif b'"job.created"' in frame:
+            self.heard.setdefault(msgspec.json.decode(frame)["job_id"], now)
+
+
+async def measure(_: str, settings: Settings, progress: Progress) -> Measure:
+    """The 99th percentile, over all sockets, of the time from an enqueue to its frame."""
+    _more_files()
+    async with (
+        opened(replace(settings, rate_limit_burst=1_000_000)) as fl,
+        _served(fl) as (host, port),
+    ):
+        before = _resident()
+        progress(f"opening {SOCKETS} sockets")
+        async with _ears(fl, host, port) as ears:
+            each = (_resident() - before) / SOCKETS
+            progress(f"enqueueing {TOLD} jobs, one by one")
+            delays = await _delays(fl, ears)
+        shares, rates = await _drained(fl, settings, host, port, progress)
+    value = statistics.quantiles(delays, n=100)[98]
+    note = (
+        f"limit: what we allow; {SOCKETS} sockets, median {statistics.median(delays):.0f} ms; a drain of {JOBS:,} jobs "
+        f"beside them had {100 * statistics.median(shares):.0f} % of its speed without ("
+        f"{', '.join(f'{100 * share:.0f}' for share in shares)}), each socket got {statistics.median(rates):.1f} frames/s; "
+        f"{each / 1024:.0f} KiB a socket, both ends"
+    )
+    return Measure("live", round(value, 1), "ms", LIMIT, round(value / LIMIT, 3), note)
+
+
+async def _delays(fl: Fairlead, ears: list[Ear]) -> list[float]:
+    """For each job and socket the milliseconds from before the enqueue to its frame."""
+    begun = {}
+    for _ in range(TOLD):
+        at = time.time()
+        job = str((await fl.enqueue("unserved", tenant=TENANT)).id)
+        begun[job] = at
+        async with asyncio.timeout(SECONDS):
+            while not all(job in ear.heard for ear in ears):  # noqa: ASYNC110 - a thousand of them
+                await asyncio.sleep(LOOK_SECONDS)
+    return [1000 * (ear.heard[job] - at) for job, at in begun.items() for ear in ears]
+
+
+async def _drained(
+    fl: Fairlead, settings: Settings, host: str, port: int, progress: Progress
+) -> tuple[list[float], list[float]]:
+    """The drain's speed with sockets as a share of that before and after, and the frames a second of a socket."""
+    shares, rates = [], []
+    before = await drain_rate(fl, settings, JOBS, uuid4().hex)
+    for number in range(1, ROUNDS + 1):
+        progress(f"draining with sockets and without, round {number} of {ROUNDS}")
+        async with _ears(fl, host, port) as ears:
+            heard, begun = sum(ear.frames for ear in ears), time.monotonic()
+            beside = await drain_rate(fl, settings, JOBS, uuid4().hex)
+            seconds = time.monotonic() - begun
+            rates.append((sum(ear.frames for ear in ears) - heard) / len(ears) / seconds)
+        after = await drain_rate(fl, settings, JOBS, uuid4().hex)
+        shares.append(beside / statistics.mean((before, after)))
+        before = after
+    return shares, rates
+
+
+@asynccontextmanager
+async def _served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
+    """The API on a port of its own, in this process."""
+    # the web framework takes longer to import than most commands take to run, and every command imports this
+    from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
+
+    listening = bind("127.0.0.1", 0)
+    server = make_server(create_app(fl))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.up.wait()
+    try:
+        yield "127.0.0.1", listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def _ears(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[Ear]]:
+    """Sockets in the tenant's room, all greeted."""
+    async with fl.database.transaction() as tx:
+        tenant_id = (await tenants.ids(tx, [TENANT]))[TENANT]
+        token = await access.create_token(
+            tx, fl.principal, name=uuid4().hex, role=Role.VIEWER, tenant_id=tenant_id
+        )
+    request = (
+        f"GET /api/v1/live HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {_KEY}\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {token.secret}\r\n\r\n"
+    ).encode()
+    loop = asyncio.get_running_loop()
+    ears: list[Ear] = []
+    try:
+        async with asyncio.timeout(SECONDS):
+            while len(ears) < SOCKETS:
+                some = [
+                    (await loop.create_connection(lambda: Ear(request), host, port))[1]
+                    for _ in range(min(AT_ONCE, SOCKETS - len(ears)))
+                ]
+                ears += some
+                await asyncio.gather(*(ear.greeted for ear in some))
+        yield ears
+    finally:
+        for ear in ears:
+            ear.transport.close()
+
+
+def _more_files() -> None:
+    """Two sockets for each viewer: more files than most shells allow at first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * SOCKETS + 500
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def _resident() -> float:
+    """The bytes of memory that this process holds; not a number where the system has no /proc."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    except OSError:
+        return math.nan
+    return float(pages * resource.getpagesize())

@@ -1,0 +1,49 @@
+"""`fairlead serve`: the API, and nothing else."""
+
+import asyncio
+import signal
+
+import click
+
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
+@command
+async def serve(session: Session, *, host: str, port: int) -> None:
+    """Serve the HTTP API, until SIGTERM or Ctrl-C. Jobs run elsewhere: fairlead worker."""
+    # the web framework takes longer to import than most other commands take to run
+    from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
+
+    listening = bind(host, port)
+    stopped = stop_signal()
+    async with session.open() as fl:
+        server = make_server(create_app(fl))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        stopping = asyncio.create_task(stopped.wait())
+        await server.up.wait()
+        at = f"http://{named(host)}:{listening.getsockname()[1]}"
+        output.console().print(f"serving {at}/api/v1, described at {at}/api/v1/docs")
+        try:
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            server.should_exit = True
+            await serving
+    output.console().print("stopped")
+
+
+def stop_signal() -> asyncio.Event:
+    """Set when the process is told to stop."""
+    stopped = asyncio.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    return stopped
+
+
+def named(host: str) -> str:
+    """A host as it stands in an address."""
+    return f"[{host}]" if ":" in host else host

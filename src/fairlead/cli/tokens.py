@@ -1,0 +1,128 @@
+"""`fairlead tokens`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import click
+import msgspec
+
+from fairlead.actions import access
+from fairlead.actions import tenants as tenant_actions
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.db.tx import Tx
+from fairlead.model.access import Principal, Role, Token
+from fairlead.model.request import unknown_tenant
+
+
+@asynccontextmanager
+async def acting_in(session: Session, tenant: str | None) -> AsyncIterator[tuple[Tx, Principal]]:
+    """A transaction, and whoever calls: in that tenant, or (None) in all of them."""
+    async with session.open() as fl, fl.transaction() as tx:
+        if tenant is None:
+            yield tx, fl.principal
+            return
+        found = await tenant_actions.find(tx, fl.principal, tenant)
+        if found is None:
+            raise unknown_tenant(tenant)
+        yield tx, replace(fl.principal, tenant_id=found.id)
+
+
+@click.group()
+def tokens() -> None:
+    """Keys for programs that call the API."""
+
+
+@tokens.command()
+@click.argument("name")
+@click.option("--role", type=output.choice(Role), required=True, help="What it may do.")
+@click.option("--tenant", help="Whose it is, slug or id; left out for super admins and workers of all.")
+@click.option("--host", "host_id", type=click.UUID, help="The host of an agent: its id.")
+@click.option(
+    "--expires-days", type=click.FloatRange(min=0, max=36_500), help="How long it is good (default: always)."
+)
+@output.json_option
+@command
+async def create(
+    session: Session,
+    *,
+    name: str,
+    role: str,
+    tenant: str | None,
+    host_id: UUID | None,
+    expires_days: float | None,
+    as_json: bool,
+) -> None:
+    """Make a token. Its secret is shown once, now."""
+    expires = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
+    async with acting_in(session, tenant) as (tx, principal):
+        made = await access.create_token(
+            tx,
+            principal,
+            name=name,
+            role=Role(role),
+            tenant_id=principal.tenant_id,
+            host_id=host_id,
+            expires_at=expires,
+        )
+    if as_json:
+        output.say_json({**msgspec.to_builtins(made.token), "secret": made.secret})
+        return
+    output.facts([("token", made.secret), ("id", made.token.id), ("role", role), ("tenant", tenant)])
+    output.console().print("\nKeep it now: it is not shown again.")
+
+
+@tokens.command("list")
+@click.option("--tenant", help="Only this tenant's, slug or id.")
+@click.option("--limit", type=click.IntRange(1, access.MAX_PAGE), default=100, show_default=True)
+@click.option("--after", type=click.UUID, help="Go on after the token with this id.")
+@output.json_option
+@command
+async def listed(
+    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
+) -> None:
+    """List tokens, without their secrets."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await access.tokens(tx, principal, after=after, limit=limit)
+    _show(found, as_json=as_json)
+
+
+@tokens.command()
+@click.argument("token_id", type=click.UUID)
+@output.json_option
+@command
+async def revoke(session: Session, *, token_id: UUID, as_json: bool) -> None:
+    """Take a token away: within five seconds nobody gets in with it."""
+    async with acting_in(session, None) as (tx, principal):
+        token = await access.revoke_token(tx, principal, token_id)
+    if as_json:
+        output.say_json(token)
+    else:
+        output.console().print(f"revoked {token.name} ({token.prefix}…)")
+
+
+def _show(found: list[Token], *, as_json: bool) -> None:
+    if as_json:
+        output.say_json({"items": found})
+        return
+    output.table(
+        ("name", "role", "tenant", "begins", "created", "last used", "expires", "revoked", "id"),
+        [
+            (
+                t.name,
+                t.role,
+                t.tenant_id,
+                t.prefix,
+                t.created_at,
+                t.last_used_at,
+                t.expires_at,
+                t.revoked_at,
+                t.id,
+            )
+            for t in found
+        ],
+        empty="There are no tokens yet. Make one with: fairlead tokens create NAME --role ROLE",
+    )

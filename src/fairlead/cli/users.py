@@ -1,0 +1,110 @@
+"""`fairlead users`."""
+
+import sys
+from uuid import UUID
+
+import click
+
+from fairlead.actions import access
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.cli.tokens import acting_in
+from fairlead.errors import InvalidInput
+from fairlead.model.access import PEOPLE, Role, User
+
+ROLES = click.Choice([role.value for role in PEOPLE])
+# Never an argument: other users of the machine can see those.
+password_stdin = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+
+
+@click.group()
+def users() -> None:
+    """People who sign in."""
+
+
+@users.command()
+@click.argument("email")
+@click.option("--role", type=ROLES, required=True, help="What they may do.")
+@click.option("--tenant", help="Whose they are, slug or id; left out for a super admin.")
+@password_stdin
+@output.json_option
+@command
+async def add(
+    session: Session, *, email: str, role: str, tenant: str | None, password_stdin: bool, as_json: bool
+) -> None:
+    """Add a user. The password is asked for."""
+    password = _password(from_stdin=password_stdin)
+    async with acting_in(session, tenant) as (tx, principal):
+        user = await access.add_user(
+            tx, principal, email=email, password=password, role=Role(role), tenant_id=principal.tenant_id
+        )
+    _show([user], as_json=as_json, one=True)
+
+
+@users.command("list")
+@click.option("--tenant", help="Only this tenant's, slug or id.")
+@click.option("--limit", type=click.IntRange(1, access.MAX_PAGE), default=100, show_default=True)
+@click.option("--after", type=click.UUID, help="Go on after the user with this id.")
+@output.json_option
+@command
+async def listed(
+    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
+) -> None:
+    """List users."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await access.users(tx, principal, after=after, limit=limit)
+    _show(found, as_json=as_json)
+
+
+@users.command()
+@click.argument("user")
+@click.option("--role", type=ROLES, help="What they may do from now on.")
+@click.option("--password", "ask", is_flag=True, help="Ask for a new password.")
+@password_stdin
+@click.option("--disable/--enable", "disabled", default=None, help="Whether they are let in no longer.")
+@output.json_option
+@command
+async def change(
+    session: Session,
+    *,
+    user: str,
+    role: str | None,
+    ask: bool,
+    password_stdin: bool,
+    disabled: bool | None,
+    as_json: bool,
+) -> None:
+    """Change a user, by address or id. Every change ends their sessions."""
+    password = _password(from_stdin=password_stdin) if ask or password_stdin else None
+    if role is None and password is None and disabled is None:
+        raise InvalidInput("Say what to change: --role, --password, --disable or --enable.")
+    async with acting_in(session, None) as (tx, principal):
+        found = await access.find_user(tx, principal, user)
+        changed = await access.change_user(
+            tx,
+            principal,
+            found.id,
+            role=None if role is None else Role(role),
+            password=password,
+            disabled=disabled,
+        )
+    _show([changed], as_json=as_json, one=True)
+
+
+def _password(*, from_stdin: bool) -> str:
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise InvalidInput("There is nobody to ask for a password: use --password-stdin.")
+    return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+
+
+def _show(found: list[User], *, as_json: bool, one: bool = False) -> None:
+    if as_json:
+        output.say_json(found[0] if one else {"items": found})
+        return
+    output.table(
+        ("email", "role", "tenant", "created", "disabled", "id"),
+        [(u.email, u.role, u.tenant_id, u.created_at, u.disabled_at, u.id) for u in found],
+        empty="There are no users yet. Add one with: fairlead users add EMAIL --role ROLE",
+    )

@@ -1,0 +1,393 @@
+"""Secrets: which fields of a payload are, and how they are kept out of everything that people read.
+
+A schema marks a field with `"writeOnly": true` or `"x-secret": true`. From it come paths, such as `/smtp/password`
+or `/users/*/token`: `*` stands for any one name or place, `**` for any number of them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from fairlead.model.outcome import Failed, Outcome, Succeeded
+
+MASK = "[redacted]"
+ANY, ANY_DEPTH = "*", "**"
+# Shorter ones would hide half of every text that they are in, and say little.
+SHORTEST_TEXT = 4
+FEWEST_DIGITS = 6
+# So many are looked for in every text; where a payload has more, no text of the job is shown at all.
+MOST_SECRETS = 200
+MOST_STEPS = 20_000
+# Texts are cut to less.
+LONGEST_CUT = 10_000
+CUT = "…"
+
+Path = tuple[str, ...]
+Patterns = tuple[re.Pattern[str], ...]
+
+_IN_PLACE = ("allOf", "anyOf", "oneOf")
+_IN_PLACE_ONE = ("if", "then", "else", "not")
+_ANY_ITEM = ("items", "contains", "unevaluatedItems", "additionalItems")
+_ANY_NAME = ("additionalProperties", "unevaluatedProperties")
+
+
+def Secret() -> msgspec.Meta:  # noqa: N802 - reads as a type where it stands: Annotated[str, Secret()]
+    """Marks a parameter of a job's function as a secret."""
+    return msgspec.Meta(extra_json_schema={"x-secret": True})
+
+
+# From a schema to paths
+
+
+def secret_paths(schema: Any) -> list[str]:
+    """The paths of the fields that the schema marks as secret; more than it marks where it is too tangled to tell."""
+    if not _marks(schema):
+        return []
+    try:
+        found = _Reader(schema).paths(schema)
+    except (_Tangledness, RecursionError):
+        found = {(ANY_DEPTH,)}
+    return sorted("/".join(["", *map(_escaped, path)]) for path in found)
+
+
+def _marks(schema: Any) -> bool:
+    """Whether there is a mark anywhere in it: most schemas have none."""
+    left = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if _is_marked(one):
+                return True
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return False
+
+
+def _is_marked(schema: Mapping[str, Any]) -> bool:
+    return schema.get("writeOnly") is True or schema.get("x-secret") is True
+
+
+def without_examples(schema: Any) -> Any:
+    """The schema without values of secrets: a parameter's default would be in the definition for all to read."""
+    if isinstance(schema, list):
+        return [without_examples(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    telling = {"default", "examples"} if _is_marked(schema) or _any_marked(schema) else set()
+    return {name: without_examples(one) for name, one in schema.items() if name not in telling}
+
+
+def _any_marked(schema: Mapping[str, Any]) -> bool:
+    """Whether one of the forms that a value may have is a secret."""
+    return any(isinstance(one, dict) and _is_marked(one) for one in _in_place(schema))
+
+
+class _Tangledness(Exception):
+    """The schema is too large or too strange to be followed."""
+
+
+class _Reader:
+    """Finds marked places, following references within the schema."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._steps = 0
+        self._open: list[str] = []
+        self._recursive: set[str] = set()
+
+    def paths(self, schema: Any) -> set[Path]:
+        """The marked places below this part of the schema, seen from it."""
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise _Tangledness
+        if not isinstance(schema, dict):
+            return set()
+        if _is_marked(schema):
+            return {()}
+        found: set[Path] = set()
+        for below in _in_place(schema):
+            found |= self.paths(below)
+        for name, below in _children(schema):
+            found |= {(name, *path) for path in self.paths(below)}
+        for keyword in ("$ref", "$dynamicRef"):
+            if keyword in schema:
+                found |= self._referred(schema[keyword])
+        return found
+
+    def _referred(self, reference: Any) -> set[Path]:
+        if reference in self._open:
+            self._recursive.add(reference)
+            return set()
+        target = self._target(reference)
+        self._open.append(reference)
+        found = self.paths(target)
+        self._open.pop()
+        if reference in self._recursive:
+            # it comes again somewhere below itself, however deep the payload is
+            found |= {(ANY_DEPTH, *path) for path in found}
+        return found
+
+    def _target(self, reference: Any) -> Any:
+        if not isinstance(reference, str) or not re.fullmatch(r"#(/.*)?", reference):
+            raise _Tangledness
+        place = self._root
+        for part in reference[1:].split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, list) and name.isdigit() and int(name) < len(place):
+                place = place[int(name)]
+            elif isinstance(place, dict) and name in place:
+                place = place[name]
+            else:
+                raise _Tangledness
+        return place
+
+
+def _in_place(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Parts that speak of the same value."""
+    for keyword in _IN_PLACE:
+        parts = schema.get(keyword)
+        yield from parts if isinstance(parts, list) else ()
+    for keyword in _IN_PLACE_ONE:
+        yield schema.get(keyword)
+    yield from _named(schema, "dependentSchemas").values()
+
+
+def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Parts that speak of what is in the value, with the name they speak of."""
+    yield from _named(schema, "properties").items()
+    yield from ((ANY, below) for below in _named(schema, "patternProperties").values())
+    yield from ((ANY, schema.get(keyword)) for keyword in (*_ANY_ITEM, *_ANY_NAME))
+    first = schema.get("prefixItems")
+    yield from ((str(at), below) for at, below in enumerate(first if isinstance(first, list) else ()))
+
+
+def _named(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, dict) else {}
+
+
+def _escaped(part: str) -> str:
+    if part in (ANY, ANY_DEPTH):
+        return part
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+@lru_cache(10_000)
+def _parts(path: str) -> Path:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+
+
+def _all(paths: Sequence[str]) -> set[Path]:
+    return {_parts(path) for path in paths}
+
+
+# From paths to values
+
+
+def hidden(payload: Any, paths: Sequence[str]) -> Any:
+    """The payload as it may be shown: every secret in it is masked."""
+    return _replaced(payload, _all(paths), lambda _: MASK) if paths else payload
+
+
+def restored(edited: Any, stored: Any, shown: Any) -> Any:
+    """An edited payload in which all that was left as it was shown is again as it is stored."""
+    if isinstance(edited, str):  # a mask is a text, or in one
+        return stored if edited == shown else edited
+    if isinstance(edited, Mapping) and isinstance(stored, dict) and isinstance(shown, dict):
+        known = stored.keys() & shown.keys()
+        return {
+            name: restored(one, stored[name], shown[name]) if name in known else one
+            for name, one in edited.items()
+        }
+    if isinstance(edited, list) and isinstance(stored, list) and isinstance(shown, list):
+        there = list(zip(stored, shown, strict=False))
+        return [restored(one, *there[at]) if at < len(there) else one for at, one in enumerate(edited)]
+    return edited
+
+
+def secrets_in(payload: Any, paths: Sequence[str]) -> list[Any]:
+    """The secrets that are in the payload."""
+    found: list[Any] = []
+    if paths:
+        _replaced(payload, _all(paths), found.append)
+    return found
+
+
+def _replaced(value: Any, paths: set[Path], change: Callable[[Any], Any]) -> Any:
+    """A copy of the value with each place that a path leads to changed."""
+    paths = _spread(paths)
+    if () in paths:
+        return change(value)
+    if not paths:
+        return value
+    if isinstance(value, dict):
+        return {name: _replaced(one, _below(paths, name), change) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_replaced(one, _below(paths, str(at)), change) for at, one in enumerate(value)]
+    return value
+
+
+def _spread(paths: set[Path]) -> set[Path]:
+    """Any number of steps may also be none."""
+    more = {path[1:] for path in paths if path[:1] == (ANY_DEPTH,)}
+    return paths if more <= paths else _spread(paths | more)
+
+
+def _below(paths: set[Path], name: str) -> set[Path]:
+    """What is left of the paths after a step."""
+    return {path[1:] for path in paths if path and path[0] in (name, ANY)} | {
+        path for path in paths if path[:1] == (ANY_DEPTH,)
+    }
+
+
+# From values to texts without them
+
+
+class Mask:
+    """Masks known secrets, and whatever matches a pattern, in texts and in JSON."""
+
+    def __init__(self, secrets: Iterable[Any], patterns: Patterns = ()) -> None:
+        self._numbers: set[int | float] = set()
+        texts: set[str] = set()
+        leaves = list(islice(_leaves(secrets), MOST_SECRETS + 1))
+        self._everything = len(leaves) > MOST_SECRETS
+        for leaf in leaves:
+            self._learn(leaf, texts)
+        # the longest first: one may be a part of another
+        self._texts = sorted(texts, key=len, reverse=True)
+        self._patterns = patterns
+
+    def _learn(self, leaf: Any, texts: set[str]) -> None:
+        if isinstance(leaf, int | float):
+            if sum(character.isdigit() for character in repr(leaf)) >= FEWEST_DIGITS:
+                self._numbers.add(leaf)
+                texts.add(repr(leaf))
+        elif len(leaf) >= SHORTEST_TEXT:
+            texts.update(_forms(leaf))
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        if self._everything:
+            return MASK
+        for secret in self._texts:
+            text = text.replace(secret, MASK)
+        text = self._ends(text)
+        for pattern in self._patterns:
+            text = pattern.sub(MASK, text)
+        return text
+
+    def payload(self, payload: Any) -> Any:
+        """A payload without secrets: names stay, so that it can be edited and sent back."""
+        return self.value(payload, names=False)
+
+    def value(self, value: Any, *, names: bool = True) -> Any:
+        """The JSON without secrets, in names too."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {
+                self.text(str(name)) if names else name: self.value(one, names=names)
+                for name, one in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.value(one, names=names) for one in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return MASK if self._everything or value in self._numbers or self._matches(value) else value
+        return value
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        """How an attempt ended, without secrets."""
+        if isinstance(outcome, Succeeded) and outcome.output is not None:
+            return msgspec.structs.replace(outcome, output=self.value(outcome.output))
+        if isinstance(outcome, Failed):
+            return msgspec.structs.replace(
+                outcome,
+                kind=self.text(outcome.kind),
+                message=self.text(outcome.message),
+                traceback=None if outcome.traceback is None else self._traceback(outcome.traceback),
+            )
+        return outcome
+
+    def _traceback(self, text: str) -> str:
+        """The end of a traceback: whatever stood before it is gone."""
+        if text.startswith(CUT):
+            return self.text(text)
+        return self.text(CUT + text).removeprefix(CUT)
+
+    def _matches(self, number: float) -> bool:
+        return any(pattern.search(repr(number)) for pattern in self._patterns)
+
+    def _ends(self, text: str) -> str:
+        """A text that was cut may have been cut in the middle of a secret."""
+        if text.endswith(CUT):
+            text = _cut_off(text, self._texts)
+        if text.startswith(CUT):
+            turned = _cut_off(text[::-1], [secret[::-1] for secret in self._texts], MASK[::-1])
+            text = turned[::-1]
+        return text
+
+
+def _cut_off(text: str, secrets: Sequence[str], mask: str = MASK) -> str:
+    body = text.removesuffix(CUT)
+    for secret in secrets:
+        if (at := _begins(body, secret)) >= 0:
+            return body[:at] + mask + CUT
+    return text
+
+
+def _begins(text: str, secret: str) -> int:
+    """Where in the text the beginning of the secret begins that the text ends with; -1 if it does not."""
+    first = secret[: SHORTEST_TEXT - 1]
+    at = text.find(first, max(0, len(text) - min(len(secret), LONGEST_CUT) + 1))
+    while at >= 0 and not secret.startswith(text[at:]):
+        at = text.find(first, at + 1)
+    return at
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
+    """The texts and numbers in JSON."""
+    left = list(values)
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, str) or (isinstance(one, int | float) and not isinstance(one, bool)):
+            yield one
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it appears in texts: plain, as Python and JSON show it, in an address, and line by line."""
+    yield secret
+    yield repr(secret)[1:-1]
+    yield msgspec.json.encode(secret).decode()[1:-1]
+    yield quote(secret, safe="")
+    yield quote_plus(secret)
+    if "\n" in secret:
+        yield from (line for line in secret.splitlines() if len(line) >= 2 * SHORTEST_TEXT)
+
+
+def mask_for(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mask | None:
+    """What masks a job's secrets; None where there is nothing to mask."""
+    secrets = secrets_in(payload, paths)
+    return Mask(secrets, patterns) if secrets or patterns else None
+
+
+def shown_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -> str:
+    """A dedupe key as it may be shown: one that was made from a payload has its secrets too."""
+    parts = key.split("::", 2)
+    if len(parts) == 3 and parts[0] == definition_key:
+        try:
+            payload = msgspec.json.decode(parts[2])
+        except msgspec.DecodeError:
+            pass  # it only looked like one
+        else:
+            key = "::".join([*parts[:2], msgspec.json.encode(hidden(payload, paths)).decode()])
+    return mask.text(key)

@@ -1,0 +1,164 @@
+"""Claims over HTTP: each worker's turns, long polls that a notification wakes, and the sweep that somebody has to do."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import lru_cache
+
+from fairlead.actions.leases import Served
+from fairlead.app import Fairlead
+from fairlead.db.listen import POLL, Listener
+from fairlead.db.tx import Tx
+from fairlead.model.outcome import Released, decide
+from fairlead.runtime.service import wait_any
+from fairlead.runtime.source import Held
+from fairlead.runtime.store_source import StoreSource
+from fairlead.runtime.watchdog import Watchdog
+from fairlead.store import bulk, leases, queue, workers
+
+MOST_WORKERS = 10_000
+SEEN_EVERY_SECONDS = 10.0
+
+# Whether whoever asked still waits for the answer, and still may have it (if not, it raises).
+Waits = Callable[[], Awaitable[bool]]
+Look = Callable[[], Awaitable[list[Held]]]
+
+
+class Claims:
+    """The claims that one server process makes for others."""
+
+    def __init__(self, fl: Fairlead) -> None:
+        self._fl = fl
+        self._source = lru_cache(MOST_WORKERS)(self._new_source)
+        self._seen: OrderedDict[str, float] = OrderedDict()
+        self._wakes = Wakes(fl)
+        self._watchdog: Watchdog | None = None
+        self._sweep_at = 0.0
+
+    async def claim(
+        self, worker: str, served: Served, *, keys: list[str] | None, limit: int, wait: float, waits: Waits
+    ) -> list[Held]:
+        """Take up to `limit` due jobs; if there are none, look again for `wait` seconds, at every wake and poll."""
+        await self._be_seen(worker, keys, limit)
+        source = self._source(worker, served)
+
+        async def look() -> list[Held]:
+            await self._sweep()
+            return await source.claim(limit) if await self._staged(served) else []
+
+        taken = await look()
+        if not taken and wait:
+            taken = await self._look_until(look, time.monotonic() + wait, waits)
+        return await self._unless_gone(source, taken, waits) if taken else []
+
+    async def _unless_gone(self, source: StoreSource, taken: list[Held], waits: Waits) -> list[Held]:
+        """What was taken, or given back at once: nobody would know of it until the leases end."""
+        still = False
+        try:
+            still = await waits()
+        finally:
+            if not still:
+                await source.finish([(one.lease, decide(one.job, Released())) for one in taken])
+        return taken if still else []
+
+    async def _look_until(self, look: Look, until: float, waits: Waits) -> list[Held]:
+        async with self._wakes.heard() as heard:
+            while (left := until - time.monotonic()) > 0 and await waits():
+                await wait_any(heard, seconds=min(left, self._fl.settings.poll_seconds))
+                heard.clear()
+                if taken := await look():
+                    return taken
+        return []
+
+    async def _staged(self, served: Served) -> bool:
+        """Make ready what has fallen due. False if there is nothing for a worker of one tenant.
+
+        The claim would find that out as well, but only after a walk past everybody else's jobs.
+        """
+
+        async def stage(tx: Tx) -> bool:
+            if await queue.stage(tx):
+                await bulk.notify(tx, "ready")  # not all of it may be for whoever asks
+            return served.tenant_id is None or await leases.any_ready(tx, served.tenant_id)
+
+        return await self._fl.database.transact(stage)
+
+    async def _be_seen(self, worker: str, keys: list[str] | None, limit: int) -> None:
+        """A worker that asks is there; now and then is often enough to say so."""
+        now = time.monotonic()
+        if now - self._seen.get(worker, -SEEN_EVERY_SECONDS) < SEEN_EVERY_SECONDS:
+            return
+        self._seen[worker] = now
+        self._seen.move_to_end(worker)
+        if len(self._seen) > MOST_WORKERS:
+            self._seen.popitem(last=False)
+
+        async def write(tx: Tx) -> None:
+            running = await leases.running_of(tx, worker)
+            await workers.seen(
+                tx,
+                worker_id=worker,
+                hostname="",
+                version="http",
+                keys=keys or [],
+                running=running,
+                concurrency=limit,
+            )
+
+        await self._fl.database.transact(write)
+
+    async def _sweep(self) -> None:
+        """Now and then put back what others left behind: there may be no other worker that does."""
+        if self._watchdog is None:
+            settings = self._fl.settings
+            self._watchdog = Watchdog(
+                self._fl.database,
+                lease_seconds=settings.lease_seconds,
+                sweep_seconds=settings.sweep_seconds,
+            )
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + self._fl.settings.sweep_seconds
+            self._sweep_at = time.monotonic() + await self._watchdog()
+
+    def _new_source(self, worker: str, served: Served) -> StoreSource:
+        return StoreSource(
+            self._fl.database,
+            worker=worker,
+            lease_seconds=self._fl.settings.lease_seconds,
+            served=served.definitions,
+            served_pairs=served.pairs,
+        )
+
+
+class Wakes:
+    """One LISTEN connection for all who wait, for as long as somebody does."""
+
+    def __init__(self, fl: Fairlead) -> None:
+        self._fl = fl
+        self._waiting: set[asyncio.Event] = set()
+        self._listening: AsyncExitStack | None = None
+
+    @asynccontextmanager
+    async def heard(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever it is worth looking."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            if self._listening is None:
+                self._listening = AsyncExitStack()
+                listener = Listener(self._fl.direct_url, self._fl.settings.schema)
+                await self._listening.enter_async_context(listener)
+                self._listening.enter_context(listener.subscribe(self._tell))
+            yield event
+        finally:
+            self._waiting.discard(event)
+            if not self._waiting and self._listening is not None:
+                ended, self._listening = self._listening, None
+                await ended.aclose()
+
+    def _tell(self, payload: str) -> None:
+        if payload in ("ready", "gate", POLL):
+            for event in self._waiting:
+                event.set()

@@ -1,0 +1,122 @@
+"""The API's description, and a page to browse it: all from this package, nothing from elsewhere."""
+
+from collections.abc import Set as AbstractSet
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import Response
+
+from fairlead.server.auth import COOKIE, Guarded, Open
+from fairlead.server.problems import MEDIA_TYPE
+
+router = APIRouter(route_class=Guarded, include_in_schema=False)
+
+Anybody = Annotated[None, Depends(Open())]
+Asset = Literal["swagger-ui.css", "swagger-ui-bundle.js", "start.js"]
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_METHODS = {"get", "put", "post", "patch", "delete"}
+_PROBLEM = {
+    "type": "object",
+    "title": "Problem",
+    "description": "What was wrong, where, and what to do (RFC 9457).",
+    "required": ["type", "title", "status", "code", "detail", "errors"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "Stable, for machines."},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["path", "message"],
+                "properties": {"path": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+@router.get("/docs")
+async def page(_: Anybody) -> Response:
+    """The API, to browse and to try."""
+    return Response(_read("index.html"), media_type="text/html", headers=_HEADERS)
+
+
+@router.get("/docs/{name}")
+async def asset(name: Asset, _: Anybody) -> Response:
+    """A file of that page."""
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    return Response(_read(name), media_type=kind, headers=_HEADERS | {"Cache-Control": "max-age=3600"})
+
+
+@cache
+def _read(name: str) -> bytes:
+    return files("fairlead.server").joinpath("static", "docs", name).read_bytes()
+
+
+def describe(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> None:
+    """Have the description say what a problem looks like, and which operations (path and method) need to know who asks."""
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _described(app, known)
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def _described(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, Any]:
+    schema = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        servers=app.servers,
+    )
+    parts = schema.setdefault("components", {})
+    parts["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "fairlead tokens create"},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "POST /login"},
+    }
+    shapes = parts.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):  # ours are problems
+        shapes.pop(name, None)
+    shapes["Problem"] = _PROBLEM
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            if method in _METHODS:
+                _complete(operation, for_tenants=(path, method.upper()) in known)
+    return schema
+
+
+def _complete(operation: dict[str, Any], *, for_tenants: bool) -> None:
+    # better than the name of a function
+    operation["summary"] = operation.get("description", operation["summary"]).split(". ")[0].rstrip(".")
+    problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    operation["responses"].pop("422", None)
+    operation["responses"]["default"] = {"description": "A problem", "content": {MEDIA_TYPE: problem}}
+    if for_tenants:
+        operation["security"] = [{"token": []}, {"session": []}]
+        operation.setdefault("parameters", []).append(
+            {
+                "name": "X-Tenant",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string"},
+                "description": "The tenant that a super admin acts in: id or slug.",
+            }
+        )

@@ -1,0 +1,317 @@
+"""Live sockets: rooms of those who watch, fed by one loop that runs only while somebody does.
+
+A room is looked at a few times a second, in one transaction bound to its tenant. Whatever happens there, a socket gets
+a bounded number of frames: where there is more to tell, one frame says that much has changed.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from fairlead.app import Fairlead
+from fairlead.db.tx import Acting, Tx, as_refusal
+from fairlead.errors import FairleadError
+from fairlead.model.redact import Mask
+from fairlead.server.rooms import LOOK_SECONDS, OVERLAP, Frame, Watch, encoded, gate_frame, moment_of
+from fairlead.settings import compiled
+from fairlead.store import live
+
+log = structlog.get_logger(__name__)
+
+MOST_SOCKETS = 10_000
+MOST_WAITING = 256
+MOST_FRAMES = 200
+# In one round, over all sockets: what a server can send beside its other work.
+MOST_SENDS = 2_000
+MOST_WORKERS = 1_000
+CHECK_SECONDS = 2.0
+HEARTBEAT_SECONDS = 15.0
+WORKER_SECONDS = 1.0
+TROUBLE_SECONDS = 1.0
+# A look, and the time left alone after it: at most a tenth of one connection for any room.
+DEAR = 10
+CLOSE_SECONDS = 2.0
+# A longer absence is not caught up with.
+LONGEST_ABSENCE = timedelta(minutes=2)
+MOST_CATCHING_UP = 4
+
+TRY_AGAIN = 1013
+REVOKED = 4401
+TOO_SLOW = 4408
+
+_REFETCH = "refetch"
+
+
+class Holder(NamedTuple):
+    """By what somebody came in: a token, or a session."""
+
+    token_id: UUID | None
+    session_hash: bytes | None
+
+
+class Socket:
+    """One who watches, and what is yet to be sent to it: never more than so much."""
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
+        self.closing: tuple[int, str] | None = None
+        self.ended = asyncio.Event()
+        self._waiting: deque[str] = deque()
+        self._wake = asyncio.Event()
+        self._told_to_refetch = False
+
+    def push(self, texts: list[str], refetch: str) -> None:
+        """Have these sent. One that falls behind is told to refetch; one that does not even take that is cut."""
+        if len(self._waiting) + len(texts) > MOST_WAITING:
+            if self._told_to_refetch:
+                self.close(TOO_SLOW, "too slow")
+                return
+            self._told_to_refetch = True
+            self._waiting.clear()
+            texts = [refetch]
+        self._waiting.extend(texts)
+        self._wake.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """End it, whatever it is doing."""
+        self.closing = self.closing or (code, reason)
+        self.ended.set()
+
+    async def send_all(self, websocket: WebSocket) -> None:
+        """Send what comes, until cancelled."""
+        while True:
+            await self._wake.wait()
+            while self._waiting:
+                text = self._waiting.popleft()
+                await websocket.send_text(text)
+                if not self._waiting:
+                    self._told_to_refetch = False
+            self._wake.clear()
+
+
+@dataclass(slots=True)
+class Room:
+    """Those who watch the same tenant (or all), and what is known of it."""
+
+    watch: Watch
+    sockets: set[Socket]
+    due_at: float = 0.0
+
+    def tell(self, frames: list[Frame], cursor: datetime) -> None:
+        """Send to everybody here; written once for all."""
+        if frames:
+            texts = [encoded(frame, cursor) for frame in frames]
+            refetch = encoded(Frame(type=_REFETCH, at=cursor), cursor)
+            for socket in list(self.sockets):
+                socket.push(texts, refetch)
+
+
+class Live:
+    """All rooms of this process."""
+
+    def __init__(self, fl: Fairlead) -> None:
+        self._fl = fl
+        self._mask = Mask((), compiled(fl.settings.redact_patterns))
+        self._rooms: dict[UUID | None, Room] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._catching_up = 0
+        self._beaten_at = self._staffed_at = 0.0
+        self._gates_since: datetime | None = None
+        self._gates_seen: set[tuple[datetime, str]] = set()
+        self._workers: set[str] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many sockets there are."""
+        return sum(len(room.sockets) for room in self._rooms.values())
+
+    async def serve(
+        self, websocket: WebSocket, holder: Holder, tenant_id: UUID | None, since: str | None
+    ) -> None:
+        """Keep an accepted socket in its room until either side ends it."""
+        socket = Socket(holder)
+        self._join(socket, tenant_id)
+        tasks: list[asyncio.Task[object]] = []
+        try:
+            await self._greet(websocket, tenant_id, since)
+            tasks = [
+                asyncio.create_task(socket.send_all(websocket)),
+                asyncio.create_task(_hear(websocket)),
+                asyncio.create_task(socket.ended.wait()),
+            ]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except WebSocketDisconnect:
+            pass  # gone before it was greeted
+        except Exception as error:
+            if (refusal := as_refusal(error, self._fl.database.url)) is None:
+                raise
+            log.warning("live_greeting_failed", why=refusal.message)
+            socket.close(TRY_AGAIN, "try again later")
+        finally:
+            self._leave(socket, tenant_id)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if socket.closing is not None:
+            await _close(websocket, *socket.closing)
+
+    def _join(self, socket: Socket, tenant_id: UUID | None) -> None:
+        room = self._rooms.get(tenant_id)
+        if room is None:
+            room = self._rooms[tenant_id] = Room(Watch(tenant_id, mask=self._mask), set())
+        room.sockets.add(socket)
+        if not self._tasks:
+            self._gates_since = self._workers = None  # what happened while nobody watched is old
+            self._tasks = [
+                asyncio.create_task(self._repeated(self._round, LOOK_SECONDS), name="fairlead-live"),
+                # apart: however long a round takes, a revocation works in time
+                asyncio.create_task(self._repeated(self._check, CHECK_SECONDS), name="fairlead-live-check"),
+            ]
+
+    def _leave(self, socket: Socket, tenant_id: UUID | None) -> None:
+        room = self._rooms[tenant_id]
+        room.sockets.discard(socket)
+        if not room.sockets:
+            del self._rooms[tenant_id]
+        if not self._rooms:
+            for task in self._tasks:
+                task.cancel()
+            self._tasks = []
+
+    # What a socket begins with
+
+    async def _greet(self, websocket: WebSocket, tenant_id: UUID | None, since: str | None) -> None:
+        """Say from where on it will be told, after what it missed."""
+        async with self._fl.database.transaction() as tx:
+            now = await live.now(tx)
+        missed = [] if since is None else await self._missed(tenant_id, moment_of(since), now)
+        if missed is None:
+            missed = [Frame(type=_REFETCH, at=now)]
+        for frame in [*missed, Frame(type="hello", at=now, tenant_id=tenant_id)]:
+            await websocket.send_text(encoded(frame, now))
+
+    async def _missed(
+        self, tenant_id: UUID | None, since: datetime | None, now: datetime
+    ) -> list[Frame] | None:
+        """What happened since then, or None where it is too much, too long ago, or too many ask."""
+        if since is None or not now - LONGEST_ABSENCE < since <= now or self._catching_up >= MOST_CATCHING_UP:
+            return None
+        self._catching_up += 1
+        try:
+            watch = Watch(tenant_id, since, mask=self._mask)
+            async with self._fl.database.transaction(Acting(tenant_id)) as tx:
+                frames = await watch.look(tx, MOST_FRAMES)
+            return None if watch.flooded else frames
+        finally:
+            self._catching_up -= 1
+
+    # Feeding
+
+    async def _repeated(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
+        """Round after round; never more than half the time."""
+        while True:
+            begun = time.monotonic()
+            try:
+                await work()
+            except FairleadError as error:
+                await self._trouble(error)
+            except Exception as error:
+                if (refusal := as_refusal(error, self._fl.database.url)) is None:
+                    log.exception("live_round_failed")
+                await self._trouble(refusal or error)
+            await asyncio.sleep(max(pause, time.monotonic() - begun))
+
+    async def _trouble(self, error: Exception) -> None:
+        log.warning("live_postponed", why=str(error))
+        # what happens meanwhile shows in the counts, or is caught up with
+        await asyncio.sleep(TROUBLE_SECONDS)
+
+    async def _round(self) -> None:
+        begun = time.monotonic()
+        async with self._fl.database.transaction() as tx:
+            now = await live.now(tx)
+            tenants = [tenant_id for tenant_id in self._rooms if tenant_id is not None]
+            stirring = await live.stirring(tx, tenants) if tenants else set()
+            common = await self._gates(tx, now)
+            staff = await self._staff(tx, now, begun)
+        if begun - self._beaten_at >= HEARTBEAT_SECONDS:
+            common.append(Frame(type="heartbeat", at=now))
+            self._beaten_at = begun
+        most = max(2, min(MOST_FRAMES, MOST_SENDS // max(1, self.connections)))
+        for tenant_id, room in list(self._rooms.items()):
+            room.tell([*common, *(staff if tenant_id is None else [])], now)
+            new = room.watch.looked_at is None
+            if room.due_at <= begun and (new or tenant_id is None or tenant_id in stirring):
+                looked = time.monotonic()
+                await self._look(room, most)
+                # a room that is dear to look at (all tenants, say) is looked at less often
+                took = time.monotonic() - looked
+                room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, took * DEAR)
+
+    async def _look(self, room: Room, most: int) -> None:
+        async with self._fl.database.transaction(Acting(room.watch.tenant_id)) as tx:
+            frames = await room.watch.look(tx, most)
+            now = await live.now(tx) if frames else None
+        if now is not None:
+            room.tell(frames, now)
+
+    async def _gates(self, tx: Tx, now: datetime) -> list[Frame]:
+        """Gates of the system and of definitions: everybody's business."""
+        since = self._gates_since
+        self._gates_since = now
+        found = await live.system_tail(tx, since=(since or now) - OVERLAP, limit=MOST_FRAMES)
+        seen, self._gates_seen = self._gates_seen, {(one.at, one.action) for one in found}
+        if since is None:
+            return []
+        fresh = [one for one in reversed(found) if (one.at, one.action) not in seen]
+        return [frame for one in fresh if (frame := gate_frame(one)) is not None]
+
+    async def _staff(self, tx: Tx, now: datetime, begun: float) -> list[Frame]:
+        """Workers that came or went, for the room of all."""
+        if None not in self._rooms:
+            self._workers = None
+            return []
+        if begun - self._staffed_at < WORKER_SECONDS:
+            return []
+        self._staffed_at = begun
+        before, there = self._workers, await live.workers(tx, limit=MOST_WORKERS)
+        self._workers = there
+        if before is None:
+            return []
+        came = [Frame(type="worker.appeared", at=now, worker_id=one) for one in sorted(there - before)]
+        return came + [Frame(type="worker.gone", at=now, worker_id=one) for one in sorted(before - there)]
+
+    async def _check(self) -> None:
+        """Close the sockets of those whose token or session is no longer good."""
+        sockets = [socket for room in self._rooms.values() for socket in room.sockets]
+        tokens = {one.holder.token_id for one in sockets if one.holder.token_id is not None}
+        sessions = {one.holder.session_hash for one in sockets if one.holder.session_hash is not None}
+        async with self._fl.database.transaction() as tx:
+            good: set[object] = set()
+            good |= await live.good_tokens(tx, list(tokens)) if tokens else set()
+            good |= await live.good_sessions(tx, list(sessions)) if sessions else set()
+        for socket in sockets:
+            if not good & {socket.holder.token_id, socket.holder.session_hash}:
+                socket.close(REVOKED, "signed out, revoked or expired")
+
+
+async def _hear(websocket: WebSocket) -> None:
+    """Nothing is expected of the other side but its leaving."""
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _close(websocket: WebSocket, code: int, reason: str) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await websocket.close(code, reason)
+    except (TimeoutError, RuntimeError, WebSocketDisconnect) as error:
+        log.info("live_close_unheard", why=type(error).__name__)

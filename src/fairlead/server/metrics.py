@@ -1,0 +1,227 @@
+"""`/metrics` for Prometheus, and a line in the log for every request."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import structlog
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairlead.app import Fairlead
+from fairlead.model.access import Permission
+from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
+from fairlead.server.live import Live
+from fairlead.store import metrics
+from fairlead.store.metrics import Fleet, Levels
+
+log = structlog.get_logger("fairlead.request")
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# The tenants with the deepest queues have figures of their own; those of the others are added up.
+MOST_TENANTS = 50
+OTHERS = "_others"
+ALL = "_all"
+# Scrapes that come sooner get the same figures.
+REMEMBER_SECONDS = 2.0
+# Where reading takes long, it is done one part in so many of the time.
+SHARE = 10
+STATUSES = ("queued", "running", "succeeded", "failed", "dead_letter", "canceled")
+EVENTS = ("enqueued", "succeeded", "failed", "dead_letter", "canceled")
+SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the database says, ready to be shown."""
+
+    levels: list[Levels]
+    oldest: dict[str, float]
+    fleet: Fleet
+
+
+class Metrics:
+    """The figures of this process and of the database, in a registry of their own."""
+
+    def __init__(self, fl: Fairlead, live: Live) -> None:
+        self._fl = fl
+        self._live = live
+        self._figures: Figures | None = None
+        self._good_until = 0.0
+        self._reading = asyncio.Lock()
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.requests = Histogram(
+            "fairlead_http_request_duration_seconds",
+            "How long requests took, by route and status.",
+            ["method", "route", "status"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "fairlead_http_refusals_total",
+            "Requests that were refused, by status.",
+            ["status"],
+            registry=self.registry,
+        )
+        self.registry.register(self)
+
+    async def scraped(self) -> bytes:
+        """Everything, as text."""
+        async with self._reading:
+            begun = time.monotonic()
+            if self._figures is None or begun > self._good_until:
+                self._figures = await self._read()
+                now = time.monotonic()
+                self._good_until = now + max(REMEMBER_SECONDS, (now - begun) * SHARE)
+        return generate_latest(self.registry)
+
+    async def _read(self) -> Figures:
+        async with self._fl.database.transaction() as tx:
+            levels = await metrics.levels(tx)
+            shown = levels[:MOST_TENANTS]
+            oldest = await metrics.oldest(tx, [one.tenant_id for one in shown])
+            fleet = await metrics.fleet(tx)
+        by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
+        if self._fl.settings.metrics_public:
+            # whoever asks: not who our tenants are
+            return Figures(_summed(levels, ALL), {ALL: max(by_slug.values(), default=0.0)}, fleet)
+        return Figures([*shown, *_summed(levels[MOST_TENANTS:], OTHERS)], by_slug, fleet)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """What is not counted here but read, for the registry."""
+        sockets = GaugeMetricFamily("fairlead_live_connections", "Live sockets of this process.")
+        sockets.add_metric([], self._live.connections)
+        yield sockets
+        if self._figures is not None:
+            yield from _families(self._figures)
+
+
+def _summed(levels: list[Levels], name: str) -> list[Levels]:
+    if not levels:
+        return []
+    numbers = [one.name for one in fields(Levels) if one.name not in ("tenant", "tenant_id")]
+    total = {number: sum(getattr(one, number) for one in levels) for number in numbers}
+    return [Levels(tenant=name, tenant_id=levels[0].tenant_id, **total)]
+
+
+def _families(figures: Figures) -> Iterator[GaugeMetricFamily]:
+    jobs = GaugeMetricFamily(
+        "fairlead_jobs",
+        "Jobs by tenant and status; finished ones until retention.",
+        labels=["tenant", "status"],
+    )
+    minute = GaugeMetricFamily(
+        "fairlead_jobs_last_minute",
+        "Jobs that came or ended in the last whole minute.",
+        labels=["tenant", "event"],
+    )
+    for one in figures.levels:
+        for status in STATUSES:
+            jobs.add_metric([one.tenant, status], getattr(one, status))
+        for event in EVENTS:
+            minute.add_metric([one.tenant, event], getattr(one, f"minute_{event}"))
+    oldest = GaugeMetricFamily(
+        "fairlead_oldest_queued_seconds",
+        "How long the oldest due job waits; jobs bound to hosts not counted.",
+        labels=["tenant"],
+    )
+    for tenant, seconds in figures.oldest.items():
+        oldest.add_metric([tenant], max(0.0, seconds))
+    yield from (jobs, minute, oldest)
+    for name, about, value in (
+        ("fairlead_workers", "Workers seen in the last minute.", figures.fleet.workers),
+        ("fairlead_worker_slots", "Jobs that they could run at once.", figures.fleet.slots),
+        ("fairlead_online", "Whether the system's gate is open.", int(figures.fleet.online)),
+    ):
+        family = GaugeMetricFamily(name, about)
+        family.add_metric([], value)
+        yield family
+
+
+# The route
+
+
+class MayScrape(Requires):
+    """Anybody where the settings say so; otherwise a super admin."""
+
+    def __init__(self) -> None:
+        super().__init__(Permission.READ_QUEUE, everywhere=True)
+
+    async def __call__(self, request: Request) -> Any:
+        fl: Fairlead = request.app.state.fl
+        if fl.settings.metrics_public:
+            refuse_unknown_query(request)
+            return None
+        return await super().__call__(request)
+
+
+router = APIRouter(route_class=Guarded, tags=["health"])
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def scrape(request: Request, _: Annotated[Any, Depends(MayScrape())]) -> Response:
+    """Figures for Prometheus."""
+    known: Metrics = request.app.state.metrics
+    return Response(await known.scraped(), media_type=MEDIA_TYPE)
+
+
+# Every request
+
+
+class Observed:
+    """Times each request and writes a line about it: never a query, a body or a header."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        status = 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            self._note(scope, status, time.perf_counter() - begun)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = _template(scope)
+        method = scope["method"] if scope["method"] in METHODS else "OTHER"
+        self._metrics.requests.labels(method, route, str(status)).observe(seconds)
+        if status in (401, 403, 429):
+            self._metrics.refused.labels(str(status)).inc()
+        caller = scope.get("state", {}).get("caller")
+        log.info(
+            "request",
+            method=method,
+            route=route,
+            status=status,
+            duration_ms=round(seconds * 1000, 1),
+            actor=caller.principal.actor if caller else None,
+            tenant_id=str(caller.tenant_id) if caller and caller.tenant_id else None,
+        )
+
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNKNOWN = "(none)"
+
+
+def _template(scope: Scope) -> str:
+    """The route as it is declared: paths themselves hold ids, and whatever somebody typed."""
+    # an included router's route does not know its prefix: the framework keeps the whole beside it
+    whole = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
+    return str(getattr(whole, "path_format", None) or getattr(whole, "path", UNKNOWN))

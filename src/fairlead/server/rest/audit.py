@@ -1,0 +1,58 @@
+"""The audit log, to read."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import Field
+
+from fairlead.actions import audit
+from fairlead.model.access import Permission
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.views import Body, ListOf, View
+from fairlead.store.audit import Filter
+
+router = APIRouter(route_class=Guarded, tags=["audit"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_AUDIT))]
+
+
+class AuditQuery(Body):
+    """Which entries; what is left out does not matter."""
+
+    actor: str | None = None
+    action: str | None = None
+    resource_type: str | None = None
+    resource_id: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+    limit: int = Field(50, ge=1, le=audit.MAX_PAGE)
+    cursor: str | None = Field(None, max_length=1000)
+
+    def filter(self) -> Filter:
+        """The same as the actions know it."""
+        return Filter(**self.model_dump(exclude={"limit", "cursor"}))
+
+
+class EntryView(View):
+    """Who did what to which, from where."""
+
+    at: datetime
+    tenant_id: UUID | None
+    actor: str
+    action: str
+    resource_type: str
+    resource_id: str | None
+    details: Any
+    ip: str | None
+
+
+@router.get("/audit")
+async def listed(query: Annotated[AuditQuery, Query()], caller: Reader) -> ListOf[EntryView]:
+    """The audit log, newest first."""
+    async with caller.transaction() as tx:
+        page = await audit.listed(
+            tx, caller.principal, query.filter(), limit=query.limit, cursor=query.cursor
+        )
+    return ListOf[EntryView](items=[EntryView.of(one) for one in page.items], next_cursor=page.next_cursor)

@@ -1,0 +1,149 @@
+"""Definitions: read by everybody, made and changed by super admins."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from fairlead.actions import definitions, gates
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, NotFound
+from fairlead.model.access import Permission
+from fairlead.model.definition import Kind
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, ListOf, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["definitions"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_DEFINITIONS))]
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_DEFINITIONS, everywhere=True))]
+
+
+class BackoffBody(Body):
+    """How long to wait after each failure."""
+
+    base_seconds: float = 10.0
+    factor: float = 2.0
+    cap_seconds: float = 3600.0
+    jitter: float = 0.1
+
+
+class DefinitionChange(Body):
+    """What to change of a definition; what is left out stays (or begins) as it is."""
+
+    description: str = ""
+    kind: Kind = Kind.FUNCTION
+    arg_schema: dict[str, Any] | bool = Field(default_factory=dict)
+    timeout_seconds: int = 3600
+    max_attempts: int = 3
+    backoff: BackoffBody = BackoffBody()
+    max_running: int | None = None
+    max_running_per_tenant: int | None = None
+    default_priority: int = 100
+    resource_pointer: str | None = None
+    audit_action: str | None = "JOB_SUCCEEDED"
+    retention_days: int | None = None
+    is_active: bool = True
+
+    def given(self) -> dict[str, Any]:
+        """Only what was sent; a backoff whole, since its parts belong together."""
+        sent = self.model_dump(exclude_unset=True)
+        return sent | ({"backoff": self.backoff.model_dump()} if "backoff" in sent else {})
+
+
+class DefinitionPatch(DefinitionChange):
+    """A change, or its gate: `paused` stops claiming its jobs."""
+
+    paused: bool | None = None
+
+
+class DefinitionBody(DefinitionChange):
+    """A new definition."""
+
+    key: str
+
+
+class BackoffView(View):
+    """How long to wait after each failure."""
+
+    base_seconds: float
+    factor: float
+    cap_seconds: float
+    jitter: float
+
+
+class DefinitionView(View):
+    """A kind of work that may be run."""
+
+    id: UUID
+    key: str
+    version: int
+    description: str
+    kind: Kind
+    arg_schema: Any
+    timeout_seconds: int
+    max_attempts: int
+    backoff: BackoffView
+    max_running: int | None
+    max_running_per_tenant: int | None
+    default_priority: int
+    resource_pointer: str | None
+    audit_action: str | None
+    retention_days: int | None
+    is_active: bool
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_note: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@router.get("/definitions")
+async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[DefinitionView]:
+    """What may be enqueued, by key."""
+    return await _page(query, caller)
+
+
+@router.get("/admin/jobs/definitions")
+async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[DefinitionView]:
+    """All definitions, by key."""
+    return await _page(query, caller)
+
+
+@router.post("/admin/jobs/definitions", status_code=201, response_model=DefinitionView)
+async def create(request: Request, body: DefinitionBody, caller: Manager) -> JSONResponse:
+    """A new definition; 409 if the key is taken."""
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        definition = await definitions.create(tx, caller.principal, {**body.given(), "key": body.key})
+        return 201, plain(DefinitionView.of(definition))
+
+    return await once(request, caller, made)
+
+
+@router.patch("/admin/jobs/definitions/{definition}")
+async def change(definition: str, body: DefinitionPatch, caller: Manager) -> DefinitionView:
+    """Change what is given of a definition, by id or key."""
+    changes = body.given()
+    paused = changes.pop("paused", None)
+    async with caller.transaction() as tx:
+        found = await definitions.find(tx, caller.principal, definition)
+        if found is None:
+            raise NotFound(f"There is no definition {definition[:130]!r}.", [Fault("definition", "unknown")])
+        if changes:
+            await definitions.patch(tx, caller.principal, found.key, changes)
+        if paused is not None and paused != (found.paused_at is not None):
+            await (gates.pause if paused else gates.resume)(tx, caller.principal, definition=found.key)
+        changed = await definitions.find(tx, caller.principal, found.key)
+    return DefinitionView.of(changed)
+
+
+async def _page(query: PageQuery, caller: Caller) -> ListOf[DefinitionView]:
+    async with caller.transaction() as tx:
+        found = await definitions.page(tx, caller.principal, after=query.after, limit=query.one_more)
+    return query.page(DefinitionView, found, lambda one: one.key)

@@ -1,0 +1,146 @@
+"""Live updates: a ticket, and the socket that it opens."""
+
+from typing import Annotated
+from uuid import UUID
+
+import structlog
+from fastapi import APIRouter, Depends, Request, WebSocket
+
+from fairlead.db.tx import Acting, as_refusal
+from fairlead.errors import (
+    CrossSite,
+    FairleadError,
+    Fault,
+    Forbidden,
+    InvalidInput,
+    TooManyRequests,
+    Unauthenticated,
+)
+from fairlead.model.access import GRANTS, Permission, Principal
+from fairlead.model.request import unknown_tenant
+from fairlead.model.secret import new_secret, secret_hash
+from fairlead.server.auth import COOKIE, Caller, Gatekeeper, Guarded, Requires, address, same_site
+from fairlead.server.live import MOST_SOCKETS, Holder, Live
+from fairlead.server.problems import problem
+from fairlead.server.views import View
+from fairlead.store import audit, live, tenants
+
+log = structlog.get_logger(__name__)
+
+TICKET_SECONDS = 30
+PARAMETERS = ("ticket", "tenant", "since")
+
+router = APIRouter(route_class=Guarded, tags=["live"])
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
+
+
+class TicketView(View):
+    """A ticket for one socket, to be used soon."""
+
+    ticket: str
+    expires_in: int
+
+
+@router.post("/live/ticket", status_code=201)
+async def ticket(request: Request, caller: Reader) -> TicketView:
+    """A ticket for `GET /live?ticket=…`: good once, for 30 seconds, for what the caller may see."""
+    secret = new_secret()
+    stands_for = live.Ticket(
+        tenant_id=caller.tenant_id,
+        actor=caller.principal.actor,
+        role=caller.principal.role,
+        token_id=caller.token_id,
+        session_hash=None if caller.token_id else secret_hash(request.cookies[COOKIE]),
+    )
+    async with caller.transaction() as tx:
+        await live.add_ticket(tx, ticket_hash=secret.hash, ticket=stands_for, seconds=TICKET_SECONDS)
+    return TicketView(ticket=secret.text, expires_in=TICKET_SECONDS)
+
+
+@router.websocket("/live")
+async def watch(websocket: WebSocket) -> None:
+    """Frames about the jobs of a tenant, as they come; a super admin may watch all."""
+    rooms: Live = websocket.app.state.live
+    try:
+        principal, holder = await _admitted(websocket, rooms)
+        tenant_id = await _room(websocket, principal)
+    except FairleadError as error:
+        await _refuse(websocket, error)
+        return
+    except Exception as error:
+        if (refusal := as_refusal(error, websocket.app.state.fl.database.url)) is None:
+            raise
+        await _refuse(websocket, refusal)
+        return
+    await websocket.accept()
+    await rooms.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
+
+
+async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holder]:
+    """Who comes, and by what, or a refusal."""
+    if unknown := [name for name in websocket.query_params if name not in PARAMETERS]:
+        raise InvalidInput(
+            f"There is no parameter {unknown[0][:40]!r} here. Known: {', '.join(PARAMETERS)}.",
+            [Fault(unknown[0][:40], "unknown parameter")],
+        )
+    if not same_site(websocket):
+        raise CrossSite("This socket was opened by a page of another site, and was refused.")
+    if rooms.connections >= MOST_SOCKETS:
+        raise TooManyRequests("This server has as many live sockets as it takes. Try again later.")
+    gatekeeper: Gatekeeper = websocket.app.state.gatekeeper
+    if (text := websocket.query_params.get("ticket")) is not None:
+        return await _by_ticket(websocket, gatekeeper, text)
+    caller = await gatekeeper.caller(websocket)
+    if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
+        await _record_denial(caller)
+        raise Forbidden(
+            f"The role {caller.principal.role} may not {Permission.READ_JOBS}; ask for one that does."
+        )
+    session = None if caller.token_id else secret_hash(websocket.cookies[COOKIE])
+    return caller.principal, Holder(caller.token_id, session)
+
+
+async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, Holder]:
+    ip = address(websocket)
+    gatekeeper.check_failures(ip)
+    async with websocket.app.state.fl.database.transaction() as tx:
+        found = await live.redeem(tx, secret_hash(text))
+    if found is None:
+        gatekeeper.failed(ip)
+        raise Unauthenticated(
+            "This ticket is not good (any more): each is good once, for 30 seconds. Get another."
+        )
+    return Principal(found.actor, found.role, found.tenant_id), Holder(found.token_id, found.session_hash)
+
+
+async def _room(websocket: WebSocket, principal: Principal) -> UUID | None:
+    """The tenant that is to be watched: the principal's own, or for a super admin any, or all (None)."""
+    named = websocket.query_params.get("tenant")
+    if named is None:
+        return principal.tenant_id
+    async with websocket.app.state.fl.database.transaction() as tx:
+        found = (await tenants.ids(tx, [named])).get(named) if named.isprintable() else None
+    if found is None or principal.tenant_id not in (None, found):
+        raise unknown_tenant(named)
+    return found
+
+
+async def _record_denial(caller: Caller) -> None:
+    async with caller.fl.database.transaction(Acting(None, caller.ip)) as tx:
+        await audit.write(
+            tx,
+            actor=caller.principal.actor,
+            action="access_denied",
+            resource_type="route",
+            tenant_id=caller.tenant_id,
+            details={"method": "WEBSOCKET", "route": "/api/v1/live", "permission": Permission.READ_JOBS},
+        )
+
+
+async def _refuse(websocket: WebSocket, error: FairleadError) -> None:
+    """Say why before anything is accepted: as a problem where the server can, else by the bare refusal."""
+    log.info("live_refused", code=error.code)
+    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+        await websocket.send_denial_response(problem(error))
+    else:
+        await websocket.close()

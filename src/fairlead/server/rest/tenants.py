@@ -1,0 +1,83 @@
+"""Tenants, for super admins."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+
+from fairlead.actions import tenants
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, ListOf, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["tenants"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_TENANTS, everywhere=True))]
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, everywhere=True))]
+
+
+class TenantBody(Body):
+    """A new tenant."""
+
+    slug: str
+    name: str | None = None
+    timezone: str = "UTC"
+    weight: int = 1
+    max_running: int | None = None
+
+
+class TenantPatch(Body):
+    """What to change of a tenant; what is left out stays. `max_running` null means no limit."""
+
+    name: str = ""
+    timezone: str = "UTC"
+    weight: int = 1
+    max_running: int | None = None
+    paused: bool = False
+
+
+class TenantView(View):
+    """A tenant."""
+
+    id: UUID
+    slug: str
+    name: str
+    timezone: str
+    weight: int
+    max_running: int | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_note: str | None
+    created_at: datetime
+
+
+@router.get("/admin/tenants")
+async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[TenantView]:
+    """Tenants, by slug."""
+    async with caller.transaction() as tx:
+        found = await tenants.page(tx, caller.principal, after=query.after, limit=query.one_more)
+    return query.page(TenantView, found, lambda one: one.slug)
+
+
+@router.post("/admin/tenants", status_code=201, response_model=TenantView)
+async def create(request: Request, body: TenantBody, caller: Manager) -> JSONResponse:
+    """A new tenant; 409 if the slug is taken."""
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        tenant = await tenants.add(tx, caller.principal, **body.model_dump())
+        return 201, plain(TenantView.of(tenant))
+
+    return await once(request, caller, made)
+
+
+@router.patch("/admin/tenants/{tenant}")
+async def change(tenant: str, body: TenantPatch, caller: Manager) -> TenantView:
+    """Change what is given of a tenant, by id or slug; `paused` is its gate."""
+    changes = body.model_dump(exclude_unset=True)
+    async with caller.transaction() as tx:
+        return TenantView.of(await tenants.change(tx, caller.principal, tenant, changes))

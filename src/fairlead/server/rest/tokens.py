@@ -1,0 +1,88 @@
+"""Tokens: keys for programs."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+
+from fairlead.actions import access
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission, Role
+from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, ListOf, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["tokens"])
+
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TOKENS))]
+
+
+class TokenBody(Body):
+    """A new token."""
+
+    name: str
+    role: Role
+    host_id: UUID | None = None
+    expires_at: datetime | None = None
+
+
+class TokenView(View):
+    """A token, without its secret: that is kept nowhere."""
+
+    id: UUID
+    tenant_id: UUID | None
+    host_id: UUID | None
+    name: str
+    role: Role
+    prefix: str
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewTokenView(TokenView):
+    """A token that was just made. This is the only time its secret is shown; a repeated request gets null."""
+
+    secret: str | None
+
+
+@router.get("/tokens")
+async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
+    """The tenant's tokens, in the order they were made; a super admin's without X-Tenant are all."""
+    async with caller.transaction() as tx:
+        found = await access.tokens(tx, caller.principal, after=query.after_id, limit=query.one_more)
+    return query.page(TokenView, found, lambda one: one.id)
+
+
+@router.post("/tokens", status_code=201, response_model=NewTokenView)
+async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResponse:
+    """A new token of the tenant, of at most one's own role; a super admin's without X-Tenant is for all."""
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        token, secret = await access.create_token(
+            tx,
+            caller.principal,
+            name=body.name,
+            role=body.role,
+            tenant_id=caller.tenant_id,
+            host_id=body.host_id,
+            expires_at=body.expires_at,
+        )
+        return 201, plain(TokenView.of(token)) | {"secret": secret}
+
+    return await once(request, caller, made, shown_once=["secret"])
+
+
+@router.delete("/tokens/{token_id}")
+async def revoke(request: Request, token_id: UUID, caller: Manager) -> TokenView:
+    """Take a token away: here at once, in other processes within five seconds."""
+    async with caller.transaction() as tx:
+        token = await access.revoke_token(tx, caller.principal, token_id)
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper.forget()
+    return TokenView.of(token)

@@ -1,0 +1,129 @@
+"""Users: a tenant's own, and for super admins everybody's."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field, SecretStr
+
+from fairlead.actions import access, tenants
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission, Role
+from fairlead.model.payload import unreadable
+from fairlead.model.request import unknown_tenant
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, ListOf, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["users"])
+
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_USERS))]
+SuperAdmin = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, everywhere=True))]
+
+
+class UserBody(Body):
+    """A new user of the tenant."""
+
+    email: str
+    password: SecretStr
+    role: Role
+
+
+class AnyUserBody(UserBody):
+    """A new user of any tenant, or a super admin of none."""
+
+    tenant: str | None = Field(None, description="Slug or id; left out for a super admin.")
+
+
+class UserPatch(Body):
+    """What to change of a user; what is left out stays. Every change ends the user's sessions."""
+
+    role: Role | None = None
+    password: SecretStr | None = None
+    disabled: bool | None = None
+
+
+class UserView(View):
+    """Somebody who signs in."""
+
+    id: UUID
+    tenant_id: UUID | None
+    email: str
+    role: Role
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    disabled_at: datetime | None
+
+
+@router.get("/users")
+async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
+    """The tenant's users, in the order they were made."""
+    return await _page(query, caller)
+
+
+@router.get("/admin/users")
+async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
+    """Everybody's users, in the order they were made."""
+    return await _page(query, caller)
+
+
+@router.post("/users", status_code=201, response_model=UserView)
+async def create(request: Request, body: UserBody, caller: Manager) -> JSONResponse:
+    """A new user of the tenant; 409 if the address is taken."""
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        return await _add(tx, caller, body, caller.tenant)
+
+    return await once(request, caller, made, with_password=True)
+
+
+@router.post("/admin/users", status_code=201, response_model=UserView)
+async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmin) -> JSONResponse:
+    """A new user of any tenant, or a super admin."""
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        return await _add(tx, caller, body, await _tenant_id(tx, caller, body.tenant))
+
+    return await once(request, caller, made, with_password=True)
+
+
+@router.patch("/users/{user_id}")
+async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
+    """Change a user's role or password, or let them in no longer."""
+    password = None if body.password is None else body.password.get_secret_value()
+    async with caller.transaction() as tx:
+        user = await access.change_user(
+            tx, caller.principal, user_id, role=body.role, password=password, disabled=body.disabled
+        )
+    return UserView.of(user)
+
+
+async def _page(query: PageQuery, caller: Caller) -> ListOf[UserView]:
+    async with caller.transaction() as tx:
+        found = await access.users(tx, caller.principal, after=query.after_id, limit=query.one_more)
+    return query.page(UserView, found, lambda one: one.id)
+
+
+async def _add(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:
+    user = await access.add_user(
+        tx,
+        caller.principal,
+        email=body.email,
+        password=body.password.get_secret_value(),
+        role=body.role,
+        tenant_id=tenant_id,
+    )
+    return 201, plain(UserView.of(user))
+
+
+async def _tenant_id(tx: Tx, caller: Caller, tenant: str | None) -> UUID | None:
+    if tenant is None:
+        return None
+    found = None if unreadable(tenant) else await tenants.find(tx, caller.principal, tenant)
+    if found is None:
+        raise unknown_tenant(tenant)
+    return found.id

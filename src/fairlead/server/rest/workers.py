@@ -1,0 +1,45 @@
+"""Workers: who is there to run jobs."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from fairlead.actions import system
+from fairlead.model.access import Permission
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import ListOf, View
+
+router = APIRouter(route_class=Guarded, tags=["system"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKERS, everywhere=True))]
+
+
+class WorkerView(View):
+    """A worker. Stale: not seen for more than two leases."""
+
+    worker_id: str
+    hostname: str
+    version: str
+    queues: list[str]
+    started_at: datetime
+    last_seen_at: datetime
+    running_count: int
+    concurrency: int
+    metadata: Any
+    stale: bool
+
+
+@router.get("/admin/workers")
+async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkerView]:
+    """Workers, by id."""
+    async with caller.transaction() as tx:
+        found = await system.workers_listed(
+            tx,
+            caller.principal,
+            lease_seconds=caller.fl.settings.lease_seconds,
+            after=query.after,
+            limit=query.one_more,
+        )
+    return query.page(WorkerView, found, lambda one: one.worker_id)

@@ -1,0 +1,319 @@
+"""What goes on in a tenant's room, as frames: found out by looking, so that the workers' statements pay nothing for it.
+
+Changes come from the end of the audit log, starts and progress from the leases. Rows become visible later than their
+time says: each look goes back a little and leaves out what was told. What is missed all the same (a transaction that
+took long, successes that are not audited) shows in the counts, and is told as `jobs.changed`.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.tx import Tx
+from fairlead.model.job import JobStatus
+from fairlead.model.redact import Mask
+from fairlead.store import live, stats
+from fairlead.store.live import Attempt, Change, Running
+
+# How far back a look goes: the time between a row's moment and its commit.
+OVERLAP = timedelta(seconds=3)
+MOST_CHANGES = 500
+MOST_RUNNING = 500
+MOST_REMEMBERED = 4 * MOST_CHANGES
+# Jobs that we know to wait: one of their attempts may begin and end between two looks.
+MOST_WAITING = 200
+LONGEST_TEXT = 200
+# The counts are added up this often, and a room in a hurry is told no more often.
+COUNT_SECONDS = 1.0
+# Where that takes long, less often: one part in so many of the time.
+COUNT_SHARE = 20
+LOOK_SECONDS = 0.25
+
+Key = tuple[UUID, int]
+
+_SINGLE = {
+    "job_created": ("job.created", "queued"),
+    "JOB_RETRIED": ("job.retried", "queued"),
+    "JOB_CANCELED": ("job.canceled", "canceled"),
+    "JOB_CANCEL_REQUESTED": ("job.cancel_requested", "running"),
+}
+_ENDS = {
+    "succeeded": "job_run.completed",
+    "failed": "job_run.failed",
+    "timeout": "job_run.failed",
+    "lost": "job_run.failed",
+    "canceled": "job.canceled",
+    "released": "job_run.released",
+}
+
+
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened. No payloads, no outputs: whoever wants more asks for the job."""
+
+    type: str
+    at: datetime
+    cursor: str = ""
+    tenant_id: UUID | None = None
+    job_id: UUID | None = None
+    definition_key: str | None = None
+    status: str | None = None
+    attempt_no: int | None = None
+    duration_ms: int | None = None
+    error: str | None = None
+    progress: dict[str, Any] | None = None
+    gate: str | None = None
+    name: str | None = None
+    paused: bool | None = None
+    worker_id: str | None = None
+    counts: dict[str, int] | None = None
+
+
+def encoded(frame: Frame, cursor: datetime) -> str:
+    """A frame as it is sent, with the place to go on from."""
+    return msgspec.json.encode(msgspec.structs.replace(frame, cursor=written(cursor))).decode()
+
+
+def written(moment: datetime) -> str:
+    """A moment as a cursor."""
+    return str(int(moment.timestamp() * 1_000_000))
+
+
+def moment_of(cursor: str) -> datetime | None:
+    """The moment of a cursor, if it is one."""
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 16):
+        return None
+    return datetime.fromtimestamp(int(cursor) / 1_000_000, UTC)
+
+
+class Watch:
+    """What is known of a room (no tenant: of all), and what is new at each look."""
+
+    def __init__(
+        self, tenant_id: UUID | None, since: datetime | None = None, *, mask: Mask | None = None
+    ) -> None:
+        """With `since`, the first look tells what happened from then on; otherwise it only looks."""
+        self.tenant_id = tenant_id
+        self._mask = mask
+        self.flooded = False
+        self.looked_at = since
+        self._told_from = since
+        self._seen: set[tuple[datetime, str, str | None]] = set()
+        self._running: dict[Key, Any] | None = None if since is None else {}
+        self._ended: dict[Key, None] = {}
+        self._waiting: dict[UUID, int] = {}
+        self._counts: dict[str, int] | None = None
+        self._counted_at: datetime | None = None
+        self._count_pause = COUNT_SECONDS
+        self._stale = False
+        self._told = False
+
+    @property
+    def pause(self) -> float:
+        """How long to leave the room alone."""
+        return COUNT_SECONDS if self.flooded else LOOK_SECONDS
+
+    async def look(self, tx: Tx, most: int) -> list[Frame]:
+        """What is new, oldest first; where it is more than `most`, only that much has changed."""
+        now = await live.now(tx)
+        changes = await self._changes(tx, now)
+        running = await live.running(tx, tenant_id=self.tenant_id, limit=MOST_RUNNING + 1)
+        if self.looked_at is None:
+            frames: list[Frame] = []
+            self._keep(running)
+        else:
+            frames = await self._news(tx, now, changes, running, most)
+        self.looked_at = now if not self.flooded else max((c.at for c in changes), default=now) + OVERLAP
+        self._told = self._told or bool(frames)
+        return frames + await self._levels(tx, now)
+
+    async def _changes(self, tx: Tx, now: datetime) -> list[Change]:
+        """The entries that were not seen before, oldest first."""
+        since = (self.looked_at or now) - OVERLAP
+        found = await live.tail(tx, tenant_id=self.tenant_id, since=since, limit=MOST_CHANGES + 1)
+        fresh = [one for one in reversed(found) if _key(one) not in self._seen]
+        self._seen = {_key(one) for one in found}
+        return fresh
+
+    async def _news(
+        self, tx: Tx, now: datetime, changes: Sequence[Change], running: Sequence[Running], most: int
+    ) -> list[Frame]:
+        before = self._running
+        crowded = len(running) > MOST_RUNNING
+        self._keep(running)
+        started = [] if before is None or crowded else [one for one in running if _of(one) not in before]
+        gone = [] if before is None or crowded else sorted(before.keys() - {_of(one) for one in running})
+        since = (self.looked_at or now) - OVERLAP
+        quick = await live.newer(tx, self._waiting, since=since) if self._waiting else []
+        ended = self._unknown([*_attempts(changes), *gone, *quick])
+        self.flooded = len(changes) + len(started) + len(ended) > most
+        if self.flooded:
+            self._stale = True
+            self._remember(ended)
+            self._waiting.clear()
+            return []
+        self._stale = self._stale or any(_in_bulk(one) for one in changes)
+        frames = [frame for one in changes if (frame := _single(one)) is not None]
+        for frame in frames:
+            if frame.job_id is not None:
+                self._expect(frame.job_id, 0 if frame.status == "queued" else None)
+        frames += [
+            _started(one) for one in started if self._told_from is None or one.started_at >= self._told_from
+        ]
+        if before is not None:
+            frames += [
+                _progressed(one, now)
+                for one in running
+                if one.progress is not None and before.get(_of(one)) != one.progress and not crowded
+            ]
+        known = before.keys() if before is not None else set()
+        for one in await live.attempts(tx, ended):
+            self._expect(one.job_id, one.attempt_no if one.status is JobStatus.QUEUED else None)
+            frames += _ended(one, start_told=(one.job_id, one.attempt_no) in known)
+        self._remember(ended)
+        return sorted(map(self._masked, frames), key=lambda frame: frame.at)
+
+    def _masked(self, frame: Frame) -> Frame:
+        """Without what the settings say is to be hidden: an error and a progress are a handler's own words."""
+        if self._mask is None or (frame.error is None and frame.progress is None):
+            return frame
+        error = None if frame.error is None else self._mask.text(frame.error)
+        return msgspec.structs.replace(frame, error=error, progress=self._mask.value(frame.progress))
+
+    def _keep(self, running: Sequence[Running]) -> None:
+        crowded = len(running) > MOST_RUNNING
+        self._running = None if crowded else {_of(one): one.progress for one in running}
+
+    def _unknown(self, ended: Iterable[Key]) -> list[Key]:
+        return [key for key in dict.fromkeys(ended) if key not in self._ended]
+
+    def _expect(self, job_id: UUID, attempt_no: int | None) -> None:
+        """A job waits, and this attempt was its last; None if it waits no longer."""
+        self._waiting.pop(job_id, None)
+        if attempt_no is not None:
+            self._waiting[job_id] = attempt_no
+            if len(self._waiting) > MOST_WAITING:
+                del self._waiting[next(iter(self._waiting))]
+
+    def _remember(self, ended: Iterable[Key]) -> None:
+        self._ended |= dict.fromkeys(ended)
+        for key in list(self._ended)[:-MOST_REMEMBERED]:
+            del self._ended[key]
+
+    async def _levels(self, tx: Tx, now: datetime) -> list[Frame]:
+        """Once in a while: how many jobs stand where, if that changed without a word."""
+        if self._counted_at is not None and (now - self._counted_at).total_seconds() < self._count_pause:
+            return []
+        begun = time.monotonic()
+        counts = await stats.counts(tx, tenant_id=self.tenant_id)
+        self._count_pause = max(COUNT_SECONDS, (time.monotonic() - begun) * COUNT_SHARE)
+        levels = {status.value: number for status, number in counts.by_status.items()}
+        unsaid = self._counts is not None and levels != self._counts and not self._told
+        stale = self._stale
+        self._counts, self._counted_at, self._stale, self._told = levels, now, False, False
+        if not (stale or unsaid):
+            return []
+        return [Frame(type="jobs.changed", at=now, tenant_id=self.tenant_id, counts=levels)]
+
+
+def gate_frame(change: Change) -> Frame | None:
+    """The frame of a gate that was closed or opened."""
+    kind, _, what = change.action.rpartition("_")
+    if kind != change.resource_type or what not in ("paused", "resumed"):
+        return None
+    return Frame(
+        type="gate.changed",
+        at=change.at,
+        tenant_id=change.tenant_id,
+        gate=kind,
+        name=change.name,
+        paused=what == "paused",
+    )
+
+
+def _key(change: Change) -> tuple[datetime, str, str | None]:
+    return change.at, change.action, change.resource_id
+
+
+def _of(one: Running) -> Key:
+    return one.job_id, one.attempt_no
+
+
+def _attempts(changes: Iterable[Change]) -> list[Key]:
+    """The attempts that ended: only a finish names one."""
+    return [
+        (UUID(one.resource_id), one.attempt_no)
+        for one in changes
+        if one.resource_type == "job" and one.resource_id is not None and one.attempt_no is not None
+    ]
+
+
+def _in_bulk(change: Change) -> bool:
+    return change.resource_type == "job" and change.resource_id is None
+
+
+def _single(change: Change) -> Frame | None:
+    if change.resource_type != "job":
+        return gate_frame(change)
+    if change.action not in _SINGLE or change.attempt_no is not None or change.resource_id is None:
+        return None
+    kind, status = _SINGLE[change.action]
+    return Frame(
+        type=kind,
+        at=change.at,
+        tenant_id=change.tenant_id,
+        job_id=UUID(change.resource_id),
+        definition_key=change.definition_key,
+        status=status,
+    )
+
+
+def _started(one: Running | Attempt) -> Frame:
+    return Frame(
+        type="job_run.started",
+        at=one.started_at,
+        tenant_id=one.tenant_id,
+        job_id=one.job_id,
+        definition_key=one.definition_key,
+        status="running",
+        attempt_no=one.attempt_no,
+    )
+
+
+def _progressed(one: Running, now: datetime) -> Frame:
+    progress = dict(one.progress) if isinstance(one.progress, dict) else {}
+    message = progress.get("message")
+    return Frame(
+        type="job_run.progress",
+        at=now,
+        tenant_id=one.tenant_id,
+        job_id=one.job_id,
+        definition_key=one.definition_key,
+        status="running",
+        attempt_no=one.attempt_no,
+        progress={
+            "percent": progress.get("percent"),
+            "message": message[:LONGEST_TEXT] if isinstance(message, str) else None,
+        },
+    )
+
+
+def _ended(one: Attempt, *, start_told: bool) -> list[Frame]:
+    """How an attempt ended, after its start if that went by unseen."""
+    if one.finished_at is None:
+        return []
+    end = Frame(
+        type=_ENDS[one.attempt_status],
+        at=one.finished_at,
+        tenant_id=one.tenant_id,
+        job_id=one.job_id,
+        definition_key=one.definition_key,
+        status=one.status.value,
+        attempt_no=one.attempt_no,
+        duration_ms=one.duration_ms,
+        error=one.error,
+    )
+    return [end] if start_told else [_started(one), end]

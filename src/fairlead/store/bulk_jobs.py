@@ -1,0 +1,71 @@
+"""Many jobs canceled or retried at once: found by filter, each owned by taking its row of the queue."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.store import jobs
+
+sql = queries_beside(__file__)
+
+# By these an index of the record finds few jobs; by the others the queue's own tables do.
+_SELECTIVE = {"correlation_id", "dedupe_key"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A job that has ended, kept from others who would retry it."""
+
+    id: UUID
+    tenant_id: UUID
+    dedupe_key: str | None
+
+
+async def cancelable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[UUID]:
+    """Up to so many jobs that match, wait or run, and have not been asked to stop."""
+    conditions, values = jobs.conditions(filters)
+    selective = bool(values.get("q_id")) or not _SELECTIVE.isdisjoint(values)
+    start = sql.cancelable_of_record if selective else sql.cancelable_of_queue
+    return await _ids(tx, start, conditions, values, limit)
+
+
+async def retryable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[UUID]:
+    """Up to so many jobs that match and failed, were dead-lettered or canceled, of definitions that are active."""
+    conditions, values = jobs.conditions(filters)
+    return await _ids(tx, sql.retryable, conditions, values, limit)
+
+
+async def _ids(
+    tx: Tx, start: str, conditions: Sequence[str], values: Mapping[str, Any], limit: int
+) -> list[UUID]:
+    query = "\nand ".join([start, *conditions]) + "\nlimit %(limit)s"
+    return [one for (one,) in await tx.values(query, {"tenant_id": None, **values, "limit": limit})]
+
+
+async def still_cancelable(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
+    """Those of the jobs that still wait or run and have not been asked to stop."""
+    return [one for (one,) in await tx.values(sql.still_cancelable, {"ids": list(ids)})]
+
+
+async def cancel_queued(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
+    """End those of the jobs that wait and that nobody else is moving. Which ones."""
+    return [one for (one,) in await tx.values(sql.cancel_queued, {"ids": list(ids)})]
+
+
+async def request_cancel(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
+    """Ask the owners of those that run, and that nobody is finishing, to stop. Which ones."""
+    return [one for (one,) in await tx.values(sql.request_cancel, {"ids": list(ids)})]
+
+
+async def hold_terminal(tx: Tx, ids: Sequence[UUID]) -> list[Held]:
+    """Those of the jobs that can be retried and that nobody else is retrying, kept so until the transaction ends."""
+    return await tx.all(Held, sql.hold_terminal, {"ids": list(ids)})
+
+
+async def requeue(tx: Tx, ids: Sequence[UUID]) -> int:
+    """Put held jobs back, with a fresh budget. How many."""
+    [(number,)] = await tx.values(sql.requeue, {"ids": list(ids)})
+    return int(number)

@@ -1,0 +1,120 @@
+-- As in jobs.sql, whoever deletes the hot row owns the transition. With many at once nobody waits for anybody: a row
+-- that somebody else has locked is left out (skip locked), so two of these, a claim and a finish cannot deadlock.
+
+-- name: cancelable_of_queue
+-- In no order: it stops as soon as it has enough.
+with hot as (
+    select r.job_id from fairlead.ready r where %(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s
+    union all
+    select l.job_id from fairlead.later l where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
+    union all
+    select s.job_id from fairlead.leases s where %(tenant_id)s::uuid is null or s.tenant_id = %(tenant_id)s
+)
+select j.id from hot
+cross join lateral (select j.* from fairlead.jobs j where j.id = hot.job_id offset 0) j
+join fairlead.job_definitions d on d.id = j.definition_id
+where j.cancel_requested_at is null
+
+-- name: cancelable_of_record
+select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.status <= 'running' and j.cancel_requested_at is null
+
+-- name: retryable
+select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.troubled and d.is_active
+
+-- name: still_cancelable
+select j.id from fairlead.jobs j
+where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is null;
+
+-- name: cancel_queued
+with wanted as materialized (
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for
+    from fairlead.jobs j where j.id = any(%(ids)s) and j.status = 'queued'
+), of_tenant as materialized (
+    select r.spot from wanted w cross join lateral (
+        select r.ctid as spot from fairlead.ready r
+        where w.host_id is null and r.host_id is null and r.tenant_id = w.tenant_id
+            and r.definition_id = w.definition_id and r.priority = w.priority
+            and r.scheduled_for = w.scheduled_for and r.job_id = w.id
+        limit 1 for update skip locked) r
+), of_host as materialized (
+    select r.spot from wanted w cross join lateral (
+        select r.ctid as spot from fairlead.ready r
+        where r.host_id = w.host_id and r.tenant_id = w.tenant_id
+            and r.definition_id = w.definition_id and r.priority = w.priority
+            and r.scheduled_for = w.scheduled_for and r.job_id = w.id
+        limit 1 for update skip locked) r
+), not_due as materialized (
+    select l.spot from wanted w cross join lateral (
+        select l.ctid as spot from fairlead.later l where l.due_at = w.scheduled_for and l.job_id = w.id
+        limit 1 for update skip locked) l
+), from_ready as (
+    delete from fairlead.ready
+    where ctid = any(array(select spot from of_tenant union all select spot from of_host))
+    returning job_id
+), from_later as (
+    delete from fairlead.later where ctid = any(array(select spot from not_due)) returning job_id
+), ended as (
+    update fairlead.jobs j
+    set status = 'canceled', troubled = true, finished_at = clock_timestamp(),
+        cancel_requested_at = coalesce(j.cancel_requested_at, clock_timestamp())
+    where j.id = any(array(select job_id from from_ready union all select job_id from from_later))
+    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key
+), freed as (
+    delete from fairlead.active_keys where ctid = any(array(
+        select held.spot from ended e cross join lateral (
+            select k.ctid as spot from fairlead.active_keys k
+            where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
+                and k.job_id = e.id
+            limit 1) held
+        where e.dedupe_key is not null))
+), counted as (
+    insert into fairlead.counts (tenant_id, definition_id, minute, queued, canceled)
+    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -count(*), count(*)
+    from ended group by tenant_id, definition_id
+)
+select id from ended;
+
+-- name: request_cancel
+-- A lease that is locked here cannot end before we do, so its job runs.
+with held as materialized (
+    select l.job_id from unnest(%(ids)s::uuid[]) as wanted(id) cross join lateral (
+        select l.job_id from fairlead.leases l where l.job_id = wanted.id limit 1 for update skip locked) l
+), free as materialized (
+    select j.id from held h cross join lateral (
+        select j.id from fairlead.jobs j where j.id = h.job_id and j.status = 'running'
+        limit 1 for update skip locked) j
+)
+update fairlead.jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+where id = any(array(select id from free))
+returning id;
+
+-- name: hold_terminal
+-- A terminal job has no hot row: its own row is the lock between two who retry it.
+select j.id, j.tenant_id, j.dedupe_key from fairlead.jobs j
+where j.id = any(%(ids)s) and j.status in ('failed', 'dead_letter', 'canceled')
+for update skip locked;
+
+-- name: requeue
+-- Of jobs that are held. A fresh budget; attempt numbers go on.
+with was as materialized (
+    select j.id, j.status from fairlead.jobs j where j.id = any(%(ids)s)
+), job as (
+    update fairlead.jobs j
+    set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
+        claimed_by_worker = null, failure_count = 0, lost_count = 0, output = null, error = null, progress = null,
+        scheduled_for = clock_timestamp()
+    from was where j.id = was.id
+    returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, was.status as was
+), ready_again as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job
+), counted as (
+    insert into fairlead.counts (tenant_id, definition_id, minute, queued, failed, dead_letter, canceled)
+    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*),
+        -count(*) filter (where was = 'failed'), -count(*) filter (where was = 'dead_letter'),
+        -count(*) filter (where was = 'canceled')
+    from job group by tenant_id, definition_id
+)
+select count(*) from job;

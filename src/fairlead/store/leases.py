@@ -1,0 +1,68 @@
+"""Leases one by one: what a worker without a connection of its own says of them."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.job import Lease
+from fairlead.model.outcome import Backoff
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """Whose job a lease is or was of, what the job has used up, and who claimed it."""
+
+    tenant_id: UUID
+    worker_id: str
+    max_attempts: int
+    failure_count: int
+    lost_count: int
+    backoff: Backoff
+    secret_paths: tuple[str, ...]
+    payload: Any  # only where there are secrets in it
+
+
+async def owned(tx: Tx, lease: Lease) -> Owned | None:
+    """What a lease is of, whether or not it still holds; None if nobody ever had it."""
+    return await tx.first(Owned, sql.owned, named(lease))
+
+
+async def remaining(tx: Tx, lease: Lease) -> float | None:
+    """Seconds that are left of a lease; None if it is over."""
+    rows = await tx.values(sql.remaining, named(lease))
+    return float(rows[0][0]) if rows else None
+
+
+async def hold(tx: Tx, lease: Lease) -> bool:
+    """Keep a lease from ending until the transaction does; False if it is over."""
+    return bool(await tx.values(sql.hold, named(lease)))
+
+
+async def keep_ending(tx: Tx, lease: Lease, *, stderr_tail: str | None, exit_code: int | None) -> None:
+    """What a process left behind, for the attempt of a lease that is held."""
+    await tx.run(sql.keep_ending, {**named(lease), "stderr_tail": stderr_tail, "exit_code": exit_code})
+
+
+async def owner_seen(tx: Tx, worker_id: str) -> None:
+    """Who renews a lease is there."""
+    await tx.run(sql.owner_seen, {"worker_id": worker_id})
+
+
+async def running_of(tx: Tx, worker_id: str) -> int:
+    """How many jobs a worker has."""
+    [(number,)] = await tx.values(sql.running_of, {"worker_id": worker_id})
+    return int(number)
+
+
+async def any_ready(tx: Tx, tenant_id: UUID) -> bool:
+    """Whether a tenant has a job that could be claimed, as far as the queue itself says."""
+    return bool(await tx.values(sql.any_ready, {"tenant_id": tenant_id}))
+
+
+def named(lease: Lease) -> dict[str, object]:
+    """A lease as the statements name it."""
+    return {"job_id": lease.job_id, "attempt_no": lease.attempt_no, "token": lease.token}

@@ -1,0 +1,35 @@
+-- A lease is (job, attempt, token), as in queue.sql: every statement names all three.
+
+-- name: owned
+-- By the attempt, since that stays when the lease is gone.
+select a.tenant_id, a.worker_id, j.max_attempts, j.failure_count, j.lost_count, d.backoff, d.secret_paths,
+    case when d.secret_paths <> '{}' then j.payload end as payload
+from fairlead.job_attempts a
+join fairlead.jobs j on j.id = a.job_id
+join fairlead.job_definitions d on d.id = j.definition_id
+where a.job_id = %(job_id)s and a.attempt_no = %(attempt_no)s and a.token = %(token)s;
+
+-- name: remaining
+select extract(epoch from expires_at - clock_timestamp())::float8 from fairlead.leases
+where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and expires_at > clock_timestamp();
+
+-- name: hold
+-- While this lock is held nobody can finish or rescue the job: the next statement may write for its owner.
+select job_id from fairlead.leases
+where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and expires_at > clock_timestamp()
+for update;
+
+-- name: keep_ending
+update fairlead.job_attempts set stderr_tail = %(stderr_tail)s, exit_code = %(exit_code)s
+where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s;
+
+-- name: owner_seen
+-- A worker of a hundred jobs renews a hundred leases: once in a while is enough.
+update fairlead.job_workers set last_seen_at = clock_timestamp()
+where worker_id = %(worker_id)s and last_seen_at < clock_timestamp() - interval '5 seconds';
+
+-- name: running_of
+select count(*) from fairlead.leases where worker_id = %(worker_id)s;
+
+-- name: any_ready
+select true from fairlead.ready r where r.host_id is null and r.tenant_id = %(tenant_id)s limit 1;

@@ -1,0 +1,139 @@
+"""What those who watch a room are told of, and the tickets that let them in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.access import Role
+from fairlead.model.job import JobStatus
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """Whom a ticket stands for, and by which token or session."""
+
+    tenant_id: UUID | None
+    actor: str
+    role: Role
+    token_id: UUID | None
+    session_hash: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """An entry of the audit log, as far as a watcher needs it."""
+
+    at: datetime
+    action: str
+    resource_type: str
+    resource_id: str | None
+    tenant_id: UUID | None
+    attempt_no: int | None
+    definition_key: str | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """An attempt that runs, and how far it says it is."""
+
+    job_id: UUID
+    attempt_no: int
+    tenant_id: UUID
+    definition_key: str
+    started_at: datetime
+    progress: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """How an attempt stands, or ended; `status` is its job's."""
+
+    job_id: UUID
+    attempt_no: int
+    tenant_id: UUID
+    definition_key: str
+    status: JobStatus
+    attempt_status: str
+    started_at: datetime
+    finished_at: datetime | None
+    duration_ms: int | None
+    error: str | None
+
+
+async def add_ticket(tx: Tx, *, ticket_hash: bytes, ticket: Ticket, seconds: float) -> None:
+    """Keep a ticket's hash for so long."""
+    values = {
+        "ticket_hash": ticket_hash,
+        "tenant_id": ticket.tenant_id,
+        "actor": ticket.actor,
+        "role": ticket.role,
+        "token_id": ticket.token_id,
+        "session_hash": ticket.session_hash,
+        "seconds": seconds,
+    }
+    await tx.run(sql.add_ticket, values)
+
+
+async def redeem(tx: Tx, ticket_hash: bytes) -> Ticket | None:
+    """Whom a ticket stands for, the first time and in time; then never again."""
+    return await tx.first(Ticket, sql.redeem, {"ticket_hash": ticket_hash})
+
+
+async def good_tokens(tx: Tx, ids: Sequence[UUID]) -> set[UUID]:
+    """Those that are neither revoked nor expired."""
+    return {one for (one,) in await tx.values(sql.good_tokens, {"ids": list(ids)})}
+
+
+async def good_sessions(tx: Tx, hashes: Sequence[bytes]) -> set[bytes]:
+    """Those that are neither ended nor expired."""
+    return {bytes(one) for (one,) in await tx.values(sql.good_sessions, {"hashes": list(hashes)})}
+
+
+async def now(tx: Tx) -> datetime:
+    """The database's time."""
+    [(time,)] = await tx.values(sql.now)
+    return time  # type: ignore[no-any-return]
+
+
+async def stirring(tx: Tx, tenants: Sequence[UUID]) -> set[UUID]:
+    """Of these tenants, those where it is worth looking closer."""
+    return {one for (one,) in await tx.values(sql.stirring, {"tenants": list(tenants)})}
+
+
+async def tail(tx: Tx, *, tenant_id: UUID | None, since: datetime, limit: int) -> list[Change]:
+    """The newest changes since then, newest first."""
+    return await tx.all(Change, sql.tail, {"tenant_id": tenant_id, "since": since, "limit": limit})
+
+
+async def system_tail(tx: Tx, *, since: datetime, limit: int) -> list[Change]:
+    """Changes of what belongs to no tenant, newest first."""
+    return await tx.all(Change, sql.system_tail, {"since": since, "limit": limit})
+
+
+async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Running]:
+    """So many of the attempts that run now."""
+    return await tx.all(Running, sql.running, {"tenant_id": tenant_id, "limit": limit})
+
+
+async def newer(tx: Tx, known: Mapping[UUID, int], *, since: datetime) -> list[tuple[UUID, int]]:
+    """The attempts of these jobs after the last one known of each, that began since then and ended."""
+    values = {"jobs": list(known), "attempts": list(known.values()), "since": since}
+    return [(job, number) for job, number in await tx.values(sql.newer, values)]
+
+
+async def attempts(tx: Tx, wanted: Sequence[tuple[UUID, int]]) -> list[Attempt]:
+    """How these attempts stand; those that are no longer kept do not come back."""
+    jobs, numbers = [job for job, _ in wanted], [number for _, number in wanted]
+    return await tx.all(Attempt, sql.attempts, {"jobs": jobs, "attempts": numbers})
+
+
+async def workers(tx: Tx, *, limit: int) -> set[str]:
+    """The workers that are there."""
+    return {one for (one,) in await tx.values(sql.workers, {"limit": limit})}

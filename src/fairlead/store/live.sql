@@ -1,0 +1,96 @@
+-- What goes on in a tenant's room (no tenant: in all), for those who watch. Nothing here changes a job, and nothing
+-- grows with the jobs: each look is the end of an index, or the leases that there are, and both are bounded.
+
+-- name: add_ticket
+-- Those that nobody redeemed go with the next one.
+with gone as (
+    delete from fairlead.live_tickets where expires_at < clock_timestamp() - interval '1 minute'
+)
+insert into fairlead.live_tickets (ticket_hash, tenant_id, actor, role, token_id, session_hash, expires_at)
+values (%(ticket_hash)s, %(tenant_id)s, %(actor)s, %(role)s, %(token_id)s, %(session_hash)s,
+    clock_timestamp() + make_interval(secs => %(seconds)s));
+
+-- name: redeem
+-- Whoever deletes it has it: once, in time, and while the token or session that it stands for is good.
+with gone as (
+    delete from fairlead.live_tickets where ticket_hash = %(ticket_hash)s
+    returning tenant_id, actor, role, token_id, session_hash, expires_at
+)
+select g.tenant_id, g.actor, g.role, g.token_id, g.session_hash from gone g
+where g.expires_at > clock_timestamp() and (
+    exists (select from fairlead.tokens t where t.id = g.token_id and t.revoked_at is null
+        and (t.expires_at is null or t.expires_at > clock_timestamp()))
+    or exists (select from fairlead.sessions s join fairlead.users u on u.id = s.user_id
+        where s.secret_hash = g.session_hash and s.revoked_at is null and s.expires_at > clock_timestamp()
+            and u.disabled_at is null));
+
+-- name: good_tokens
+select id from fairlead.tokens
+where id = any(%(ids)s) and revoked_at is null and (expires_at is null or expires_at > clock_timestamp());
+
+-- name: good_sessions
+select s.secret_hash from fairlead.sessions s join fairlead.users u on u.id = s.user_id
+where s.secret_hash = any(%(hashes)s) and s.revoked_at is null and s.expires_at > clock_timestamp()
+    and u.disabled_at is null;
+
+-- name: now
+select clock_timestamp();
+
+-- name: stirring
+-- Of these tenants, those with something running, or with a change in the last minutes.
+select t.id from unnest(%(tenants)s::uuid[]) as t(id)
+where exists (select from fairlead.leases l where l.tenant_id = t.id)
+    or exists (select from fairlead.counts c where c.tenant_id = t.id
+        and c.minute >= date_trunc('minute', clock_timestamp()) - interval '1 minute')
+    or exists (select from fairlead.audit_log a where a.tenant_id = t.id
+        and a.at > clock_timestamp() - interval '10 seconds');
+
+-- name: tail
+-- The newest entries about jobs and gates; by tenant, since that is the log's index.
+select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, (a.details ->> 'attempt_no')::int as attempt_no,
+    a.details ->> 'definition_key' as definition_key, coalesce(a.details ->> 'slug', a.details ->> 'name') as name
+from fairlead.tenants t cross join lateral (
+    select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, a.details from fairlead.audit_log a
+    where a.tenant_id = t.id and a.at > %(since)s and a.resource_type in ('job', 'tenant', 'host')
+    order by a.at desc limit %(limit)s) a
+where %(tenant_id)s::uuid is null or t.id = %(tenant_id)s
+order by a.at desc limit %(limit)s;
+
+-- name: system_tail
+-- Gates that are everybody's.
+select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, null::int as attempt_no,
+    a.details ->> 'key' as definition_key, a.details ->> 'key' as name
+from fairlead.audit_log a
+where a.tenant_id is null and a.at > %(since)s and a.resource_type in ('system', 'definition')
+order by a.at desc limit %(limit)s;
+
+-- name: running
+select l.job_id, l.attempt_no, l.tenant_id, d.key as definition_key, l.started_at, j.progress
+from fairlead.leases l
+join fairlead.job_definitions d on d.id = l.definition_id
+join fairlead.jobs j on j.id = l.job_id
+where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
+limit %(limit)s;
+
+-- name: newer
+-- Attempts of these jobs that began since then and ended, after the last one known of each.
+select a.job_id, a.attempt_no
+from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) as o(job_id, attempt_no)
+cross join lateral (
+    select a.job_id, a.attempt_no from fairlead.job_attempts a
+    where a.job_id = o.job_id and a.attempt_no > o.attempt_no and a.finished_at is not null
+        and a.started_at >= %(since)s
+    order by a.job_id, a.attempt_no limit 10) a;
+
+-- name: attempts
+-- How these attempts stand, in the order asked for.
+select a.job_id, a.attempt_no, a.tenant_id, d.key as definition_key, j.status, a.status as attempt_status, a.started_at,
+    a.finished_at, a.duration_ms, left(split_part(a.error_text, e'\n', 1), 200) as error
+from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) with ordinality as o(job_id, attempt_no, n)
+join fairlead.job_attempts a on a.job_id = o.job_id and a.attempt_no = o.attempt_no
+join fairlead.jobs j on j.id = a.job_id
+join fairlead.job_definitions d on d.id = j.definition_id
+order by o.n;
+
+-- name: workers
+select worker_id from fairlead.job_workers order by worker_id limit %(limit)s;

@@ -1,0 +1,94 @@
+"""What attempts say, as it comes: chunks of text, bounded for each attempt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.job import Lease
+
+sql = queries_beside(__file__)
+
+MAX_BYTES = 1_048_576
+MAX_CHUNKS = 10_000
+# Where the mark stands that says that the rest was not kept: behind everything.
+LAST_SEQ = 2_147_483_647
+PAGE_BYTES = 1_048_576
+
+
+class NewChunk(NamedTuple):
+    """Something that an attempt said: its place among all it says, and where it said it."""
+
+    seq: int
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A chunk as it is kept."""
+
+    attempt_no: int
+    seq: int
+    stream: str
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """How many chunks were kept, and whether the attempt has said more than is."""
+
+    kept: int
+    truncated: bool
+
+
+class Place(NamedTuple):
+    """A place in a job's log: behind this chunk of this attempt."""
+
+    attempt_no: int = 0
+    seq: int = -1
+
+
+BEGINNING = Place()
+
+
+async def append(
+    tx: Tx, lease: Lease, tenant_id: UUID, chunks: Sequence[NewChunk], *, max_bytes: int = MAX_BYTES
+) -> Appended:
+    """Keep what the attempt of a held lease says, up to its bounds; a chunk that is there already stays as it is."""
+    values = {
+        "job_id": lease.job_id,
+        "attempt_no": lease.attempt_no,
+        "tenant_id": tenant_id,
+        "chunks": json_text([chunk._asdict() for chunk in chunks]),
+        "max_bytes": max_bytes,
+        "max_chunks": MAX_CHUNKS,
+        "last_seq": LAST_SEQ,
+        "mark": f"… this attempt has said more than {max_bytes} bytes: the rest was not kept …\n",
+    }
+    [found] = await tx.all(Appended, sql.append, values)
+    return found
+
+
+async def read(
+    tx: Tx, job_id: UUID, *, after: Place = BEGINNING, attempt_no: int | None = None, limit: int
+) -> list[Chunk]:
+    """What a job's attempts (or the one) said, in order, behind a place: at most `limit` chunks, and about 1 MiB."""
+    values = {
+        "job_id": job_id,
+        "after_attempt": after.attempt_no,
+        "after_seq": after.seq,
+        "attempt_no": attempt_no,
+        "limit": limit,
+        "page_bytes": PAGE_BYTES,
+    }
+    return await tx.all(Chunk, sql.read, values)
+
+
+async def is_over(tx: Tx, job_id: UUID, attempt_no: int) -> bool:
+    """Whether an attempt has ended."""
+    return bool(await tx.values(sql.is_over, {"job_id": job_id, "attempt_no": attempt_no}))

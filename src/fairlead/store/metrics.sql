@@ -1,0 +1,54 @@
+-- Figures for a scrape. Nothing here counts jobs: levels and flows are sums of counts, ages are heads of an index, and
+-- what runs is in leases. So a scrape costs the same with a thousand jobs and with a million.
+
+-- name: levels
+-- How many jobs of each tenant stand where, and what the last whole minute did to them. In a minute every change of a
+-- job adds up to nought but its coming: the sum of all is how many came.
+select t.slug as tenant, c.*
+from (
+    select c.tenant_id, sum(c.queued)::bigint as queued, sum(c.running)::bigint as running,
+        sum(c.succeeded)::bigint as succeeded, sum(c.failed)::bigint as failed,
+        sum(c.dead_letter)::bigint as dead_letter, sum(c.canceled)::bigint as canceled,
+        coalesce(sum(c.queued + c.running + c.succeeded + c.failed + c.dead_letter + c.canceled)
+            filter (where c.minute = m.minute), 0)::bigint as minute_enqueued,
+        coalesce(sum(c.succeeded) filter (where c.minute = m.minute), 0)::bigint as minute_succeeded,
+        coalesce(sum(c.failed) filter (where c.minute = m.minute), 0)::bigint as minute_failed,
+        coalesce(sum(c.dead_letter) filter (where c.minute = m.minute), 0)::bigint as minute_dead_letter,
+        coalesce(sum(c.canceled) filter (where c.minute = m.minute), 0)::bigint as minute_canceled
+    from fairlead.counts c
+    cross join (select date_trunc('minute', clock_timestamp()) - interval '1 minute' as minute) m
+    group by c.tenant_id
+) c
+join fairlead.tenants t on t.id = c.tenant_id
+order by c.queued + c.running desc, t.slug;
+
+-- name: oldest
+-- For each of these tenants the seconds that its longest waiting job that is due has waited: the heads of its
+-- definitions and priorities, found by hopping from one to the next.
+with recursive head as (
+    select t.tenant_id, '00000000-0000-0000-0000-000000000000'::uuid as definition_id, null::integer as priority,
+        null::timestamptz as scheduled_for, 0 as hops
+    from unnest(%(tenants)s::uuid[]) as t(tenant_id)
+    union all
+    select h.tenant_id, next.definition_id, next.priority, next.scheduled_for, h.hops + 1
+    from head h cross join lateral (
+        select r.definition_id, r.priority, r.scheduled_for from fairlead.ready r
+        where r.host_id is null and r.tenant_id = h.tenant_id
+            and (r.definition_id, r.priority) > (h.definition_id, coalesce(h.priority, -2147483648))
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) next
+    where h.hops < %(most)s
+)
+select tenant_id, extract(epoch from clock_timestamp() - min(scheduled_for))::float8
+from head where scheduled_for is not null group by tenant_id;
+
+-- name: fleet
+-- Workers that are there, what they run, and whether anything may be claimed.
+select (select count(*) from fairlead.job_workers where last_seen_at > clock_timestamp() - interval '1 minute'),
+    (select coalesce(sum(concurrency), 0) from fairlead.job_workers
+        where last_seen_at > clock_timestamp() - interval '1 minute'),
+    (select online from fairlead.system);
+
+-- name: waits
+-- How long these jobs, which have just been claimed, waited from the time they were due.
+select greatest(0, extract(epoch from started_at - scheduled_for))::float8
+from fairlead.jobs where id = any(%(jobs)s) and started_at is not null;

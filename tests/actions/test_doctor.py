@@ -1,0 +1,65 @@
+"""The doctor's look at row-level security."""
+
+import psycopg
+import pytest
+
+from fairlead.actions.doctor import Finding, Verdict, examine
+from fairlead.settings import Settings
+
+
+async def found(url: str) -> Finding:
+    findings = [one async for one in examine(url, Settings())]
+    return next(one for one in findings if one.check == "row_security")
+
+
+async def test_a_migrated_database_has_it(database_url: str) -> None:
+    assert (await found(database_url)).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("breakage", "fault"),
+    [
+        ("alter table fairlead.jobs no force row level security", "jobs has no forced row-level security"),
+        ("alter table fairlead.audit_log disable row level security", "audit_log has no forced"),
+        ("drop policy tenant_rows on fairlead.tokens", "tokens has no policy for fairlead_tenant"),
+        ("drop policy system_rows on fairlead.leases", "leases has no policy for fairlead_system"),
+        ("create table fairlead.notes (tenant_id uuid)", "notes has no forced row-level security"),
+    ],
+)
+async def test_what_was_taken_away_is_named(database_url: str, breakage: str, fault: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(breakage)
+
+    finding = await found(database_url)
+
+    assert finding.verdict is Verdict.FAIL
+    assert fault in finding.detail
+
+
+async def test_a_role_that_is_no_member_is_told_which_grant_it_needs(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create role outsider login; grant usage on schema fairlead to outsider")
+        connection.execute(
+            "grant select, insert, update, delete on all tables in schema fairlead to outsider"
+        )
+        connection.execute("grant execute on all functions in schema fairlead to outsider")
+        try:
+            finding = await found(database_url.replace("user=fairlead", "user=outsider"))
+        finally:
+            connection.execute("drop owned by outsider; drop role outsider")
+
+    assert finding.verdict is Verdict.FAIL
+    assert "this role is not a member of fairlead_tenant" in finding.detail
+    assert "grant fairlead_system, fairlead_tenant to" in finding.advice
+
+
+async def test_membership_of_the_two_roles_is_all_that_a_role_needs(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("create role runner login in role fairlead_system, fairlead_tenant")
+        try:
+            url = database_url.replace("user=fairlead", "user=runner")
+            findings = [one async for one in examine(url, Settings())]
+        finally:
+            connection.execute("drop owned by runner; drop role runner")
+
+    assert [one for one in findings if one.verdict is Verdict.FAIL] == []

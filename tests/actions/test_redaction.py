@@ -1,0 +1,346 @@
+"""A canary in a payload is read by its handler, and by nobody else: not in answers, audit, logs, errors or outputs."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+from uuid import UUID
+
+import httpx2
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead import Context, Fairlead, FairleadError, Fatal, JobStatus, NewJob, Secret, Settings
+from fairlead.actions import access, definitions, jobs
+from fairlead.actions.jobs import Filter
+from fairlead.db import migrate
+from fairlead.db.scratch import scratch_database
+from fairlead.db.tx import Database
+from fairlead.errors import PayloadInvalid, SettingInvalid
+from fairlead.model.access import Role
+from fairlead.model.redact import MASK
+from fairlead.server.app import create_app
+from fairlead.settings import load
+from tests import given
+from tests.handlers import work
+
+CANARY = "canary-'7f3a'-secret"
+PIN = 93_847_561
+SHORT = "canary"
+PAYLOAD = {"to": "ada", "token": CANARY, "pin": PIN}
+
+# Everything that is kept of jobs and their attempts, but the payload itself.
+KEPT = """
+select coalesce(string_agg(kept, E'\\n'), '') from (
+    select (to_jsonb(j) - 'payload' - 'dedupe_key')::text from fairlead.jobs j
+    union all select to_jsonb(a)::text from fairlead.job_attempts a
+    union all select to_jsonb(c)::text from fairlead.log_chunks c
+    union all select to_jsonb(a)::text from fairlead.audit_log a
+    union all select to_jsonb(i)::text from fairlead.idempotency_keys i
+) k(kept)
+"""
+
+
+def chatter(ctx: Context, token: str, pin: int) -> None:
+    """Says what it must not, in every way it can."""
+    said = f"using {token}"
+    ctx.log.info(said, token=token, pin=pin, nested={"t": [token]})
+    ctx.progress(50, f"half way with {token}")
+
+
+@pytest.fixture
+async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
+    opened = Fairlead(settings=settings, actor="tester")
+
+    @opened.job(key="send")
+    async def send(
+        ctx: Context, to: str, token: Annotated[str, Secret()], pin: Annotated[int, Secret()] = 0
+    ) -> Any:
+        chatter(ctx, token, pin)
+        return {"sent": to, "with": [token, pin], token: f"{token!r}"}
+
+    @opened.job(key="break", max_attempts=1)
+    async def broken(ctx: Context, to: str, token: Annotated[str, Secret()], pin: int = 0) -> None:
+        chatter(ctx, token, pin)
+        raise ValueError(f"cannot log in with {token!r}")
+
+    @opened.job(key="thread", max_attempts=1)
+    def in_thread(ctx: Context, to: str, token: Annotated[str, Secret()], pin: int = 0) -> None:
+        chatter(ctx, token, pin)
+        raise Fatal("x" * 1990 + token)
+
+    opened.job(key="apart", isolate=True, max_attempts=1)(work.leaks)
+    async with opened:
+        yield opened
+        await given.no_inconsistencies(opened.database)
+
+
+async def kept(fl: Fairlead) -> str:
+    async with fl.transaction() as tx:
+        [(text,)] = await tx.values(KEPT)
+    return str(text)
+
+
+async def attempts(fl: Fairlead, job_id: UUID) -> Any:
+    async with fl.transaction() as tx:
+        return (await jobs.show(tx, fl.principal, job_id))[1]
+
+
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [
+        ("send", JobStatus.SUCCEEDED),
+        ("break", JobStatus.DEAD_LETTER),
+        ("thread", JobStatus.FAILED),
+        ("apart", JobStatus.DEAD_LETTER),
+    ],
+)
+async def test_what_a_handler_says_is_written_without_the_secrets(
+    fl: Fairlead, key: str, status: JobStatus
+) -> None:
+    with capture_logs() as logged:
+        job = await fl.enqueue(key, tenant=given.TENANT, payload=PAYLOAD)
+        await fl.tick()
+
+    read = await fl.read(job.id)
+    assert read.status is status
+    assert read.payload == {"to": "ada", "token": MASK, "pin": MASK if key == "send" else PIN}
+    assert SHORT not in await kept(fl)
+    assert SHORT not in str(logged)
+    assert any(line["event"] == f"using {MASK}" for line in logged)
+    [attempt] = await attempts(fl, job.id)
+    assert f"using {MASK}" in attempt.stdout_tail
+    if key == "send":
+        assert read.output == {"sent": "ada", "with": [MASK, MASK], MASK: f'"{MASK}"'}
+        assert str(PIN) not in await kept(fl)
+    else:
+        assert MASK in read.error["message"]
+
+
+async def test_the_handler_itself_gets_the_secret(fl: Fairlead, settings: Settings) -> None:
+    got = []
+
+    @fl.job(key="take")
+    async def take(token: Annotated[str, Secret()]) -> None:
+        got.append(token)
+
+    async with fl.transaction() as tx:
+        await definitions.patch(tx, fl.principal, "take", take.says)
+    await fl.enqueue("take", tenant=given.TENANT, payload={"token": CANARY})
+    await fl.tick()
+
+    assert got == [CANARY]
+
+
+async def test_a_loop_of_ones_own_writes_no_secrets(fl: Fairlead) -> None:
+    for _ in range(2):
+        await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
+    good, bad = await fl.claim(2)
+    assert good.payload["token"] == CANARY
+
+    await good.progress(10, f"with {CANARY}")
+    await good.succeed({"token": CANARY})
+    await bad.fail(ValueError(f"{CANARY} is refused"))
+
+    assert SHORT not in await kept(fl)
+
+
+async def test_a_list_shows_no_secrets_nor_does_an_answer_to_cancel_and_retry(fl: Fairlead) -> None:
+    key = f'send::acme::{{"pin":12,"to":"ada","token":"{CANARY}"}}'
+    job = await fl.enqueue(
+        "send",
+        tenant=given.TENANT,
+        payload={**PAYLOAD, "pin": 12},
+        dedupe_key=key,
+        correlation_id=f"for {CANARY}",
+    )
+
+    async with fl.transaction() as tx:
+        page = await jobs.listed(tx, fl.principal, Filter(dedupe_key=key))
+    shown = [*page.items, await fl.read(job.id), await fl.cancel(job.id), await fl.retry(job.id)]
+
+    assert len(shown) == 4
+    for one in shown:
+        assert SHORT not in str(one)
+        assert one.dedupe_key == f'send::acme::{{"pin":"{MASK}","to":"ada","token":"{MASK}"}}'
+
+
+async def test_a_retry_keeps_the_secrets_that_an_edit_left_masked(fl: Fairlead) -> None:
+    job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
+    await fl.cancel(job.id)
+    edited = {**(await fl.read(job.id)).payload, "to": "grace", "pin": 42}
+
+    again = await fl.retry(job.id, payload=edited)
+
+    assert again.payload == {"to": "grace", "token": MASK, "pin": MASK}
+    [lease] = await fl.claim(1)
+    assert lease.payload == {"to": "grace", "token": CANARY, "pin": 42}
+    await lease.release()
+
+
+async def test_a_retry_without_an_edit_keeps_the_payload(fl: Fairlead) -> None:
+    job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
+    await fl.cancel(job.id)
+    await fl.retry(job.id)
+
+    [lease] = await fl.claim(1)
+    assert lease.payload == PAYLOAD
+    await lease.release()
+
+
+FITS_NOT: dict[str, dict[str, Any]] = {
+    "type": {"type": "integer"},
+    "enum": {"enum": ["a", "b"]},
+    "const": {"const": "a"},
+    "pattern": {"pattern": "^a$"},
+    "maxLength": {"maxLength": 3},
+    "format": {"format": "email"},
+    "not": {"not": {"type": "string"}},
+    "anyOf": {"anyOf": [{"type": "integer"}, {"enum": ["a"]}]},
+    "oneOf": {"oneOf": [{"type": "integer"}, {"const": "a"}]},
+}
+
+
+@pytest.mark.parametrize("keyword", FITS_NOT)
+async def test_a_refusal_of_a_payload_does_not_repeat_the_secret(fl: Fairlead, keyword: str) -> None:
+    schema = {"properties": {"token": {"x-secret": True, **FITS_NOT[keyword]}}}
+    async with fl.transaction() as tx:
+        await definitions.patch(tx, fl.principal, "strict", {"arg_schema": schema})
+    one = NewJob(definition="strict", tenant=given.TENANT, payload={"token": CANARY})
+
+    for refused in (fl.submit(one), fl.enqueue_many([one]), fl.enqueue_many([one, one])):
+        with pytest.raises(FairleadError) as caught:
+            await refused
+        assert SHORT not in str(caught.value) + str(caught.value.faults)
+        assert SHORT not in repr(caught.value.__cause__) + repr(caught.value.__context__)
+        if isinstance(caught.value, PayloadInvalid):
+            assert any("/token" in path for path, _ in caught.value.faults)
+
+
+async def test_the_api_answers_without_secrets(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        [(tenant,)] = await tx.values("select id from fairlead.tenants where slug = %s", [given.TENANT])
+        token = await access.create_token(
+            tx, fl.principal, name="t", role=Role.OPERATOR, tenant_id=UUID(str(tenant))
+        )
+    answers = []
+    transport = httpx2.ASGITransport(app=create_app(fl))
+    headers = {"Authorization": f"Bearer {token.secret}"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://x/api/v1", headers=headers) as client:
+        made = await client.post(
+            "/jobs", json={"definition_key": "break", "payload": PAYLOAD}, headers={"Idempotency-Key": "k"}
+        )
+        job_id = made.json()["id"]
+        await fl.tick()
+        answers = [
+            made,
+            await client.get(f"/jobs/{job_id}"),
+            await client.get(f"/jobs/{job_id}/attempts"),
+            await client.get(f"/jobs/{job_id}/why"),
+            await client.get("/jobs"),
+            await client.get("/jobs", params={"q": "break", "status": "dead_letter"}),
+            await client.post(f"/jobs/{job_id}/retry"),
+            await client.post(f"/jobs/{job_id}/cancel"),
+            await client.post("/jobs", json={"definition_key": "break", "payload": {"token": CANARY}}),
+        ]
+
+    assert [one.status_code for one in answers] == [201, *[200] * 7, 422]
+    for one in answers:
+        assert SHORT not in one.text
+    assert SHORT not in await kept(fl)
+
+
+async def test_nothing_is_shown_of_payloads_whose_definition_was_not_read_yet(fl: Fairlead) -> None:
+    """As the migration leaves those that were there before it."""
+    async with fl.transaction() as tx:
+        await tx.run("update fairlead.job_definitions set secret_paths = '{/**}' where key = 'send'")
+    job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
+    assert (await fl.read(job.id)).payload == MASK
+
+    async with fl.transaction() as tx:
+        put = await definitions.patch(tx, fl.principal, "send", {})
+
+    assert put.secret_paths == ("/pin", "/token")
+    assert (await fl.read(job.id)).payload == {"to": "ada", "token": MASK, "pin": MASK}
+
+
+async def test_the_migration_hides_the_payloads_of_marked_definitions(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [one for one in migrate.migrations() if one.number < 10]
+    async with scratch_database(server, "before_redaction") as url:
+        with monkeypatch.context() as patch:
+            patch.setattr(migrate, "migrations", lambda: before)
+            await migrate.up(url, "fairlead")
+        async with Database(url, Settings()) as database, database.transaction() as tx:
+            await tx.run(
+                "insert into fairlead.job_definitions (key, arg_schema) values ('plain', '{\"properties\": {}}'), "
+                "('deep', '{\"anyOf\": [{\"items\": {\"x-secret\": true}}]}'), ('top', '{\"writeOnly\": true}'), "
+                "('not', '{\"writeOnly\": false}'), ('any', 'true')"
+            )
+        await migrate.up(url, "fairlead")
+        async with Database(url, Settings()) as database, database.transaction() as tx:
+            hides = await tx.values("select key from fairlead.job_definitions where secret_paths = '{/**}'")
+
+    assert sorted(hides) == [("deep",), ("top",)]
+
+
+# Configured patterns
+
+
+@pytest.fixture
+async def patterned(settings: Settings) -> AsyncIterator[Fairlead]:
+    with_pattern = Settings(database_url=settings.database_url, redact_patterns=(r"(?i)canary-[^ \"]*",))
+    opened = Fairlead(settings=with_pattern, actor="tester")
+
+    @opened.job(key="say", max_attempts=1)
+    async def say(ctx: Context, text: str) -> str:
+        ctx.log.info(text)
+        if "fail" in text:
+            raise ValueError(text)
+        return text
+
+    async with opened:
+        yield opened
+
+
+async def test_what_matches_a_pattern_is_masked_in_what_is_written_and_shown(patterned: Fairlead) -> None:
+    with capture_logs() as logged:
+        good = await patterned.enqueue("say", tenant=given.TENANT, payload={"text": "a CANARY-1 b"})
+        bad = await patterned.enqueue("say", tenant=given.TENANT, payload={"text": "fail canary-2 b"})
+        await patterned.tick()
+
+    assert (await patterned.read(good.id)).output == f"a {MASK} b"
+    assert (await patterned.read(good.id)).payload == {"text": f"a {MASK} b"}
+    assert (await patterned.read(bad.id)).last_error == f"ValueError: fail {MASK} b"
+    assert "canary" not in (await kept(patterned)).lower()
+    assert "canary" not in str(logged).lower()
+
+
+async def test_a_retry_keeps_what_a_pattern_masked(patterned: Fairlead) -> None:
+    job = await patterned.enqueue("say", tenant=given.TENANT, payload={"text": "a canary-1 b"})
+    await patterned.cancel(job.id)
+
+    await patterned.retry(job.id, payload=(await patterned.read(job.id)).payload)
+
+    [lease] = await patterned.claim(1)
+    assert lease.payload == {"text": "a canary-1 b"}
+    await lease.release()
+
+
+async def test_what_matches_a_pattern_is_masked_in_the_audit_log(patterned: Fairlead) -> None:
+    await patterned.pause(tenant=given.TENANT, note="because of canary-3")
+
+    assert "canary" not in await kept(patterned)
+
+
+def test_patterns_come_from_the_environment_as_a_list_or_as_one() -> None:
+    def read(value: str) -> tuple[str, ...]:
+        return load(environ={"FAIRLEAD_REDACT_PATTERNS": value}).redact_patterns
+
+    assert read(r"\d{4,6}") == (r"\d{4,6}",)
+    assert read(r'["\\d{4,6}", "sk-[a-z]+"]') == (r"\d{4,6}", "sk-[a-z]+")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a*", '["ok", 1]', "[not json"])
+def test_a_pattern_that_cannot_be_is_refused_by_the_name_of_its_setting(pattern: str) -> None:
+    with pytest.raises(SettingInvalid, match="redact_patterns"):
+        load(environ={"FAIRLEAD_REDACT_PATTERNS": pattern})

@@ -1,0 +1,48 @@
+"""`fairlead tokens`: made, listed, revoked."""
+
+import json
+from typing import Any
+
+from tests.processes import run
+
+
+def said(database_url: str, *argv: str) -> Any:
+    done = run("tokens", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url})
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(database_url: str, *argv: str) -> str:
+    done = run("tokens", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url})
+    assert done.returncode == 1
+    return str(json.loads(done.stderr)["code"])
+
+
+def test_a_token_is_made_listed_and_revoked(database_url: str) -> None:
+    made = said(database_url, "create", "ci", "--role", "viewer", "--tenant", "acme", "--expires-days", "1")
+    said(database_url, "create", "root", "--role", "super_admin")
+
+    assert made["secret"].startswith("fl_")
+    assert made["expires_at"] is not None
+    assert [one["name"] for one in said(database_url, "list")["items"]] == ["ci", "root"]
+    [own] = said(database_url, "list", "--tenant", "acme")["items"]
+    assert (own["prefix"], "secret" in own) == (made["secret"][:11], False)
+    assert [one["name"] for one in said(database_url, "list", "--after", made["id"])["items"]] == ["root"]
+    assert said(database_url, "revoke", made["id"])["revoked_at"] is not None
+
+
+def test_people_are_told_that_the_secret_is_shown_once(database_url: str) -> None:
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    made = run("tokens", "create", "root", "--role", "super_admin", env=env)
+    listed = run("tokens", "list", env=env)
+
+    assert "fl_" in made.stdout
+    assert "not shown again" in made.stdout
+    assert "super_admin" in listed.stdout
+
+
+def test_what_cannot_be_is_refused(database_url: str) -> None:
+    missing = "0198a7a4-0000-7000-8000-000000000000"
+    assert refusal(database_url, "create", "x", "--role", "viewer") == "invalid_input"
+    assert refusal(database_url, "create", "x", "--role", "viewer", "--tenant", "nope") == "tenant_unknown"
+    assert refusal(database_url, "revoke", missing) == "token_unknown"

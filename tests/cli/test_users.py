@@ -1,0 +1,44 @@
+"""`fairlead users`: added, listed, changed; passwords come from standard input or a person, never from argv."""
+
+import json
+from typing import Any
+
+from tests.processes import run
+
+PASSWORD = "correct horse battery staple"  # noqa: S105
+
+
+def said(database_url: str, *argv: str, stdin: str = "") -> Any:
+    done = run("users", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url}, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(database_url: str, *argv: str, stdin: str = "") -> str:
+    done = run("users", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url}, stdin=stdin)
+    assert done.returncode == 1
+    return str(json.loads(done.stderr)["code"])
+
+
+def test_a_user_is_added_listed_and_changed(database_url: str) -> None:
+    add = ("add", "ada@acme.test", "--role", "operator", "--tenant", "acme", "--password-stdin")
+    made = said(database_url, *add, stdin=PASSWORD + "\n")
+
+    assert (made["email"], made["role"]) == ("ada@acme.test", "operator")
+    assert "password" not in json.dumps(made)
+    assert [one["id"] for one in said(database_url, "list", "--tenant", "acme")["items"]] == [made["id"]]
+    assert said(database_url, "list", "--tenant", "umbrella")["items"] == []
+    changed = said(database_url, "change", "ADA@acme.test", "--role", "viewer", "--disable")
+    assert (changed["role"], changed["disabled_at"] is not None) == ("viewer", True)
+    enabled = said(
+        database_url, "change", made["id"], "--enable", "--password-stdin", stdin="another password"
+    )
+    assert enabled["disabled_at"] is None
+
+
+def test_what_cannot_be_is_refused(database_url: str) -> None:
+    add = ("add", "a@b.test", "--role", "viewer", "--tenant", "acme")
+    assert refusal(database_url, *add, "--password-stdin", stdin="short") == "invalid_input"
+    assert refusal(database_url, *add) == "invalid_input"  # nobody to ask
+    assert refusal(database_url, "change", "nobody@x.test", "--disable") == "user_unknown"
+    assert refusal(database_url, "change", "nobody@x.test") == "invalid_input"

@@ -1,0 +1,237 @@
+"""Which fields are secrets, and that they are found and masked wherever they got to."""
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead import Secret
+from fairlead.model.outcome import Failed, Succeeded
+from fairlead.model.redact import (
+    CUT,
+    MASK,
+    Mask,
+    hidden,
+    mask_for,
+    restored,
+    secret_paths,
+    secrets_in,
+    shown_key,
+)
+from fairlead.model.signature import argument_schema
+
+SECRET = {"type": "string", "x-secret": True}
+
+
+def of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("schema", "paths"),
+    [
+        (True, []),
+        (of(name={"type": "string"}), []),
+        (of(token={"writeOnly": True}), ["/token"]),
+        (of(token={"writeOnly": False}), []),
+        (of(smtp=of(password=SECRET)), ["/smtp/password"]),
+        (of(users={"items": of(token=SECRET)}), ["/users/*/token"]),
+        (of(pair={"prefixItems": [{}, SECRET]}), ["/pair/1"]),
+        ({"additionalProperties": SECRET}, ["/*"]),
+        ({"patternProperties": {"^x-": SECRET}}, ["/*"]),
+        ({"allOf": [of(a=SECRET)], "anyOf": [of(b=SECRET)], "oneOf": [of(c=SECRET)]}, ["/a", "/b", "/c"]),
+        ({"if": of(a={}), "then": of(b=SECRET), "else": of(c=SECRET)}, ["/b", "/c"]),
+        ({"$defs": {"T": SECRET}, **of(t={"$ref": "#/$defs/T"})}, ["/t"]),
+        ({"x-secret": True}, [""]),
+        (of(**{"a/b~c": SECRET}), ["/a~1b~0c"]),
+        # a tree: at any depth
+        (
+            {"$ref": "#/$defs/N", "$defs": {"N": of(pin=SECRET, next={"$ref": "#/$defs/N"})}},
+            ["/**/pin", "/pin"],
+        ),
+        # what cannot be followed hides everything
+        ({"$defs": {"T": {"$anchor": "t", **SECRET}}, **of(t={"$ref": "#t"})}, ["/**"]),
+        ({"$defs": {"T": SECRET}, **of(t={"$ref": "#/$defs/Nowhere"})}, ["/**"]),
+    ],
+)
+def test_the_marked_fields_of_a_schema_are_found(schema: Any, paths: list[str]) -> None:
+    assert secret_paths(schema) == paths
+
+
+def test_a_schema_that_grows_by_its_references_ends_and_hides_everything() -> None:
+    levels = {
+        f"L{n}": of(a={"$ref": f"#/$defs/L{n + 1}"}, b={"$ref": f"#/$defs/L{n + 1}"}) for n in range(40)
+    }
+    schema = {"$ref": "#/$defs/L0", "$defs": {**levels, "L40": SECRET}}
+
+    assert secret_paths(schema) == ["/**"]
+    assert hidden({"a": 1}, ["/**"]) == MASK
+
+
+def test_a_secret_parameter_of_a_function_is_marked() -> None:
+    class Login(msgspec.Struct):
+        user: str
+        password: Annotated[str, Secret()]
+
+    def send(
+        to: str, token: Annotated[str, Secret()], login: Login, pin: Annotated[int, Secret()] | None = None
+    ) -> None:
+        """Sends."""
+
+    assert secret_paths(argument_schema(send)) == ["/login/password", "/pin", "/token"]
+
+
+def test_secrets_are_hidden_and_the_rest_is_not() -> None:
+    payload = {"to": "a", "smtp": {"password": "pw", "port": 25}, "users": [{"token": 1}, {"name": "n"}]}
+    paths = ["/smtp/password", "/users/*/token", "/absent/deep"]
+
+    assert hidden(payload, paths) == {
+        "to": "a",
+        "smtp": {"password": MASK, "port": 25},
+        "users": [{"token": MASK}, {"name": "n"}],
+    }
+    assert secrets_in(payload, paths) == ["pw", 1]
+    assert "pw" in str(payload)
+
+
+def test_a_secret_in_a_tree_is_hidden_at_every_depth() -> None:
+    tree = {"pin": "1111", "next": {"pin": "2222", "next": {"pin": "3333", "name": "n"}}}
+
+    assert hidden(tree, ["/**/pin", "/pin"]) == {
+        "pin": MASK,
+        "next": {"pin": MASK, "next": {"pin": MASK, "name": "n"}},
+    }
+
+
+def test_a_mask_that_was_left_in_an_edited_payload_stands_for_the_stored_secret() -> None:
+    stored = {"token": "old", "users": [{"token": "u1"}, {"token": "u2"}], "to": "a"}
+    paths = ["/token", "/users/*/token"]
+    edited = {**hidden(stored, paths), "to": "b"}
+    edited["users"][1] = {"token": "new"}
+
+    assert restored(edited, stored, hidden(stored, paths)) == {
+        "token": "old",
+        "users": [{"token": "u1"}, {"token": "new"}],
+        "to": "b",
+    }
+    # outside of secrets the word is only a word, and one that stands for nothing stays
+    assert restored({"to": MASK, "token": MASK}, {"to": "a"}, {"to": "a"}) == {"to": MASK, "token": MASK}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "token sk-'quoted' failed",
+        f"{['sk-' + chr(39) + 'quoted' + chr(39)]!r}",
+        '{"token":"sk-\'quoted\'"}',
+        "https://x/?t=sk-%27quoted%27",
+    ],
+)
+def test_a_secret_is_masked_in_whatever_form_it_appears(said: str) -> None:
+    masked = Mask(["sk-'quoted'"]).text(said)
+
+    assert "quoted" not in masked
+    assert MASK in masked
+
+
+def test_secrets_of_lines_are_masked_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----"
+
+    assert "kqhkiG9w" not in Mask([key]).text("line 3: kqhkiG9w0BAQEF")
+    assert "MIIEvQ" not in Mask([key]).text(repr({"key": key}))
+
+
+def test_numbers_and_texts_that_are_too_short_to_tell_are_left() -> None:
+    mask = Mask(["abc", 12345, 123456, True, None])
+
+    assert mask.text("abc 12345 123456") == f"abc 12345 {MASK}"
+    assert mask.value({"n": 123456, "m": 12345, "ok": True}) == {"n": MASK, "m": 12345, "ok": True}
+
+
+def test_the_longer_of_two_secrets_is_masked_whole() -> None:
+    assert Mask(["hunter", "hunter2000"]).text("hunter2000") == MASK
+
+
+def test_a_secret_that_was_cut_in_two_is_masked_too() -> None:
+    mask = Mask(["correct-horse-battery"])
+
+    assert mask.text(f"token correct-hor{CUT}") == f"token {MASK}{CUT}"
+    assert mask.text(f"{CUT}se-battery was refused") == f"{CUT}{MASK} was refused"
+    failed = mask.outcome(Failed("E", "m", traceback="horse-battery')\nValueError: no"))
+    assert isinstance(failed, Failed)
+    assert failed.traceback == f"{MASK}')\nValueError: no"
+
+
+def test_where_there_are_too_many_secrets_to_look_for_nothing_is_shown() -> None:
+    mask = Mask([f"secret-{n}" for n in range(1000)])
+
+    assert mask.value({"n": 1, "text": "harmless"}) == {MASK: MASK}
+
+
+def test_names_and_nested_values_of_an_output_are_masked() -> None:
+    mask = Mask([{"deep": ["s3cret"]}])
+
+    assert mask.outcome(Succeeded({"s3cret": [{"x": "as3cretb"}]})) == Succeeded({MASK: [{"x": f"a{MASK}b"}]})
+
+
+def test_the_names_in_a_payload_stay() -> None:
+    assert Mask(["prod"]).payload({"prod": [{"prod": "prod"}]}) == {"prod": [{"prod": MASK}]}
+
+
+def test_patterns_are_masked_in_texts_and_numbers() -> None:
+    mask = Mask((), (re.compile(r"\b\d{16}\b"),))
+
+    assert mask.value({"card": 4111111111111111, "text": "4111111111111111!"}) == {
+        "card": MASK,
+        "text": f"{MASK}!",
+    }
+
+
+def test_there_is_no_mask_where_there_is_nothing_to_mask() -> None:
+    assert mask_for({"a": "b"}, []) is None
+    assert mask_for({"a": "b"}, ["/c"]) is None
+    assert mask_for({"a": "b"}, ["/a"]) is not None
+
+
+def test_a_dedupe_key_made_from_a_payload_is_shown_without_its_secrets() -> None:
+    key = 'send::acme::{"pin":"12","to":"x::{"}'
+
+    assert shown_key(key, "send", ["/pin"], Mask([])) == f'send::acme::{{"pin":"{MASK}","to":"x::{{"}}'
+    assert shown_key("by-hand-s3cret", "send", ["/pin"], Mask(["s3cret"])) == f"by-hand-{MASK}"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=4), below, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(json_values, json_values, st.lists(st.text(alphabet="ab*/~", max_size=6).map("/".__add__), max_size=3))
+def test_hiding_and_restoring_gives_the_payload_back(payload: Any, other: Any, paths: list[str]) -> None:
+    assert restored(hidden(payload, paths), payload, hidden(payload, paths)) == payload
+    restored(other, payload, hidden(payload, paths))  # whatever was edited
+
+
+@given(st.text(min_size=4, max_size=30), st.text(max_size=20), st.text(max_size=20))
+def test_no_text_has_the_secret_after_masking(secret: str, before: str, after: str) -> None:
+    masked = Mask([secret]).text(before + secret + after)
+
+    assert secret not in masked.replace(MASK, "\0\0")
+
+
+def test_the_default_of_a_secret_parameter_is_not_in_the_schema() -> None:
+    def send(
+        to: str = "ada",
+        token: Annotated[str, Secret()] = "canary",  # noqa: S107
+        pin: Annotated[str, Secret()] | None = "canary",
+    ) -> None:
+        """Sends."""
+
+    schema = argument_schema(send)
+
+    assert "canary" not in str(schema)
+    assert schema["properties"]["to"]["default"] == "ada"

@@ -1,0 +1,263 @@
+"""Who may use which route, worked out from what the routes declare; and how to fill a route's path.
+
+Whoever adds a route with a new path parameter adds its builder here, and a body where the route needs one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
+
+from fairlead.actions import access
+from fairlead.db.tx import Tx
+from fairlead.model.access import GRANTS, Permission, Role
+from fairlead.server.app import PREFIX, declared
+from fairlead.server.auth import Open, Requires
+from tests import given
+from tests.server.world import World
+
+STRANGERS = (None, "expired", "revoked")
+FLEET = "fleet"  # a worker's token for every tenant; the other worker's is of one
+PRINCIPALS = (*STRANGERS, *(str(role) for role in Role), FLEET)
+EVERYWHERE = ("super_admin", FLEET)
+NOWHERE = "there-is-no-such-tenant"
+
+# What X-Tenant says: nothing, the principal's own tenant (for a super admin: one), another one, one that is not.
+NAMINGS: dict[str, str | None] = {
+    "none": None,
+    "own": given.TENANT,
+    "other": given.OTHER,
+    "missing": NOWHERE,
+}
+OBJECTS = ("own", "other", "missing")
+
+# Addresses that are no API routes, and why anybody may have them.
+NOT_ROUTES = {
+    f"{PREFIX}/openapi.json": "the description of the API, the same for everybody",
+    f"{PREFIX}/live": "a socket: it has a matrix of its own",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A method of a route, and what it declares."""
+
+    method: str
+    path: str
+    params: tuple[str, ...]
+    requires: Requires
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def permission(self) -> Permission | None:
+        return self.requires.permission
+
+    @property
+    def open(self) -> bool:
+        return isinstance(self.requires, Open)
+
+    @property
+    def about(self) -> str | None:
+        """The path parameter that names the object, if there is one."""
+        return self.params[-1] if self.params else None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request of the matrix."""
+
+    who: str | None
+    naming: str
+    about: str | None
+
+
+def rules(app: FastAPI) -> list[Rule]:
+    """Every method of every route; a route that declares nothing is an error here as at start-up."""
+    return [one for route in iter_route_contexts(app.routes) for one in _rules_of(route)]
+
+
+def _rules_of(route: RouteContext) -> Iterator[Rule]:
+    if not isinstance(route.original_route, APIRoute):
+        return
+    requires = declared(route)
+    assert requires is not None, f"{route.path} declares no permission"
+    params = tuple(field.name for field in route.dependant.path_params)
+    for method in sorted(route.methods or ()):
+        yield Rule(method, str(route.path), params, requires)
+
+
+def cases(rule: Rule) -> Iterator[Case]:
+    objects: tuple[str | None, ...] = OBJECTS if rule.about else (None,)
+    for who in PRINCIPALS:
+        for naming in NAMINGS:
+            for about in objects:
+                yield Case(who, naming, about)
+
+
+# The rules
+
+
+def verdict(rule: Rule, case: Case) -> str:
+    """What a case has to be answered: unauthenticated, no_such_tenant, forbidden, hidden or allowed."""
+    if rule.open:
+        return "anything"
+    if case.who in STRANGERS:
+        return "unauthenticated"
+    role = Role.WORKER if case.who == FLEET else Role(str(case.who))
+    everywhere = case.who in EVERYWHERE
+    if case.naming == "missing" or (case.naming == "other" and not everywhere):
+        return "no_such_tenant"
+    if rule.permission is not None and rule.permission not in GRANTS[role]:
+        return "forbidden"
+    return "hidden" if case.about and not _sees(rule, case, everywhere=everywhere) else "allowed"
+
+
+def _sees(rule: Rule, case: Case, *, everywhere: bool) -> bool:
+    if case.about == "missing":
+        return False
+    if builder(rule, str(rule.about)).shared or (
+        everywhere and (rule.requires.everywhere or case.naming == "none")
+    ):
+        return True
+    acting = case.naming if everywhere else "own"
+    return case.about == acting
+
+
+# The objects
+
+
+@dataclass(frozen=True)
+class Builder:
+    """How to make an object of a tenant; a shared one belongs to none."""
+
+    make: Callable[[Tx, World, str], Awaitable[object]]
+    missing: Callable[[], object] = uuid4
+    shared: bool = False
+
+
+async def _job(tx: Tx, world: World, tenant: str) -> UUID:
+    return await given.queued_job(tx, tenant=tenant)
+
+
+async def _token(tx: Tx, world: World, tenant: str) -> UUID:
+    made = await access.create_token(
+        tx, given.TESTER, name="made", role=Role.VIEWER, tenant_id=world.tenants[tenant]
+    )
+    return made.token.id
+
+
+async def _user(tx: Tx, world: World, tenant: str) -> UUID:
+    [(user_id,)] = await tx.values(
+        "insert into fairlead.users (tenant_id, email, password_hash, role) values (%s, %s, '-', 'viewer') returning id",
+        [world.tenants[tenant], f"{uuid4()}@fairlead.test"],
+    )
+    return UUID(str(user_id))
+
+
+async def _host(tx: Tx, world: World, tenant: str) -> UUID:
+    return world.hosts[tenant]
+
+
+async def _tenant(tx: Tx, world: World, tenant: str) -> UUID:
+    return world.tenants[tenant]
+
+
+async def _running(tx: Tx, world: World, tenant: str) -> UUID:
+    return await given.running_job(tx, tenant=tenant)
+
+
+async def _definition(tx: Tx, world: World, tenant: str) -> UUID:
+    [(definition_id,)] = await tx.values("select id from fairlead.job_definitions where key = 'anything'")
+    return UUID(str(definition_id))
+
+
+async def _asset(tx: Tx, world: World, tenant: str) -> str:
+    return "start.js"
+
+
+BUILDERS: dict[str, Builder] = {
+    "job_id": Builder(_job),
+    "token_id": Builder(_token),
+    "user_id": Builder(_user),
+    "host_id": Builder(_host),
+    "tenant": Builder(_tenant, shared=True),
+    "definition": Builder(_definition, shared=True),
+    "name": Builder(_asset, shared=True),
+}
+# Where a route is about another kind of the same thing.
+SPECIAL: dict[str, Builder] = {f"{PREFIX}/worker/jobs/{{job_id}}": Builder(_running)}
+
+
+def builder(rule: Rule, param: str) -> Builder:
+    """How to make what a route's parameter names."""
+    special = [one for start, one in SPECIAL.items() if rule.path.startswith(start)]
+    return special[0] if special else BUILDERS[param]
+
+
+async def body(tx: Tx, rule: Rule, name: str) -> dict[str, Any]:
+    """A body with which the route gets as far as looking for its object. {} where nothing is said.
+
+    Those who run jobs show the very lease of the job: only whose it is can be wrong.
+    """
+    return {**(await _lease(tx, name) if rule.path in _LEASED else {}), **BODIES.get(str(rule), {})}
+
+
+async def _lease(tx: Tx, job: str) -> dict[str, Any]:
+    found = await tx.values("select attempt_no, token::text from fairlead.leases where job_id = %s", [job])
+    attempt_no, token = found[0] if found else (1, str(uuid4()))
+    return {"attempt_no": attempt_no, "lease_token": token}
+
+
+_WORKER = f"{PREFIX}/worker/jobs/{{job_id}}"
+_LEASED = {f"{_WORKER}/{what}" for what in ("heartbeat", "complete", "fail", "release", "progress", "logs")}
+BODIES: dict[str, dict[str, Any]] = {
+    f"POST {_WORKER}/fail": {"error": {"type": "X", "message": "x"}},
+    f"POST {_WORKER}/progress": {"percent": 1},
+    f"POST {_WORKER}/logs": {"chunks": [{"seq": 0, "text": "x"}]},
+    f"POST {PREFIX}/worker/jobs/claim": {"definitions": ["retired"]},
+    f"PATCH {PREFIX}/users/{{user_id}}": {"disabled": True},
+    f"POST {PREFIX}/jobs": {"definition_key": "anything"},
+    f"POST {PREFIX}/jobs/bulk": {"jobs": [{"definition_key": "anything"}]},
+    f"POST {PREFIX}/tokens": {"name": "made", "role": "viewer"},
+    f"PUT {PREFIX}/admin/system": {"online": True},
+}
+# A query that a route needs so as not to wait, or to be about anything.
+QUERIES: dict[str, dict[str, str]] = {}
+
+
+# The table in the documentation
+
+HEAD = """# Who may do what
+
+Every route says which permission it needs, and a server with a route that does not say so refuses to start. A test
+asks every route as everybody (each role, and tokens that are expired or revoked), for an object of their own tenant,
+of another and of none; this table is made by it (`make matrix`).
+
+- `401`: nobody, or a token that is not good any more. `403`: a role without the permission; that is audited.
+- `404`: what belongs to another tenant, exactly as what does not exist.
+- A super admin acts in the tenant that `X-Tenant` names, or without it in all of them.
+
+"""
+
+
+def table(app: FastAPI) -> str:
+    """The matrix of routes and roles, as the documentation shows it."""
+    head = ["Route", "Permission", *(f"`{role}`" for role in Role)]
+    rows = [_row(rule) for rule in sorted(rules(app), key=lambda rule: (rule.path, rule.method))]
+    lines = [head, ["---"] * len(head), *rows]
+    return HEAD + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _row(rule: Rule) -> list[str]:
+    if rule.open:
+        needs, holders = "anybody", set(Role)
+    elif rule.permission is None:
+        needs, holders = "signed in", set(Role)
+    else:
+        needs, holders = f"`{rule.permission}`", {role for role in Role if rule.permission in GRANTS[role]}
+    return [f"`{rule.method} {rule.path}`", needs, *("yes" if role in holders else "" for role in Role)]

@@ -1,0 +1,215 @@
+"""Definitions and tenants, administered over HTTP."""
+
+from typing import Any
+
+import pytest
+
+from tests import given
+from tests.server.world import World
+
+# as in the document that the system was asked for in
+SYNC = {
+    "key": "sync-dropbox",
+    "description": "Sync provider updates for tenant",
+    "arg_schema": {
+        "type": "object",
+        "properties": {
+            "provider_id": {"type": "string", "format": "uuid"},
+            "path_prefix": {"type": "string"},
+        },
+        "required": ["provider_id"],
+        "additionalProperties": False,
+    },
+    "timeout_seconds": 3600,
+    "max_attempts": 3,
+}
+DEFINITIONS = "/admin/jobs/definitions"
+
+
+async def audited(world: World, action: str) -> list[tuple[Any, ...]]:
+    async with world.fl.database.transaction() as tx:
+        return await tx.values(
+            "select actor, tenant_id, details, host(ip) from fairlead.audit_log where action = %s", [action]
+        )
+
+
+# Definitions
+
+
+async def test_a_definition_is_created_as_it_was_sent(world: World) -> None:
+    made = await world.call("POST", DEFINITIONS, who="super_admin", json=SYNC)
+
+    assert made.status_code == 201
+    assert made.json().items() >= SYNC.items()
+    assert made.json()["version"] == 1
+    [(actor, tenant_id, details, ip)] = [
+        row for row in await audited(world, "definition_created") if row[2]["key"] == "sync-dropbox"
+    ]
+    assert (actor, tenant_id, details["key"]) == ("token:all.super_admin", None, "sync-dropbox")
+    assert ip == "127.0.0.1"
+
+
+async def test_a_key_that_is_taken_is_a_clash_and_changes_nothing(world: World) -> None:
+    refused = await world.call(
+        "POST", DEFINITIONS, who="super_admin", json={"key": "greet", "description": "another"}
+    )
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "definition_exists")
+    listed = await world.call("GET", DEFINITIONS, who="super_admin")
+    assert {one["key"]: one["description"] for one in listed.json()["items"]}["greet"] == ""
+
+
+@pytest.mark.parametrize("by", ["id", "key"])
+async def test_a_change_of_a_definition_leaves_the_rest(world: World, by: str) -> None:
+    made = (await world.call("POST", DEFINITIONS, who="super_admin", json=SYNC)).json()
+
+    changes = {"timeout_seconds": 60, "max_running": 4, "backoff": {"base_seconds": 1}}
+    changed = await world.call("PATCH", f"{DEFINITIONS}/{made[by]}", who="super_admin", json=changes)
+
+    assert changed.status_code == 200
+    expected = made | {"timeout_seconds": 60, "max_running": 4, "version": 2}
+    got = changed.json()
+    assert got["backoff"] == made["backoff"] | {"base_seconds": 1}
+    assert {k: v for k, v in got.items() if k not in ("updated_at", "backoff")} == {
+        k: v for k, v in expected.items() if k not in ("updated_at", "backoff")
+    }
+    unlimited = await world.call(
+        "PATCH", f"{DEFINITIONS}/{made[by]}", who="super_admin", json={"max_running": None}
+    )
+    assert unlimited.json()["max_running"] is None
+
+
+async def test_a_definition_is_paused_and_resumed(world: World) -> None:
+    for paused in (True, False):
+        changed = await world.call(
+            "PATCH", f"{DEFINITIONS}/greet", who="super_admin", json={"paused": paused}
+        )
+        assert (changed.json()["paused_at"] is not None) is paused
+    assert await audited(world, "definition_paused")
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"key": "x", "timeout_seconds": 0}, "timeout_seconds"),
+        ({"key": "x", "max_running": 2**40}, "max_running"),
+        ({"key": "x", "timeout": 5}, "timeout"),
+        ({"key": "1x"}, "key"),
+        ({"key": "x", "description": "\x00"}, "description"),
+        ({"key": "x", "arg_schema": {"type": 5}}, "arg_schema"),
+        ({"key": "x", "backoff": {"factor": 0}}, "backoff.factor"),
+        ({}, "key"),
+    ],
+)
+async def test_a_definition_that_cannot_be_is_refused_by_name(
+    world: World, body: dict[str, Any], where: str
+) -> None:
+    refused = await world.call("POST", DEFINITIONS, who="super_admin", json=body)
+
+    assert refused.status_code == 422
+    assert where in [fault["path"] for fault in refused.json()["errors"]]
+
+
+@pytest.mark.parametrize("name", ["nope", "0198a7a4-0000-7000-8000-000000000000"])
+async def test_a_definition_that_is_not_there_is_404(world: World, name: str) -> None:
+    refused = await world.call("PATCH", f"{DEFINITIONS}/{name}", who="super_admin", json={"is_active": False})
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+
+
+async def test_a_viewer_sees_the_definitions(world: World) -> None:
+    listed = await world.call("GET", "/definitions", who="viewer")
+
+    assert [one["key"] for one in listed.json()["items"]] == ["anything", "greet", "retired"]
+
+
+async def test_lists_are_paged_by_cursor(world: World) -> None:
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        query = {"limit": "2"} | ({} if cursor is None else {"cursor": cursor})
+        page = (await world.call("GET", "/definitions", who="viewer", params=query)).json()
+        seen += [one["key"] for one in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == ["anything", "greet", "retired"]
+
+
+# Tenants
+
+
+async def test_a_tenant_is_created_once_for_a_key(world: World) -> None:
+    body = {"slug": "wayne", "name": "Wayne Ltd", "timezone": "Europe/Paris", "weight": 3}
+    headers = {"Idempotency-Key": "one"}
+    first = await world.call("POST", "/admin/tenants", who="super_admin", json=body, headers=headers)
+    again = await world.call("POST", "/admin/tenants", who="super_admin", json=body, headers=headers)
+    other = await world.call(
+        "POST", "/admin/tenants", who="super_admin", json=body | {"weight": 4}, headers=headers
+    )
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json() == first.json()
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_clash")
+    taken = await world.call("POST", "/admin/tenants", who="super_admin", json=body)
+    assert (taken.status_code, taken.json()["code"]) == (409, "tenant_exists")
+
+
+async def test_a_change_of_a_tenant_leaves_the_rest_and_is_audited(world: World) -> None:
+    acme = str(world.tenants[given.TENANT])
+    changed = await world.call(
+        "PATCH", f"/admin/tenants/{acme}", who="super_admin", json={"weight": 7, "max_running": 2}
+    )
+    again = await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json={"max_running": None})
+
+    assert (changed.json()["weight"], changed.json()["max_running"]) == (7, 2)
+    assert (again.json()["weight"], again.json()["max_running"], again.json()["name"]) == (7, None, "acme")
+    entries = await audited(world, "tenant_changed")
+    assert [details for _, _, details, _ in entries] == [
+        {"slug": "acme", "weight": 7, "max_running": 2},
+        {"slug": "acme", "max_running": None},
+    ]
+
+
+async def test_a_change_that_changes_nothing_leaves_no_trace(world: World) -> None:
+    await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json={"weight": 1, "paused": False})
+
+    assert await audited(world, "tenant_changed") == []
+    assert await audited(world, "tenant_resumed") == []
+
+
+async def test_a_tenant_is_paused_and_resumed(world: World) -> None:
+    for paused in (True, False):
+        changed = await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json={"paused": paused})
+        assert (changed.json()["paused_at"] is not None) is paused
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"weight": 0}, "weight"),
+        ({"weight": None}, "weight"),
+        ({"max_running": 2**31}, "max_running"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"name": ""}, "name"),
+        ({"slug": "other"}, "slug"),
+    ],
+)
+async def test_a_tenant_that_cannot_be_is_refused(world: World, body: dict[str, Any], where: str) -> None:
+    refused = await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json=body)
+
+    assert refused.status_code == 422
+    assert where in [fault["path"] for fault in refused.json()["errors"]]
+
+
+async def test_a_tenant_that_is_not_there_is_404(world: World) -> None:
+    refused = await world.call("PATCH", "/admin/tenants/nope", who="super_admin", json={"weight": 2})
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "tenant_unknown")
+
+
+async def test_tenants_are_listed_by_slug(world: World) -> None:
+    listed = (await world.call("GET", "/admin/tenants", who="super_admin", params={"limit": "2"})).json()
+
+    assert [one["slug"] for one in listed["items"]] == ["acme", "global"]
+    assert listed["next_cursor"] == "global"

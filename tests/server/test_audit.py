@@ -1,0 +1,131 @@
+"""The audit log over HTTP: filters, pages, and whose entries one sees."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead.db.tx import Tx
+from fairlead.store import audit
+from tests import given
+from tests.server.world import World
+
+
+async def pages(world: World, **query: Any) -> list[dict[str, Any]]:
+    """Every entry, page by page."""
+    who = query.pop("who", "viewer")
+    seen: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await world.call("GET", "/audit", who=who, params={**query, **cursor})).json()
+        seen += page["items"]
+        if page["next_cursor"] is None:
+            return seen
+        cursor = {"cursor": page["next_cursor"]}
+
+
+async def entries(tx: Tx, tenant_id: object, number: int, *, days: float = 0, action: str = "x") -> None:
+    """Entries of one moment: nothing but where they lie tells them apart in time."""
+    await tx.run(
+        "insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id) "
+        "select date_trunc('day', clock_timestamp()) - %s * interval '1 day', %s, 'somebody', %s, 'thing', n "
+        "from generate_series(1, %s) n",
+        [days, tenant_id, action, number],
+    )
+
+
+async def test_a_tenant_reads_its_own_entries_newest_first(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        await entries(tx, world.tenants[given.TENANT], 3)
+        await entries(tx, world.tenants[given.OTHER], 3)
+
+    found = await pages(world)
+
+    assert {one["tenant_id"] for one in found} == {str(world.tenants[given.TENANT])}
+    assert [one["at"] for one in found] == sorted((one["at"] for one in found), reverse=True)
+
+
+async def test_pages_leave_nothing_out_and_repeat_nothing_at_equal_times(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        await entries(tx, world.tenants[given.TENANT], 25)
+
+    for limit in (1, 7, 25, 1000):
+        found = await pages(world, action="x", limit=limit)
+        assert sorted(int(one["resource_id"]) for one in found) == list(range(1, 26))
+
+
+async def test_a_super_admin_reads_everybodys_and_those_of_nobody(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for days in (0, 3, 40, 400):
+            for tenant in (*world.tenants.values(), None):
+                await entries(tx, tenant, 2, days=days)
+
+    found = await pages(world, who="super_admin", action="x", limit=5)
+
+    assert len(found) == 24
+    assert len({one["at"] for one in found}) == 4
+    assert {one["tenant_id"] for one in found} == {*map(str, world.tenants.values()), None}
+    inside = await world.call(
+        "GET", "/audit", who="super_admin", params={"action": "x"}, headers={"X-Tenant": "acme"}
+    )
+    assert len(inside.json()["items"]) == 8
+
+
+async def test_filters_say_which_entries(world: World) -> None:
+    acme = world.tenants[given.TENANT]
+    async with world.fl.database.transaction() as tx:
+        await entries(tx, acme, 3, action="a")
+        await entries(tx, acme, 3, action="b", days=2)
+    week = datetime.now(UTC) - timedelta(days=7)
+    yesterday = datetime.now(UTC) - timedelta(days=1, hours=1)
+
+    assert len(await pages(world, action="a")) == 3
+    assert len(await pages(world, actor="somebody")) == 6
+    assert len(await pages(world, resource_type="thing", resource_id="2")) == 2
+    assert len(await pages(world, actor="somebody", before=yesterday.isoformat())) == 3
+    older = await pages(world, actor="somebody", after=week.isoformat(), before=yesterday.isoformat())
+    assert {one["action"] for one in older} == {"b"}
+    everywhere = await pages(world, who="super_admin", actor="somebody", after=yesterday.isoformat())
+    assert {one["action"] for one in everywhere} == {"a"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": 0},
+        {"limit": 1001},
+        {"cursor": "nope"},
+        {"cursor": "eyJhIjoxfQ"},
+        {"after": "2026-01-01T00:00:00"},
+        {"after": "9999-01-01T00:00:00Z"},
+        {"actor": "\x00"},
+        {"user": "x"},
+    ],
+)
+async def test_a_question_that_cannot_be_answered_is_refused(world: World, query: dict[str, Any]) -> None:
+    refused = await world.call("GET", "/audit", who="viewer", params=query)
+
+    assert refused.status_code == 422
+    assert refused.json()["errors"]
+
+
+async def test_a_page_is_found_by_index(world: World) -> None:
+    acme = world.tenants[given.TENANT]
+    async with world.fl.database.transaction() as tx:
+        for tenant in world.tenants.values():
+            await entries(tx, tenant, 2000)
+        await tx.run("analyze fairlead.audit_log")
+        values = dict.fromkeys(
+            ("actor", "action", "resource_type", "resource_id", "after", "before", "place_at")
+        ) | {"place_part": None, "place_spot": None, "tenant_id": acme, "limit": 50}
+        await tx.by_index()
+        one = await tx.values("explain " + audit._OF_TENANT, values)
+        since = values | {"after": datetime.now(UTC) - timedelta(hours=1)}
+        every = await tx.values("explain " + audit._OF_ALL, since)
+    for plan in (one, every):
+        text = "\n".join(line for (line,) in plan)
+        assert "Index Scan" in text, text
+        assert "Incremental Sort" in text, text
+        assert "Seq Scan on audit_log" not in text, text
+        assert not re.search(r"-> +Sort .*\n.*Sort Key.*\n.*(Append|Scan.*audit_log)", text), text

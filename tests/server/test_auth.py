@@ -1,0 +1,422 @@
+"""Who is asking, how often they may, and from which page."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, Depends
+from starlette.requests import HTTPConnection
+
+from fairlead.actions import access
+from fairlead.errors import CrossSite, InvalidInput
+from fairlead.model.access import Permission, Role
+from fairlead.server import auth
+from fairlead.server.auth import (
+    COOKIE,
+    REMEMBER_SECONDS,
+    Guarded,
+    Requires,
+    check_same_site,
+    only,
+    place,
+    same_site,
+)
+from fairlead.server.limits import MOST_KEYS, Buckets
+from tests import given
+from tests.server.world import PASSWORD, World, world_on
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The gatekeeper's clock."""
+    made = Clock()
+
+    class Time:
+        monotonic = staticmethod(made)
+
+    monkeypatch.setattr(auth, "time", Time)
+    return made
+
+
+def asked(method: str = "POST", kind: str = "http", **headers: str) -> HTTPConnection:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return HTTPConnection({"type": kind, "method": method, "path": "/", "headers": pairs})
+
+
+# Buckets
+
+
+def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
+    clock = Clock()
+    buckets = Buckets(rate=2.0, burst=3, clock=clock)
+    assert [buckets.take("a") for _ in range(3)] == [0, 0, 0]
+    assert buckets.take("a") == pytest.approx(0.5)
+    assert buckets.take("b") == 0, "another key has its own"
+    clock.now += 0.5
+    assert buckets.take("a") == 0
+    assert buckets.wait("a") > 0
+    clock.now += 1000
+    assert [buckets.take("a") for _ in range(4)][:3] == [0, 0, 0]
+    assert buckets.wait("a") > 0, "a pause fills it to the burst, not beyond"
+
+
+def test_waiting_takes_nothing() -> None:
+    buckets = Buckets(rate=1.0, burst=1, clock=Clock())
+    assert [buckets.wait("a") for _ in range(5)] == [0] * 5
+    assert buckets.take("a") == 0
+
+
+def test_buckets_are_bounded() -> None:
+    buckets = Buckets(rate=1.0, burst=1, clock=Clock())
+    for key in range(MOST_KEYS + 100):
+        buckets.take(key)
+    assert len(buckets._buckets) == MOST_KEYS
+
+
+# Same site
+
+
+@pytest.mark.parametrize(
+    ("headers", "ours"),
+    [
+        ({}, True),
+        ({"sec_fetch_site": "same-origin"}, True),
+        ({"sec_fetch_site": "none"}, True),
+        ({"sec_fetch_site": "same-site"}, False),
+        ({"sec_fetch_site": "cross-site"}, False),
+        ({"sec_fetch_site": "cross-site", "origin": "http://us.test", "host": "us.test"}, False),
+        ({"origin": "http://us.test", "host": "us.test"}, True),
+        ({"origin": "http://evil.test", "host": "us.test"}, False),
+        ({"origin": "http://us.test.evil.test", "host": "us.test"}, False),
+        ({"origin": "http://us.test:8000", "host": "us.test"}, False),
+        ({"origin": "null", "host": "us.test"}, False),
+        ({"origin": "null"}, False),
+        ({"origin": "http://evil.test"}, False),
+        ({"origin": "http://[", "host": "us.test"}, False),
+        ({"origin": ""}, False),
+    ],
+)
+def test_a_page_of_another_site_is_told_apart(headers: dict[str, str], ours: bool) -> None:  # noqa: FBT001
+    assert same_site(asked(**headers)) is ours
+
+
+def test_reading_across_sites_is_harmless_but_a_socket_is_not() -> None:
+    check_same_site(asked("GET", sec_fetch_site="cross-site"))
+    with pytest.raises(CrossSite):
+        check_same_site(asked("DELETE", sec_fetch_site="cross-site"))
+    with pytest.raises(CrossSite):
+        check_same_site(asked("GET", "websocket", sec_fetch_site="cross-site"))
+
+
+async def test_a_cookie_works_from_our_pages_only(world: World) -> None:
+    cookie = await world.signed_in(Role.OPERATOR)
+    job = {"definition_key": "greet", "payload": {"name": "Ada"}}
+
+    async def send(**headers: str) -> int:
+        sent = {"Cookie": cookie, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return (await world.call("POST", "/jobs", who=None, headers=sent, json=job)).status_code
+
+    assert await send(Sec_Fetch_Site="cross-site") == 403
+    assert await send(Origin="http://evil.test") == 403
+    assert await send(Sec_Fetch_Site="same-origin") == 201
+    assert await send(Origin="http://fairlead.test") == 201
+    async with world.fl.database.transaction() as tx:
+        assert await given.count(tx, "jobs") == 2
+
+
+async def test_a_sign_in_from_another_site_is_refused(world: World) -> None:
+    await world.signed_in(Role.VIEWER)
+    body = {"email": f"viewer.{given.TENANT}@fairlead.test", "password": PASSWORD}
+    answer = await world.call("POST", "/login", who=None, headers={"Sec-Fetch-Site": "cross-site"}, json=body)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+async def test_the_cookie_is_for_us_and_not_for_scripts(world: World) -> None:
+    await world.signed_in(Role.VIEWER)
+    body = {"email": f"viewer.{given.TENANT}@fairlead.test", "password": PASSWORD}
+    answer = await world.call("POST", "https://fairlead.test/api/v1/login", who=None, json=body)
+    cookie = answer.headers["set-cookie"].lower()
+    assert cookie.startswith(COOKIE)
+    for part in ("httponly", "samesite=lax", "secure", "path=/"):
+        assert part in cookie
+    assert "domain" not in cookie
+
+
+# Tokens and sessions that end
+
+
+async def test_a_revoked_token_is_of_no_use_within_five_seconds(world: World, clock: Clock) -> None:
+    assert REMEMBER_SECONDS < 5
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
+    async with world.fl.database.transaction() as tx:  # as another process would
+        await access.revoke_token(tx, given.TESTER, world.token_ids[given.TENANT, "viewer"])
+    clock.now += REMEMBER_SECONDS + 0.01
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 401
+
+
+async def test_here_a_revocation_works_at_once(world: World, clock: Clock) -> None:
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
+    gone = world.token_ids[given.TENANT, "viewer"]
+    assert (await world.call("DELETE", f"/tokens/{gone}", who="tenant_admin")).status_code == 200
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 401
+
+
+async def test_a_token_ends_with_its_time(world: World, clock: Clock) -> None:
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
+    async with world.fl.database.transaction() as tx:
+        await tx.run(
+            "update fairlead.tokens set expires_at = clock_timestamp() where id = %s",
+            [world.token_ids[given.TENANT, "viewer"]],
+        )
+    clock.now += REMEMBER_SECONDS + 0.01
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "update fairlead.sessions set revoked_at = clock_timestamp()",
+        "update fairlead.sessions set expires_at = clock_timestamp()",
+        "update fairlead.users set disabled_at = clock_timestamp()",
+    ],
+)
+async def test_a_session_that_ended_is_nobodys(world: World, end: str) -> None:
+    cookie = {"Cookie": await world.signed_in()}
+    assert (await world.call("GET", "/jobs", who=None, headers=cookie)).status_code == 200
+    async with world.fl.database.transaction() as tx:
+        await tx.run(end)
+    assert (await world.call("GET", "/jobs", who=None, headers=cookie)).status_code == 401
+
+
+async def test_only_bearers_are_let_in_by_a_token_even_a_known_one(world: World) -> None:
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
+    secret = world.secrets[given.TENANT, "viewer"]
+    for text in (f"Basic {secret}", secret, f"Bearer  {secret}x", "Bearer", "Bearer \x7f"):
+        answer = await world.call("GET", "/jobs", who=None, headers={"Authorization": text})
+        assert answer.status_code == 401, text
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+# Rates
+
+
+async def test_who_guesses_passwords_has_to_wait(world: World) -> None:
+    body = {"email": "nobody@fairlead.test", "password": "not the password"}
+    answers = [await world.call("POST", "/login", who=None, json=body) for _ in range(11)]
+    assert [answer.status_code for answer in answers] == [401] * 10 + [429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 6
+    assert answers[-1].json()["code"] == "too_many_requests"
+
+
+async def test_who_guesses_tokens_has_to_wait_and_good_tokens_of_before_do_not(
+    world: World, clock: Clock
+) -> None:
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
+    wrong = {"Authorization": "Bearer fl_guessed"}
+    statuses = [(await world.call("GET", "/jobs", who=None, headers=wrong)).status_code for _ in range(11)]
+    assert statuses == [401] * 10 + [429]
+    clock.now += REMEMBER_SECONDS + 0.01
+    assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200, "others share the address"
+
+
+def test_addresses_of_one_network_are_one_place() -> None:
+    assert place("2001:db8::1") == place("2001:db8::ffff:2") != place("2001:db8:0:1::1")
+    assert place("192.0.2.1") != place("192.0.2.2")
+    assert [place(None), place("testclient")] == [None, "testclient"]
+
+
+async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> None:
+    async with world_on(database_url, rate_limit_per_second=1.0, rate_limit_burst=3) as world:
+        statuses = [(await world.call("GET", "/jobs", who="viewer")).status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        assert (await world.call("GET", "/jobs", who="operator")).status_code == 200
+
+
+# Headers that try to confuse
+
+
+def test_a_header_that_is_sent_twice_is_refused() -> None:
+    pairs = [(b"x-tenant", b"acme"), (b"x-tenant", b"umbrella")]
+    with pytest.raises(InvalidInput, match="once"):
+        only(HTTPConnection({"type": "http", "headers": pairs}), "x-tenant")
+
+
+@pytest.mark.parametrize("name", ["Authorization", "X-Tenant"])
+async def test_two_of_a_header_that_decides_are_one_too_many(world: World, name: str) -> None:
+    own = world.headers("super_admin")["Authorization"]
+    sent = [("Authorization", own), ("X-Tenant", given.TENANT)]
+    sent.append((name, dict(sent)[name]))
+    answer = await world.client.get("http://fairlead.test/api/v1/jobs", headers=sent)
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("named", ["", "%00", "umbrella,acme", "../acme", "ACME", "é", "x" * 5000])
+async def test_a_tenant_that_is_not_there_is_not_there_however_it_is_spelt(world: World, named: str) -> None:
+    for who in ("super_admin", "viewer"):
+        answer = await world.call("GET", "/jobs", who=who, headers={"X-Tenant": named.encode("latin-1")})  # type: ignore[dict-item]
+        assert answer.status_code == 404
+        assert len(answer.text) < 1000
+
+
+@pytest.mark.parametrize("spelling", [str, str.upper])
+async def test_a_tenant_may_name_itself_by_id(world: World, spelling: Callable[[str], str]) -> None:
+    named = spelling(str(world.tenants[given.TENANT]))
+    assert (await world.call("GET", "/jobs", headers={"X-Tenant": named})).status_code == 200
+
+
+# What is sent
+
+
+async def test_nobody_has_their_words_read_before_they_are_known(world: World) -> None:
+    """Otherwise anybody could have us parse what they like."""
+    for who, expected in ((None, 401), ("expired", 401), ("viewer", 403)):
+        answer = await world.call(
+            "POST", "/jobs", who=who, content=b"{not json", headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == expected, answer.text
+
+
+async def test_who_need_not_be_known_may_send_only_a_little(world: World) -> None:
+    answer = await world.call("POST", "/login", who=None, json={"email": "x" * 70_000, "password": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+async def test_a_body_that_says_that_it_is_too_large_is_not_read(database_url: str) -> None:
+    async with world_on(database_url, max_body_bytes=2048) as world:
+        for said in ("2049", "-1", "1e3", "９"):
+            answer = await world.call(
+                "POST",
+                "/jobs",
+                content=b"{}",
+                headers={"Content-Length": said.encode()},  # type: ignore[dict-item]
+            )
+            assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large"), said
+
+
+async def test_a_body_that_turns_out_too_large_is_not_kept(database_url: str) -> None:
+    async with world_on(database_url, max_body_bytes=2048) as world:
+        sent = 0
+
+        async def stream() -> Any:
+            nonlocal sent
+            for _ in range(100):
+                sent += 1
+                yield b" " * 1024
+
+        answer = await world.call(
+            "POST", "/jobs", content=stream(), headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+        assert answer.headers["connection"] == "close"
+
+
+# Once
+
+
+JOB = {"definition_key": "greet", "payload": {"name": "Ada"}}
+KEY = {"Idempotency-Key": "k"}
+
+
+async def _jobs(world: World) -> int:
+    async with world.fl.database.transaction() as tx:
+        return await given.count(tx, "jobs")
+
+
+async def test_a_create_that_is_repeated_is_done_once(world: World) -> None:
+    first = await world.call("POST", "/jobs", json=JOB, headers=KEY)
+    again = await world.call("POST", "/jobs", json=JOB, headers=KEY)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json() == first.json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert await _jobs(world) == 1
+
+
+async def test_creates_with_one_key_at_the_same_time_are_one(world: World) -> None:
+    answers = await asyncio.gather(*[world.call("POST", "/jobs", json=JOB, headers=KEY) for _ in range(8)])
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert await _jobs(world) == 1
+
+
+async def test_a_key_is_for_one_request(world: World) -> None:
+    assert (await world.call("POST", "/jobs", json=JOB, headers=KEY)).status_code == 201
+    other = {**JOB, "payload": {"name": "Bob"}}
+    answer = await world.call("POST", "/jobs", json=other, headers=KEY)
+    assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_clash")
+    answer = await world.call("POST", "/jobs/bulk", json={"jobs": [JOB]}, headers=KEY)
+    assert answer.status_code == 409
+    assert await _jobs(world) == 1
+
+
+async def test_another_tenants_key_is_another_key(world: World) -> None:
+    mine = await world.call("POST", "/jobs", json=JOB, headers=KEY)
+    theirs = await world.call("POST", "/jobs", json=JOB, headers=KEY, tenant=given.OTHER)
+    assert (mine.status_code, theirs.status_code) == (201, 201)
+    assert mine.json()["id"] != theirs.json()["id"]
+    assert "idempotent-replayed" not in theirs.headers
+
+
+async def test_a_create_that_was_refused_leaves_its_key_free(world: World) -> None:
+    bad = {"definition_key": "greet", "payload": {}}
+    assert (await world.call("POST", "/jobs", json=bad, headers=KEY)).status_code == 422
+    assert (await world.call("POST", "/jobs", json=JOB, headers=KEY)).status_code == 201
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
+async def test_a_key_has_to_be_one(world: World, key: str) -> None:
+    answer = await world.call("POST", "/jobs", json=JOB, headers={"Idempotency-Key": key})
+    assert answer.status_code == 422
+    assert await _jobs(world) == 0
+
+
+# Denials
+
+
+async def test_a_denial_by_an_action_is_in_the_audit_log_too(world: World) -> None:
+    for path, body in (
+        ("/tokens", {"name": "mine", "role": "super_admin"}),
+        ("/users", {"email": "me@fairlead.test", "password": PASSWORD, "role": "super_admin"}),
+    ):
+        answer = await world.call("POST", path, who="tenant_admin", json=body)
+        assert answer.status_code == 403
+    async with world.fl.database.transaction() as tx:
+        denied = await tx.values(
+            "select actor, tenant_id, details ->> 'route', details ->> 'why' from fairlead.audit_log "
+            "where action = 'access_denied' order by at"
+        )
+    assert [row[:2] for row in denied] == [("token:acme.tenant_admin", world.tenants[given.TENANT])] * 2
+    assert all("may not hand out the role super_admin" in row[3] for row in denied)
+
+
+async def test_answers_are_not_to_be_kept_on_the_way(world: World) -> None:
+    for answer in (
+        await world.call("GET", "/jobs"),
+        await world.call("GET", "/jobs", who=None),
+        await world.call("POST", "/tokens", who="tenant_admin", json={"name": "x", "role": "viewer"}),
+    ):
+        assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_route_that_requires_two_things_requires_both(world: World) -> None:
+    reads, writes = Depends(Requires(Permission.READ_JOBS)), Depends(Requires(Permission.WRITE_JOBS))
+    router = APIRouter(route_class=Guarded)
+
+    @router.get("/both", dependencies=[reads, writes])
+    async def both() -> str:
+        return "done"
+
+    world.app.include_router(router, prefix="/api/v1")
+    assert (await world.call("GET", "/both", who="viewer")).status_code == 403
+    assert (await world.call("GET", "/both", who="operator")).status_code == 200

@@ -1,0 +1,229 @@
+"""Every route × everybody × every tenant × every object: what is answered is what the routes declare."""
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx2
+import pytest
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from fairlead import Fairlead, Settings
+from fairlead.model.access import GRANTS, Permission, Role
+from fairlead.server.app import check_declared, create_app
+from fairlead.server.auth import Caller, Guarded, Open, Requires
+from tests import given
+from tests.server import matrix
+from tests.server.world import BASE, World
+
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/authorisation.md"
+APP = create_app(Fairlead(settings=Settings()))
+RULES = matrix.rules(APP)
+
+
+async def _target(world: World, rule: matrix.Rule, about: str | None) -> tuple[str, str]:
+    """The address of a case, and the name of the object in it."""
+    values: dict[str, str] = {}
+    for param in rule.params:
+        builder = matrix.builder(rule, param)
+        if about == "missing" and param == rule.about:
+            values[param] = str(builder.missing())
+        else:
+            tenant = given.OTHER if about == "other" else given.TENANT
+            async with world.fl.database.transaction() as tx:
+                values[param] = str(await builder.make(tx, world, tenant))
+    return rule.path.format(**values), values.get(str(rule.about), "")
+
+
+async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> tuple[httpx2.Response, str]:
+    path, name = await _target(world, rule, case.about)
+    named = matrix.NAMINGS[case.naming]
+    body = {}
+    if rule.method not in ("GET", "DELETE"):
+        async with world.fl.database.transaction() as tx:
+            body["json"] = await matrix.body(tx, rule, name)
+    fleet = case.who == matrix.FLEET
+    answer = await world.call(
+        rule.method,
+        BASE + path,
+        who="worker" if fleet else case.who,
+        tenant=None if fleet else given.TENANT,
+        headers={} if named is None else {"X-Tenant": named},
+        params=matrix.QUERIES.get(str(rule), {}),
+        timeout=20,
+        **body,
+    )
+    return answer, name
+
+
+def _wrong(verdict: str, rule: matrix.Rule, answer: httpx2.Response) -> str | None:
+    """What is wrong with an answer, if anything is."""
+    status = answer.status_code
+    if status >= 500:
+        return "broken"
+    expected = {"unauthenticated": (401,), "forbidden": (403,), "no_such_tenant": (404,)}
+    match verdict:
+        case "unauthenticated" | "forbidden" | "no_such_tenant":
+            return None if status in expected[verdict] else f"not {verdict}"
+        case "hidden":
+            # to who runs jobs, one that is not there is one whose lease is lost
+            fine = (
+                (404, 409) if rule.permission in (Permission.RUN_JOBS, Permission.RUN_HOST_JOBS) else (404,)
+            )
+            return None if status in fine else "not hidden (does it need a body in matrix.BODIES?)"
+        case "allowed":
+            denied = (401, 403, 404) if rule.about else (401, 403)
+            return "denied" if status in denied else None
+    return None
+
+
+def _shape(answer: httpx2.Response, *names: str) -> tuple[int, str]:
+    text = answer.text
+    for name in filter(None, names):
+        text = text.replace(name, "<name>")
+    return answer.status_code, text
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+async def test_every_route_answers_everybody_as_declared(shared_world: World, rule: matrix.Rule) -> None:
+    unknown = [param for param in rule.params if param not in matrix.BUILDERS]
+    assert not unknown, f"tests/server/matrix.py cannot make a {unknown}: add a builder"
+    before = await _denials(shared_world)
+    faults, forbidden = [], 0
+    hidden: dict[tuple[str | None, str], set[tuple[int, str]]] = {}
+    for case in matrix.cases(rule):
+        verdict = matrix.verdict(rule, case)
+        answer, name = await _ask(shared_world, rule, case)
+        if wrong := _wrong(verdict, rule, answer):
+            faults.append(f"{case}: {wrong}: {answer.status_code} {answer.text[:300]}")
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"] == "application/problem+json", answer.text
+        forbidden += verdict == "forbidden"
+        if verdict == "hidden":
+            hidden.setdefault((case.who, case.naming), set()).add(_shape(answer, name))
+        if verdict == "no_such_tenant":
+            hidden.setdefault((case.who, "tenant"), set()).add(
+                _shape(answer, str(matrix.NAMINGS[case.naming]))
+            )
+    assert not faults, "\n".join(faults)
+    told_apart = {who: answers for who, answers in hidden.items() if len(answers) > 1}
+    assert not told_apart, f"another tenant's and a missing one look different: {told_apart}"
+    assert await _denials(shared_world) - before == forbidden, "a denial is not in the audit log"
+
+
+# The socket
+
+
+async def _knock(world: World, who: str | None, tenant: str | None = None) -> int | None:
+    """Open the socket and leave again: the status of the refusal, or None if it was accepted."""
+    fleet = who == matrix.FLEET
+    token = world.headers("worker" if fleet else who, None if fleet else given.TENANT)
+    sent: list[MutableMapping[str, Any]] = []
+    coming: list[MutableMapping[str, Any]] = [
+        {"type": "websocket.connect"},
+        {"type": "websocket.disconnect", "code": 1000},
+    ]
+
+    async def receive() -> MutableMapping[str, Any]:
+        return coming.pop(0) if coming else {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": "/api/v1/live",
+        "raw_path": b"/api/v1/live",
+        "root_path": "",
+        "scheme": "ws",
+        "query_string": b"" if tenant is None else f"tenant={tenant}".encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in token.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("fairlead.test", 80),
+        "subprotocols": [],
+        "extensions": {"websocket.http.response": {}},
+        "state": {},
+    }
+    await world.app(scope, receive, send)
+    if sent[0]["type"] == "websocket.accept":
+        return None
+    assert sent[0]["type"] == "websocket.http.response.start"
+    return int(sent[0]["status"])
+
+
+async def test_the_socket_admits_whom_the_routes_would(shared_world: World) -> None:
+    for who in matrix.PRINCIPALS:
+        role = Role.WORKER if who == matrix.FLEET else None if who in matrix.STRANGERS else Role(str(who))
+        for naming, named in matrix.NAMINGS.items():
+            expected: int | None = None
+            if role is None:
+                expected = 401
+            elif Permission.READ_JOBS not in GRANTS[role]:
+                expected = 403
+            elif naming == "missing" or (naming == "other" and role is not Role.SUPER_ADMIN):
+                expected = 404
+            assert await _knock(shared_world, who, named) == expected, (who, naming)
+
+
+async def _denials(world: World) -> int:
+    async with world.fl.database.transaction() as tx:
+        [(number,)] = await tx.values(
+            "select count(*) from fairlead.audit_log where action = 'access_denied'"
+        )
+    return int(number)
+
+
+def test_there_is_nothing_to_reach_beside_the_routes() -> None:
+    others = {
+        str(route.path)
+        for route in iter_route_contexts(APP.routes)
+        if not isinstance(route.original_route, APIRoute)
+    }
+    assert others == set(matrix.NOT_ROUTES)
+
+
+def test_every_route_knows_who_asks_before_it_reads_what_they_send() -> None:
+    unguarded = [
+        str(route.path)
+        for route in iter_route_contexts(APP.routes)
+        if isinstance(route.original_route, APIRoute) and not isinstance(route.original_route, Guarded)
+    ]
+    assert unguarded == [], "make their router with route_class=Guarded"
+
+
+def test_a_route_that_declares_nothing_stops_the_start() -> None:
+    router = APIRouter()
+
+    @router.get("/forgotten")
+    async def forgotten() -> None:
+        """Nobody said who may."""
+
+    app = FastAPI()
+    app.include_router(router, prefix="/api/v1")
+    with pytest.raises(RuntimeError, match="/api/v1/forgotten declares no permission"):
+        check_declared(app)
+
+
+def test_a_route_that_declares_itself_open_or_restricted_may_start() -> None:
+    router = APIRouter()
+
+    @router.get("/open")
+    async def for_all(_: Annotated[None, Depends(Open())]) -> None:
+        """For anybody."""
+
+    @router.get("/closed")
+    async def for_some(_: Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]) -> None:
+        """For some."""
+
+    app = FastAPI()
+    app.include_router(router)
+    check_declared(app)
+
+
+def test_the_documentation_has_the_table_of_today() -> None:
+    table = matrix.table(APP)
+    if os.environ.get("WRITE_MATRIX"):
+        DOCUMENT.write_text(table)
+    assert DOCUMENT.read_text() == table, "Run `make matrix`: the table of permissions is not current."

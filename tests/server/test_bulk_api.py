@@ -1,0 +1,285 @@
+"""Many jobs canceled or retried by filter."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from fairlead.actions import bulk_jobs, definitions
+from fairlead.actions.jobs import Filter
+from fairlead.model.job import JobStatus
+from fairlead.model.outcome import Succeeded, decide
+from fairlead.runtime.store_source import StoreSource
+from fairlead.store import queue
+from tests import given
+from tests.server.world import World
+
+TROUBLED = ("failed", "dead_letter", "canceled")
+
+
+async def bulk(
+    world: World, what: str, who: str = "operator", tenant: str = given.TENANT, **body: Any
+) -> Any:
+    answer = await ask(world, what, who, tenant, **body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def ask(
+    world: World, what: str, who: str = "operator", tenant: str = given.TENANT, **body: Any
+) -> httpx2.Response:
+    return await world.call("POST", f"/jobs/{what}", who=who, tenant=tenant, json=body)
+
+
+async def a_job_of_every_kind(world: World, **fields: Any) -> dict[str, UUID]:
+    """One that is ready, one for later, one that runs, and one of each end."""
+    async with world.fl.transaction() as tx:
+        made = {
+            "queued": await given.queued_job(tx, **fields),
+            "running": await given.running_job(tx, **fields),
+        }
+        made |= {status: await given.ended_job(tx, status, **fields) for status in ("succeeded", *TROUBLED)}
+        [(later,)] = await tx.values("select clock_timestamp() + interval '1 hour'")
+        made["later"] = await given.queued_job(tx, scheduled_for=later, **fields)
+    return made
+
+
+async def statuses(world: World, made: dict[str, UUID]) -> dict[str, str]:
+    return {name: (await world.fl.read(job_id)).status.value for name, job_id in made.items()}
+
+
+async def audited(world: World, action: str) -> list[Any]:
+    async with world.fl.transaction() as tx:
+        return await tx.values(
+            "select actor, resource_id, details from fairlead.audit_log where action = %s", [action]
+        )
+
+
+async def test_a_cancel_by_filter_takes_what_waits_and_asks_what_runs(world: World) -> None:
+    made = await a_job_of_every_kind(world)
+    other = await a_job_of_every_kind(world, tenant=given.OTHER)
+    wanted = {"definition_key": "greet"}
+
+    assert await bulk(world, "cancel", filter=wanted, dry_run=True) == {
+        "count": 3,
+        "more": False,
+        "skipped": 0,
+    }
+    assert (await statuses(world, made))["queued"] == "queued"
+    assert await bulk(world, "cancel", filter=wanted) == {"count": 3, "more": False, "skipped": 0}
+
+    after = await statuses(world, made)
+    assert (after["queued"], after["later"], after["running"]) == ("canceled", "canceled", "running")
+    assert (after["succeeded"], after["failed"]) == ("succeeded", "failed")
+    assert (await world.fl.read(made["running"])).cancel_requested_at is not None
+    assert (await statuses(world, other))["queued"] == "queued"
+    assert await bulk(world, "cancel", filter=wanted) == {"count": 0, "more": False, "skipped": 0}
+    [(actor, resource, details)] = await audited(world, "JOBS_CANCELED")
+    assert (actor, resource) == ("token:acme.operator", None)
+    assert details == {"filter": {"definition_key": "greet", "status": ["queued", "running"]}, "count": 3}
+
+
+async def test_a_retry_by_filter_queues_what_failed_with_a_fresh_budget(world: World) -> None:
+    made = await a_job_of_every_kind(world)
+
+    assert await bulk(
+        world, "retry", filter={"status": ["failed", "dead_letter", "running"]}, dry_run=True
+    ) == {
+        "count": 2,
+        "more": False,
+        "skipped": 0,
+    }
+    assert (await bulk(world, "retry", filter={"status": "failed,dead_letter"}))["count"] == 2
+
+    after = await statuses(world, made)
+    assert (after["failed"], after["dead_letter"], after["canceled"]) == ("queued", "queued", "canceled")
+    job = await world.fl.read(made["failed"])
+    assert (job.failure_count, job.finished_at, job.attempt_count) == (0, None, 1)
+    [(_, _, details)] = await audited(world, "JOBS_RETRIED")
+    assert details["count"] == 2
+    async with world.fl.transaction() as tx:
+        claim = await queue.claim(tx, worker="w", wanted=10, lease_seconds=30)
+    assert {made["failed"], made["dead_letter"]} < {one.job_id for one in claim.jobs}
+
+
+async def test_a_limit_is_kept_and_the_rest_is_told_of(world: World) -> None:
+    await world.fl.enqueue_many([{"definition": "anything", "tenant": given.TENANT}] * 25)
+    wanted = {"definition_key": "anything"}
+
+    assert await bulk(world, "cancel", filter=wanted, limit=10, dry_run=True) == {
+        "count": 10,
+        "more": True,
+        "skipped": 0,
+    }
+    answers = [await bulk(world, "cancel", filter=wanted, limit=10) for _ in range(3)]
+    assert [(one["count"], one["more"]) for one in answers] == [(10, True), (10, True), (5, False)]
+    again = [await bulk(world, "retry", filter=wanted, limit=20) for _ in range(2)]
+    assert [(one["count"], one["more"]) for one in again] == [(20, True), (5, False)]
+    assert len(await audited(world, "JOBS_CANCELED")) == 3
+
+
+async def test_thousands_are_moved_in_one_call(world: World) -> None:
+    await world.fl.enqueue_many(
+        [{"definition": "anything", "tenant": given.TENANT, "dedupe_key": f"k{n}"} for n in range(2500)]
+    )
+
+    assert (await bulk(world, "cancel", filter={"status": ["queued"]}, limit=10_000))["count"] == 2500
+    assert (await bulk(world, "retry", filter={"status": ["canceled"]}, limit=10_000))["count"] == 2500
+
+    async with world.fl.transaction() as tx:
+        assert await given.count(tx, "active_keys") == 2500
+
+
+async def test_keys_are_freed_by_a_cancel_and_taken_again_by_a_retry(world: World) -> None:
+    first = await world.fl.enqueue("anything", tenant=given.TENANT, dedupe_key="k")
+    await bulk(world, "cancel", filter={"dedupe_key": "k"})
+    second = await world.fl.enqueue("anything", tenant=given.TENANT, dedupe_key="k")
+    assert second.id != first.id
+
+    held = await bulk(world, "retry", filter={"dedupe_key": "k"})
+    assert held == {"count": 0, "more": False, "skipped": 1}
+    assert await audited(world, "JOBS_RETRIED") == []
+    await bulk(world, "cancel", filter={"dedupe_key": "k"})
+    both = await bulk(world, "retry", filter={"dedupe_key": "k"})
+
+    assert both == {"count": 1, "more": False, "skipped": 1}
+    [(_, _, details), _] = await audited(world, "JOBS_CANCELED")
+    assert details["filter"]["dedupe_key"] == "[redacted]"
+
+
+async def test_jobs_of_an_inactive_definition_are_not_retried(world: World) -> None:
+    made = await a_job_of_every_kind(world)
+    async with world.fl.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "greet", {"is_active": False})
+
+    assert (await bulk(world, "retry", filter={"definition_key": "greet"}))["count"] == 0
+    assert (await statuses(world, made))["failed"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        ({"correlation_id": "c"}, 3),
+        ({"correlation_id": "d"}, 0),
+        ({"source": "manual"}, 3),
+        ({"source": "event"}, 0),
+        ({"q": "gree"}, 3),
+        ({"q": "nothing"}, 0),
+        ({"status": ["succeeded"]}, 0),
+        ({"status": ["running"]}, 1),
+        ({"created_after": "2020-01-01T00:00:00Z"}, 3),
+        ({"created_before": "2020-01-01T00:00:00Z"}, 0),
+        ({"host_id": "00000000-0000-0000-0000-000000000001"}, 0),
+    ],
+)
+async def test_every_filter_of_the_list_works_here(world: World, wanted: dict[str, Any], count: int) -> None:
+    await a_job_of_every_kind(world, correlation_id="c")
+
+    assert (await bulk(world, "cancel", filter=wanted, dry_run=True))["count"] == count
+    listed = await world.call("GET", "/jobs", params=wanted)
+    living = [one for one in listed.json()["items"] if one["status"] in ("queued", "running")]
+    assert len(living) == count
+    assert (await bulk(world, "cancel", filter=wanted))["count"] == count
+
+
+@pytest.mark.parametrize("what", ["cancel", "retry"])
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({}, "filter"),
+        ({"filter": {}}, "filter"),
+        ({"filter": {"status": []}}, "filter.status"),
+        ({"filter": {"status": ["odd"]}}, "filter.status.0"),
+        ({"filter": {"sort": "x"}}, "filter.sort"),
+        ({"filter": {"q": "a"}, "limit": 10_001}, "limit"),
+        ({"filter": {"q": "a"}, "limit": 0}, "limit"),
+        ({"filter": {"created_after": "2026-01-01T00:00:00"}}, "filter.created_after"),
+        ({"filter": {"correlation_id": "a\x00"}}, "filter.correlation_id"),
+    ],
+)
+async def test_a_bulk_action_that_makes_no_sense_is_refused(
+    world: World, what: str, body: dict[str, Any], path: str
+) -> None:
+    made = await a_job_of_every_kind(world)
+
+    answer = await ask(world, what, **body)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+    assert [one["path"] for one in answer.json()["errors"]] == [path]
+    assert (await statuses(world, made))["queued"] == "queued"
+
+
+async def test_a_viewer_and_a_worker_change_nothing(world: World) -> None:
+    for who in ("viewer", "worker"):
+        answer = await ask(world, "cancel", who, filter={"status": ["queued"]})
+        assert answer.status_code == 403
+
+
+async def test_a_super_admin_acts_everywhere_or_in_the_tenant_it_names(world: World) -> None:
+    for tenant in (given.TENANT, given.OTHER):
+        await world.fl.enqueue("anything", tenant=tenant)
+    body = {"filter": {"definition_key": "anything"}, "dry_run": True}
+
+    one = await world.call(
+        "POST", "/jobs/cancel", who="super_admin", headers={"X-Tenant": given.OTHER}, json=body
+    )
+    every = await world.call("POST", "/jobs/cancel", who="super_admin", json=body)
+
+    assert (one.json()["count"], every.json()["count"]) == (1, 2)
+
+
+async def test_a_cancel_beside_claims_and_finishes_leaves_nothing_between(world: World) -> None:
+    made = await world.fl.enqueue_many([{"definition": "anything", "tenant": given.TENANT}] * 600)
+    database = world.fl.database
+
+    async def work(worker: str) -> None:
+        source = StoreSource(database, worker=worker, lease_seconds=30)
+        while taken := await source.claim(20):
+            await source.heartbeat([one.lease for one in taken])
+            await source.finish([(one.lease, decide(one.job, Succeeded(1))) for one in taken])
+
+    async def cancel() -> int:
+        done = 0
+        while (did := await bulk(world, "cancel", filter={"definition_key": "anything"}, limit=50))["more"]:
+            done += did["count"]
+        return done + int(did["count"])
+
+    _, _, first, second = await asyncio.gather(work("a"), work("b"), cancel(), cancel())
+
+    found = [await world.fl.read(one.id) for one in made]
+    canceled = sum(job.status is JobStatus.CANCELED for job in found)
+    asked = sum(job.status is JobStatus.SUCCEEDED and job.cancel_requested_at is not None for job in found)
+    assert {job.status for job in found} <= {JobStatus.CANCELED, JobStatus.SUCCEEDED}
+    assert first + second == canceled + asked
+    await given.no_inconsistencies(database)
+
+
+async def test_two_retries_at_once_move_each_job_once(world: World) -> None:
+    await world.fl.enqueue_many([{"definition": "anything", "tenant": given.TENANT}] * 300)
+    await bulk(world, "cancel", filter={"status": ["queued"]})
+
+    both = await asyncio.gather(*(bulk(world, "retry", filter={"status": ["canceled"]}) for _ in range(2)))
+
+    assert sum(one["count"] for one in both) == 300
+    await given.no_inconsistencies(world.fl.database)
+
+
+async def test_a_job_that_a_claim_is_taking_is_not_waited_for(world: World) -> None:
+    job = await world.fl.enqueue("anything", tenant=given.TENANT)
+    async with world.fl.database.transaction() as claiming:
+        assert (await queue.claim(claiming, worker="w", wanted=1, lease_seconds=30)).jobs
+        async with asyncio.timeout(5):
+            did = await bulk(world, "cancel", filter={"status": ["queued"]})
+    assert did == {"count": 0, "more": False, "skipped": 1}
+    assert (await world.fl.read(job.id)).status == "running"
+
+    assert (await bulk(world, "cancel", filter={"status": ["queued", "running"]}))["count"] == 1
+
+
+async def test_the_library_s_own_principal_may_name_a_tenant(world: World) -> None:
+    await world.fl.enqueue("anything", tenant=given.TENANT)
+    async with world.fl.transaction() as tx:
+        wanted = Filter(tenant=given.OTHER, definition_key="anything")
+        assert (await bulk_jobs.cancel(tx, given.TESTER, wanted)).count == 0

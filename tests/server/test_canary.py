@@ -1,0 +1,287 @@
+"""Canaries: secrets that are put everywhere they may be, and looked for everywhere they may not."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from fairlead.actions import definitions
+from fairlead.model.access import Role
+from tests import given
+from tests.server import matrix
+from tests.server.world import BASE, PASSWORD, World
+
+IN_PAYLOAD = "canary-payload-7f3a"
+IN_NESTED = "canary-nested-91bc"
+IN_HEADER = "canary-header-55d0"
+IN_PASSWORD = "canary-password-c4e8"  # noqa: S105
+IN_ENVIRONMENT = "canary-environment-02aa"
+IN_PATTERN = "canary-pattern-77"
+
+SECRETIVE = {
+    "key": "secretive",
+    "max_attempts": 1,
+    "arg_schema": {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "writeOnly": True, "maxLength": 30},
+            "smtp": {"type": "object", "properties": {"key": {"type": "string", "x-secret": True}}},
+            "note": {"type": "string"},
+        },
+        "additionalProperties": False,
+    },
+}
+PAYLOAD = {"password": IN_PAYLOAD, "smtp": {"key": IN_NESTED}, "note": "plain"}
+
+
+@pytest.fixture
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Every line of every log."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("FAIRLEAD_CANARY", IN_ENVIRONMENT)
+    monkeypatch.setenv("PGPASSWORD", IN_ENVIRONMENT)
+    with capture_logs() as lines:
+        yield lines
+        lines.extend({"stdlib": record.getMessage()} for record in caplog.records)
+
+
+def canaries(world: World) -> list[str]:
+    return [
+        IN_PAYLOAD,
+        IN_NESTED,
+        IN_HEADER,
+        IN_PASSWORD,
+        IN_ENVIRONMENT,
+        PASSWORD,
+        *world.secrets.values(),
+    ]
+
+
+def found(text: str, secrets: list[str]) -> list[str]:
+    return [secret for secret in secrets if secret in text]
+
+
+@asynccontextmanager
+async def watched(world: World) -> AsyncIterator[list[str]]:
+    """The frames of the live socket, as they come."""
+    frames: list[str] = []
+    gone = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def receive() -> MutableMapping[str, Any]:
+        if not begun.is_set():
+            begun.set()
+            return {"type": "websocket.connect"}
+        await gone.wait()
+        return {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        frames.append(repr(message))
+
+    token = world.headers("viewer")["Authorization"]
+    scope = {
+        "type": "websocket",
+        "path": "/api/v1/live",
+        "raw_path": b"/api/v1/live",
+        "root_path": "",
+        "scheme": "ws",
+        "query_string": b"",
+        "headers": [(b"authorization", token.encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("fairlead.test", 80),
+        "subprotocols": [],
+        "extensions": {},
+        "state": {},
+    }
+    serving = asyncio.create_task(world.app(scope, receive, send))
+    try:
+        yield frames
+    finally:
+        gone.set()
+        await asyncio.wait_for(serving, 20)
+
+
+async def until(frames: list[str], text: str) -> None:
+    async with asyncio.timeout(20):
+        while not any(text in frame for frame in frames):
+            await asyncio.sleep(0.05)
+
+
+async def everything_kept(world: World) -> str:
+    """All rows of all tables as text, but for the payloads themselves: those that run jobs need them."""
+    async with world.fl.database.transaction() as tx:
+        tables = await tx.values(
+            "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = 'fairlead' and c.relkind = 'r' and c.relname <> 'jobs'"
+        )
+        kept = [
+            repr(await tx.values("select to_jsonb(j) - 'payload' from fairlead.jobs j")),
+            *[repr(await tx.values(f"select t::text from fairlead.{name} t")) for (name,) in tables],
+        ]
+    return "\n".join(kept)
+
+
+async def everything_shown(world: World) -> str:
+    """What every GET route shows, to everybody who may see anything there, about the newest job."""
+    async with world.fl.database.transaction() as tx:
+        [(job,)] = await tx.values("select max(id::text) from fairlead.jobs")
+    shown = []
+    for rule in matrix.rules(world.app):
+        if rule.method != "GET" or "name" in rule.params:
+            continue
+        values = {"job_id": job, "tenant": given.TENANT, "definition": "secretive"}
+        path = rule.path.format(**{param: values.get(param, job) for param in rule.params})
+        for who in ("viewer", "tenant_admin", "super_admin"):
+            answer = await world.call("GET", BASE + path, who=who, params=matrix.QUERIES.get(str(rule), {}))
+            assert answer.status_code < 500, f"{rule}: {answer.text}"
+            shown.append(answer.text + repr(answer.headers))
+    return "\n".join(shown)
+
+
+@pytest.fixture
+async def secretive(world: World) -> World:
+    async with world.fl.database.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "secretive", SECRETIVE)
+    return world
+
+
+async def test_secrets_of_a_payload_are_seen_by_nobody_but_who_runs_the_job(
+    secretive: World, heard: list[Any]
+) -> None:
+    world, secrets, answers = secretive, canaries(secretive), []
+    async with watched(world) as frames:
+        await until(frames, "websocket.accept")
+        for number, payload in enumerate(
+            (
+                PAYLOAD,
+                {**PAYLOAD, "password": IN_PAYLOAD + "x" * 50},  # too long: refused, and not repeated
+                {**PAYLOAD, "password": [IN_PAYLOAD]},
+                {**PAYLOAD, "smtp": IN_NESTED},
+                {**PAYLOAD, "unknown": 1},
+            )
+        ):
+            body = {"definition_key": "secretive", "payload": payload}
+            answers += [
+                await world.call("POST", "/jobs", json=body, headers={"Idempotency-Key": str(number)}),
+                await world.call("POST", "/jobs", json={**body, "priority": "x"}),
+                await world.call("POST", "/jobs/bulk", json={"jobs": [body]}),
+            ]
+        await _run(world, answers)
+        await until(frames, "failed")
+    job = answers[0].json()["id"]
+    answers += [
+        await world.call("POST", f"/jobs/{job}/retry", json={"payload": {**PAYLOAD, "note": "again"}}),
+        await world.call("POST", f"/jobs/{job}/cancel"),
+    ]
+    shown = "\n".join(answer.text + repr(answer.headers) for answer in answers)
+    assert found(shown, secrets) == []
+    assert found(await everything_shown(world), secrets) == []
+    assert found(await everything_kept(world), secrets) == []
+    assert found("\n".join(frames), secrets) == []
+    assert found(repr(heard), secrets) == []
+    assert "[redacted]" in shown
+
+
+async def _run(world: World, answers: list[Any]) -> None:
+    """Run what waits, and tell its secrets wherever one can."""
+    claimed = await world.call(
+        "POST", "/worker/jobs/claim", who="worker", json={"definitions": ["secretive"], "limit": 2}
+    )
+    taken = claimed.json()["items"]
+    assert {job["payload"]["password"] for job in taken} == {IN_PAYLOAD}, "who runs it needs it"
+    said = f"connecting with {IN_PAYLOAD} and {IN_NESTED}"
+    for number, job in enumerate(taken):
+        lease = {"attempt_no": job["attempt_no"], "lease_token": job["lease_token"]}
+
+        async def tell(what: str, job: Any = job, lease: Any = lease, **more: Any) -> None:
+            path = f"/worker/jobs/{job['job_id']}/{what}"
+            answer = await world.call("POST", path, who="worker", json={**lease, **more})
+            assert answer.status_code == 200, answer.text
+            answers.append(answer)
+
+        await tell("progress", percent=50, message=said)
+        await tell("logs", chunks=[{"seq": 0, "text": said}])
+        if number:
+            await tell("complete", output={"said": said}, stdout_tail=said, stderr_tail=said)
+        else:
+            error = {"type": "LoginFailed", "message": said, "traceback": said}
+            await tell("fail", error=error, retryable=False, stdout_tail=said)
+
+
+async def test_tokens_passwords_and_cookies_are_said_by_nobody(world: World, heard: list[Any]) -> None:
+    cookie = await world.signed_in(Role.TENANT_ADMIN)
+    secrets = [*canaries(world), cookie.partition("=")[2]]
+    email = f"tenant_admin.{given.TENANT}@fairlead.test"
+    answers = [
+        await world.call("POST", "/login", who=None, json={"email": email, "password": IN_PASSWORD}),
+        await world.call(
+            "POST", "/login", who=None, json={"email": IN_PASSWORD, "password": IN_PASSWORD, "x": 1}
+        ),
+        await world.call("POST", "/login", who=None, json={"email": email, "password": {"is": IN_PASSWORD}}),
+        await world.call("POST", "/login", who=None, content=f'{{"password": "{IN_PASSWORD}'.encode()),
+        await world.call("GET", "/me", who=None, headers={"Cookie": cookie}),
+        await world.call("GET", "/jobs", who=None, headers={"Authorization": f"Bearer {IN_HEADER}"}),
+        await world.call("GET", "/jobs", who=None, headers={"Authorization": f"Basic {IN_HEADER}"}),
+        await world.call("GET", "/jobs", who=None, headers={"Cookie": f"fairlead_session={IN_HEADER}"}),
+        await world.call("GET", "/jobs", who="viewer", headers={"X-Secret": IN_HEADER}),
+        await world.call("PUT", "/jobs", who="viewer", headers={"Cookie": cookie}),
+        await world.call(
+            "POST",
+            "/users",
+            who="tenant_admin",
+            headers={"Idempotency-Key": "u"},
+            json={"email": "new@fairlead.test", "password": IN_PASSWORD, "role": "viewer"},
+        ),
+        await world.call(
+            "POST",
+            "/users",
+            who="tenant_admin",
+            json={"email": "nobody", "password": IN_PASSWORD, "role": "super_admin"},
+        ),
+        await world.call(
+            "POST", "/users", who="tenant_admin", json={"email": "x@y", "password": IN_PASSWORD, "role": 1}
+        ),
+    ]
+    shown = "\n".join(answer.text + repr(answer.headers) for answer in answers)
+    assert found(shown, secrets) == []
+    assert found(await everything_shown(world), secrets) == []
+    assert found(await everything_kept(world), secrets) == []
+    assert found(repr(heard), secrets) == []
+
+
+async def test_a_new_tokens_secret_is_shown_once_and_kept_nowhere(world: World, heard: list[Any]) -> None:
+    body = {"name": "new", "role": "viewer"}
+    key = {"Idempotency-Key": "t"}
+    first = await world.call("POST", "/tokens", who="tenant_admin", json=body, headers=key)
+    again = await world.call("POST", "/tokens", who="tenant_admin", json=body, headers=key)
+    secret = first.json()["secret"]
+    assert (
+        await world.call("GET", "/me", who=None, headers={"Authorization": f"Bearer {secret}"})
+    ).status_code == 200
+    assert again.json()["id"] == first.json()["id"]
+    assert found(again.text, [secret]) == []
+    assert found(await everything_shown(world), [secret]) == []
+    assert found(await everything_kept(world), [secret]) == []
+    assert found(repr(heard), [secret]) == []
+
+
+async def test_a_canary_would_be_found(secretive: World, heard: list[Any]) -> None:
+    """The tests above can fail: this is where they look."""
+    body = {"definition_key": "secretive", "payload": {"note": IN_PATTERN}, "correlation_id": IN_PATTERN}
+    structlog.get_logger("x").warning("said", what=IN_PATTERN)
+    logging.getLogger("x").warning(IN_PATTERN)
+    async with watched(secretive) as frames:
+        await until(frames, "websocket.accept")
+        answer = await secretive.call("POST", "/jobs", json=body)
+        await until(frames, answer.json()["id"])
+    assert found(answer.text, [IN_PATTERN])
+    assert found(await everything_shown(secretive), [IN_PATTERN])
+    assert found(await everything_kept(secretive), [IN_PATTERN])
+    assert found(repr(heard), [IN_PATTERN])
+    assert os.environ["FAIRLEAD_CANARY"] == IN_ENVIRONMENT

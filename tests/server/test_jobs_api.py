@@ -1,0 +1,334 @@
+"""Jobs over HTTP: each route with good and bad input."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.model.job import JobStatus
+from tests import given
+from tests.server.world import World, world_on
+
+GREET: dict[str, Any] = {"definition_key": "greet", "payload": {"name": "Ada"}}
+
+
+async def post(world: World, path: str, who: str = "operator", **json: Any) -> Any:
+    return await world.call("POST", path, who=who, json=json)
+
+
+async def created(world: World, **more: Any) -> Any:
+    answer = await post(world, "/jobs", **{**GREET, **more})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def faults(answer: Any) -> list[str]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == answer.status_code
+    return [one["path"] for one in answer.json()["errors"]]
+
+
+# Enqueueing
+
+
+async def test_a_job_is_enqueued_with_all_its_options(world: World) -> None:
+    job = await created(
+        world,
+        priority=7,
+        scheduled_for="2030-02-16T10:30:00Z",
+        max_attempts=2,
+        dedupe_key="k",
+        correlation_id="c",
+    )
+
+    assert (job["status"], job["definition_key"], job["deduplicated"]) == ("queued", "greet", False)
+    assert (job["priority"], job["max_attempts"], job["dedupe_key"], job["correlation_id"]) == (
+        7,
+        2,
+        "k",
+        "c",
+    )
+    assert job["scheduled_for"] == "2030-02-16T10:30:00Z"
+    assert (job["tenant"], job["created_by"], job["payload"]) == (
+        given.TENANT,
+        "token:acme.operator",
+        {"name": "Ada"},
+    )
+    again = await post(world, "/jobs", **GREET, dedupe_key="k")
+    assert (again.status_code, again.json()["id"], again.json()["deduplicated"]) == (200, job["id"], True)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "paths"),
+    [
+        ({}, 422, "invalid_input", ["definition_key"]),
+        ({**GREET, "more": 1}, 422, "invalid_input", ["more"]),
+        ({**GREET, "payload": []}, 422, "invalid_input", ["payload"]),
+        ({**GREET, "payload": {"name": 1}}, 422, "payload_invalid", ["/name"]),
+        ({**GREET, "priority": "high"}, 422, "invalid_input", ["priority"]),
+        ({**GREET, "priority": 10**9}, 422, "invalid_input", ["priority"]),
+        ({**GREET, "scheduled_for": "2030-02-16T10:30:00"}, 422, "invalid_input", ["scheduled_for"]),
+        ({**GREET, "scheduled_for": "soon"}, 422, "invalid_input", ["scheduled_for"]),
+        ({**GREET, "max_attempts": 0}, 422, "invalid_input", ["max_attempts"]),
+        ({**GREET, "dedupe_key": "\x00"}, 422, "invalid_input", ["dedupe_key"]),
+        ({**GREET, "correlation_id": "x" * 300}, 422, "invalid_input", ["correlation_id"]),
+        ({"definition_key": "nothing"}, 422, "definition_unknown", None),
+        ({"definition_key": "no\x00thing"}, 422, "invalid_input", ["definition_key"]),
+        ({"definition_key": "retired"}, 422, "definition_inactive", None),
+        (
+            {"definition_key": "anything", "payload": {"a": "x" * 300_000}},
+            413,
+            "payload_too_large",
+            None,
+        ),
+    ],
+)
+async def test_a_job_that_cannot_be_is_refused_with_its_fault(
+    world: World, body: dict[str, Any], status: int, code: str, paths: list[str] | None
+) -> None:
+    answer = await post(world, "/jobs", **body)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    found = faults(answer)
+    assert paths is None or found == paths
+    async with world.fl.transaction() as tx:
+        assert await given.count(tx, "jobs") == 0
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'"x"', b"\xff", b"nul"])
+async def test_a_body_that_is_no_object_is_refused(world: World, text: bytes) -> None:
+    answer = await world.call("POST", "/jobs", content=text, headers={"Content-Type": "application/json"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+
+
+async def test_many_jobs_are_enqueued_all_or_none(world: World) -> None:
+    two: dict[str, Any] = {"jobs": [GREET, {**GREET, "dedupe_key": "k"}]}
+    made = await post(world, "/jobs/bulk", **two)
+    assert made.status_code == 201
+    assert [one["deduplicated"] for one in made.json()["items"]] == [False, False]
+    again = await post(world, "/jobs/bulk", **two)
+    assert [one["deduplicated"] for one in again.json()["items"]] == [False, True]
+
+    refused = await post(world, "/jobs/bulk", jobs=[GREET, {**GREET, "payload": {"name": 1}}])
+    assert (refused.status_code, faults(refused)) == (422, ["[1]/name"])
+    assert faults(await post(world, "/jobs/bulk", jobs=[])) == ["jobs"]
+    async with world.fl.transaction() as tx:
+        assert await given.count(tx, "jobs") == 3
+
+
+# Listing
+
+
+async def test_the_list_is_filtered_by_every_field(world: World) -> None:
+    one = await created(world, correlation_id="c", dedupe_key="k")
+    other = await created(world)
+    await world.call("POST", f"/jobs/{other['id']}/cancel")
+    an_hour = timedelta(hours=1)
+    now = datetime.now(UTC)
+
+    async def ids(**params: Any) -> list[str]:
+        answer = await world.call("GET", "/jobs", who="viewer", params=params)
+        assert answer.status_code == 200, answer.text
+        return [item["id"] for item in answer.json()["items"]]
+
+    both = [other["id"], one["id"]]
+    assert await ids() == both
+    assert await ids(status="canceled") == [other["id"]]
+    assert await ids(status="queued,canceled") == both
+    assert await ids(status=["queued", "canceled"]) == both
+    assert await ids(status=["queued, running", "failed"]) == [one["id"]]
+    assert await ids(source="manual") == both
+    assert await ids(source="event") == []
+    assert await ids(definition_key="greet") == both
+    assert await ids(definition_key="anything") == []
+    assert await ids(dedupe_key="k") == [one["id"]]
+    assert await ids(correlation_id="c") == [one["id"]]
+    assert await ids(host_id=str(uuid4())) == []
+    assert await ids(created_after=(now - an_hour).isoformat()) == both
+    assert await ids(created_before=(now - an_hour).isoformat()) == []
+    assert await ids(q=one["id"]) == [one["id"]]
+    assert await ids(q="gree") == both
+
+
+async def test_the_list_is_paged_by_cursor_and_by_offset(world: World) -> None:
+    made = [(await created(world))["id"] for _ in range(5)][::-1]
+
+    first = (await world.call("GET", "/jobs", params={"limit": 2})).json()
+    second = (await world.call("GET", "/jobs", params={"limit": 2, "cursor": first["next_cursor"]})).json()
+    third = (await world.call("GET", "/jobs", params={"limit": 2, "cursor": second["next_cursor"]})).json()
+
+    assert [one["id"] for page in (first, second, third) for one in page["items"]] == made
+    assert third["next_cursor"] is None
+    by_offset = (await world.call("GET", "/jobs", params={"limit": 2, "offset": 3})).json()
+    assert [one["id"] for one in by_offset["items"]] == made[3:]
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"status": "odd"}, "status.0"),
+        ({"status": "queued,odd"}, "status.1"),
+        ({"status": ""}, "status.0"),
+        ({"source": "odd"}, "source"),
+        ({"host_id": "x"}, "host_id"),
+        ({"created_after": "2026-01-01T00:00:00"}, "created_after"),
+        ({"created_before": "yesterday"}, "created_before"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"limit": "many"}, "limit"),
+        ({"offset": -1}, "offset"),
+        ({"cursor": "x"}, "cursor"),
+        ({"q": ""}, "q"),
+        ({"q": "x" * 201}, "q"),
+        ({"definition_key": "\x00"}, "definition_key"),
+        ({"correlation_id": "\x00"}, "correlation_id"),
+        ({"dedupe_key": "\x00"}, "dedupe_key"),
+        ({"stauts": "queued"}, "stauts"),
+    ],
+)
+async def test_a_list_that_makes_no_sense_is_refused(world: World, params: dict[str, Any], path: str) -> None:
+    answer = await world.call("GET", "/jobs", who="viewer", params=params)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
+    assert faults(answer) == [path]
+
+
+# One job
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("GET", "/attempts"),
+        ("GET", "/why"),
+        ("GET", "/logs"),
+        ("POST", "/cancel"),
+        ("POST", "/retry"),
+    ],
+)
+async def test_another_tenants_job_is_missing_like_one_that_never_was(
+    world: World, method: str, path: str
+) -> None:
+    theirs = await world.fl.enqueue("anything", tenant=given.OTHER)
+    nobodys = uuid4()
+
+    answers = [await world.call(method, f"/jobs/{one}{path}") for one in (theirs.id, nobodys)]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    told = [
+        answer.text.replace(str(one), "ID") for answer, one in zip(answers, (theirs.id, nobodys), strict=True)
+    ]
+    assert told[0] == told[1]
+    assert answers[0].json()["code"] == "job_unknown"
+    bad = await world.call(method, f"/jobs/not-an-id{path}")
+    assert (bad.status_code, faults(bad)) == (422, ["job_id"])
+    assert (await world.fl.read(theirs.id)).status is JobStatus.QUEUED
+
+
+async def test_a_job_is_shown_with_its_attempts_and_reasons(world: World) -> None:
+    job = await created(world)
+    shown = await world.call("GET", f"/jobs/{job['id']}", who="viewer")
+    assert {**shown.json(), "deduplicated": False} == job
+    assert (await world.call("GET", f"/jobs/{job['id']}/attempts", who="viewer")).json()["items"] == []
+    why = (await world.call("GET", f"/jobs/{job['id']}/why", who="viewer")).json()
+    assert (why["job_id"], why["status"]) == (job["id"], "queued")
+    assert "no_worker" in [reason["code"] for reason in why["reasons"]]
+
+
+async def test_a_job_is_canceled_and_retried_with_another_payload(world: World) -> None:
+    job = await created(world)
+    path = f"/jobs/{job['id']}"
+
+    assert (await world.call("POST", f"{path}/retry")).json()["code"] == "job_not_retryable"
+    canceled = await world.call("POST", f"{path}/cancel")
+    assert (canceled.status_code, canceled.json()["status"]) == (200, "canceled")
+    bad = await post(world, f"{path}/retry", payload={"name": 1})
+    assert (bad.status_code, bad.json()["code"], faults(bad)) == (422, "payload_invalid", ["/name"])
+    assert faults(await post(world, f"{path}/retry", priority=1)) == ["priority"]
+    retried = await post(world, f"{path}/retry", payload={"name": "Eve"})
+
+    assert (retried.status_code, retried.json()["status"]) == (200, "queued")
+    assert retried.json()["payload"] == {"name": "Eve"}
+
+
+async def test_a_job_that_has_ended_well_is_not_canceled(world: World) -> None:
+    async with world.fl.transaction() as tx:
+        job_id = await given.ended_job(tx, "succeeded")
+
+    answer = await world.call("POST", f"/jobs/{job_id}/cancel")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "job_not_cancelable")
+
+
+# Summary
+
+
+async def test_the_summary_counts_by_status_and_tells_the_oldest_that_waits(world: World) -> None:
+    empty = (await world.call("GET", "/jobs/summary", who="viewer")).json()
+    assert (empty["oldest_queued_age_seconds"], empty["oldest_queued_at"]) == (None, None)
+    async with world.fl.transaction() as tx:
+        oldest = await given.queued_job(tx)
+        await given.queued_job(tx)
+        await given.running_job(tx)
+        await given.ended_job(tx, "failed")
+        await given.queued_job(tx, tenant=given.OTHER)
+
+    told = (await world.call("GET", "/jobs/summary", who="viewer")).json()
+
+    assert told["counts"] == {
+        "queued": 2,
+        "running": 1,
+        "succeeded": 0,
+        "failed": 1,
+        "dead_letter": 0,
+        "canceled": 0,
+    }
+    assert (told["queued"], told["running"]) == (2, 1)
+    due = (await world.fl.read(oldest)).scheduled_for
+    assert datetime.fromisoformat(told["oldest_queued_at"]) == due
+    assert 0 <= told["oldest_queued_age_seconds"] < 60
+
+
+async def test_a_super_admin_names_the_tenant_of_a_summary(world: World) -> None:
+    unnamed = await world.call("GET", "/jobs/summary", who="super_admin")
+    named = await world.call("GET", "/jobs/summary", who="super_admin", headers={"X-Tenant": given.OTHER})
+
+    assert (unnamed.status_code, faults(unnamed)) == (422, ["X-Tenant"])
+    assert named.status_code == 200
+
+
+# Tick
+
+
+async def test_a_tick_is_not_there_unless_it_is_enabled(world: World) -> None:
+    answer = await post(world, "/jobs/tick", who="super_admin")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_a_tick_runs_due_jobs_of_the_process_and_tells_how_they_stand(database_url: str) -> None:
+    async with world_on(database_url, enable_tick=True) as world:
+        _with_a_function(world.fl)
+        await created(world)
+        await world.fl.enqueue("anything", tenant=given.TENANT)  # nobody's function
+
+        ticked = await post(world, "/jobs/tick", who="super_admin", limit=10)
+        assert (ticked.status_code, ticked.json()) == (
+            200,
+            {"ok": True, "ran": 1, "statuses": {"succeeded": 1}},
+        )
+        plain = await world.call("POST", "/jobs/tick", who="super_admin")
+        assert plain.json() == {"ok": True, "ran": 0, "statuses": {}}
+        for who in ("operator", "tenant_admin", "worker"):
+            assert (await post(world, "/jobs/tick", who=who)).status_code == 403
+        assert faults(await post(world, "/jobs/tick", who="super_admin", limit=0)) == ["limit"]
+
+
+def _with_a_function(fl: Fairlead) -> None:
+    @fl.job(key="greet")
+    async def greet(name: str) -> str:
+        return name

@@ -1,0 +1,549 @@
+"""Live sockets over a real server: who is let in, what they are told, and when they are cut."""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from fairlead.actions import access, definitions, gates
+from fairlead.db.tx import Acting
+from fairlead.model.access import Role
+from fairlead.server import live as feeding
+from fairlead.server.app import bind, make_server
+from fairlead.server.live import MOST_WAITING, Holder, Room, Socket
+from fairlead.server.rooms import Frame, Watch
+from fairlead.store import live
+from tests import given
+from tests.server.world import World, world_on
+
+SECONDS = 20
+
+
+class Viewer:
+    """A socket and what came through it."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.frames: list[dict[str, Any]] = []
+
+    async def next(self) -> dict[str, Any]:
+        async with asyncio.timeout(SECONDS):
+            frame: dict[str, Any] = json.loads(await self.socket.recv())
+        self.frames.append(frame)
+        return frame
+
+    async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The first frame of a kind, with these fields."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                frame = await self.next()
+                if frame["type"] == kind and all(frame.get(name) == value for name, value in fields.items()):
+                    return frame
+
+    async def closed(self) -> int:
+        """The code that it is closed with."""
+        with pytest.raises(ConnectionClosed) as raised:
+            while True:
+                await self.next()
+        assert raised.value.rcvd is not None
+        return int(raised.value.rcvd.code)
+
+
+@pytest.fixture
+async def address(world: World) -> AsyncIterator[str]:
+    async with served(world) as where:
+        yield where
+
+
+@contextlib.asynccontextmanager
+async def served(world: World) -> AsyncIterator[str]:
+    """Where a real server answers for the world."""
+    listening = bind("127.0.0.1", 0)
+    server = make_server(world.app)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.up.wait()
+    yield f"ws://127.0.0.1:{listening.getsockname()[1]}/api/v1/live"
+    server.should_exit = True
+    await serving
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    address: str, headers: dict[str, str] | None = None, **query: str
+) -> AsyncIterator[Viewer]:
+    """A socket that was greeted, in a room whose present state is known."""
+    question = "&".join(f"{name}={value}" for name, value in query.items())
+    async with connect(f"{address}?{question}", additional_headers=headers) as socket:
+        viewer = Viewer(socket)
+        await viewer.until("hello")
+        yield viewer
+
+
+async def settled(world: World, tenant: str | None = given.TENANT) -> None:
+    """Wait until the room was looked at once: what happens from now on is told."""
+    room = world.app.state.live._rooms[None if tenant is None else world.tenants[tenant]]
+    async with asyncio.timeout(SECONDS):
+        while room.watch.looked_at is None:
+            await asyncio.sleep(0.01)
+
+
+async def ticket(world: World, **asking: Any) -> str:
+    answer = await world.call("POST", "/live/ticket", **asking)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["expires_in"] == 30
+    return str(answer.json()["ticket"])
+
+
+async def refusal(address: str, headers: dict[str, str] | None = None, **query: str) -> tuple[int, str]:
+    """The status and code that a socket is refused with, before it is accepted."""
+    with pytest.raises(InvalidStatus) as raised:
+        async with watching(address, headers, **query):
+            pass
+    response = raised.value.response
+    return response.status_code, json.loads(response.body)["code"]
+
+
+# Who is let in
+
+
+@pytest.mark.parametrize("who", ["viewer", "operator", "tenant_admin", "super_admin"])
+async def test_people_watch_with_a_ticket_that_is_good_once(world: World, address: str, who: str) -> None:
+    bought = await ticket(world, who=who)
+
+    async with watching(address, ticket=bought) as viewer:
+        assert viewer.frames[0]["type"] == "hello"
+    assert await refusal(address, ticket=bought) == (401, "unauthenticated")
+
+
+async def test_a_ticket_is_good_for_half_a_minute(world: World, address: str) -> None:
+    bought = await ticket(world)
+    async with world.fl.database.transaction() as tx:
+        await tx.run("update fairlead.live_tickets set expires_at = expires_at - interval '31 s'")
+
+    assert await refusal(address, ticket=bought) == (401, "unauthenticated")
+
+
+async def test_a_ticket_dies_with_the_token_that_bought_it(world: World, address: str) -> None:
+    bought = await ticket(world)
+    async with world.fl.database.transaction() as tx:
+        await access.revoke_token(tx, given.TESTER, world.token_ids[given.TENANT, "operator"])
+
+    assert await refusal(address, ticket=bought) == (401, "unauthenticated")
+
+
+async def test_a_page_of_another_site_is_refused_even_with_a_ticket(world: World, address: str) -> None:
+    bought = await ticket(world)
+
+    assert await refusal(address, {"Origin": "http://elsewhere.test"}, ticket=bought) == (403, "cross_site")
+    async with watching(address, ticket=bought):
+        pass  # and the ticket was not used up by it
+
+
+async def test_no_ticket_is_kept_as_it_was_given(world: World) -> None:
+    bought = await ticket(world)
+    async with world.fl.database.transaction() as tx:
+        [(kept,)] = await tx.values("select t::text from fairlead.live_tickets t")
+
+    assert bought not in kept
+
+
+async def test_a_program_watches_with_its_token(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        assert viewer.frames[0]["tenant_id"] == str(world.tenants[given.TENANT])
+
+
+async def test_a_page_of_ours_watches_with_its_cookie(world: World, address: str) -> None:
+    cookie = {"Cookie": await world.signed_in()}
+    host = address.removeprefix("ws://").partition("/")[0]
+
+    async with watching(address, {**cookie, "Origin": f"http://{host}"}):
+        pass
+    assert await refusal(address, {**cookie, "Origin": "http://elsewhere.test"}) == (403, "cross_site")
+    assert await refusal(address, {**cookie, "Sec-Fetch-Site": "cross-site"}) == (403, "cross_site")
+
+
+@pytest.mark.parametrize("who", [None, "worker", "agent", "expired", "revoked"])
+async def test_others_are_refused_before_the_socket_is_accepted(
+    world: World, address: str, who: str | None
+) -> None:
+    expected = (403, "forbidden") if who in ("worker", "agent") else (401, "unauthenticated")
+
+    assert await refusal(address, world.headers(who)) == expected
+
+
+async def test_a_token_in_the_address_is_refused(world: World, address: str) -> None:
+    secret = world.secrets[given.TENANT, "operator"]
+
+    assert await refusal(address, token=secret) == (422, "invalid_input")
+
+
+async def test_a_tenant_cannot_watch_another(world: World, address: str) -> None:
+    unknown = await refusal(address, world.headers("operator"), tenant="nobody")
+
+    assert await refusal(address, world.headers("operator"), tenant=given.OTHER) == unknown
+    assert unknown[0] == 404
+
+
+# What they are told
+
+
+async def enqueue(world: World, tenant: str = given.TENANT, **fields: Any) -> str:
+    return str((await world.fl.enqueue("greet", tenant=tenant, payload={"name": "Ada"}, **fields)).id)
+
+
+async def test_a_job_is_told_from_its_creation_to_its_end(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        job = await enqueue(world)
+        created = await viewer.until("job.created", job_id=job)
+        [lease] = await world.fl.claim(1)
+        started = await viewer.until("job_run.started", job_id=job)
+        await lease.progress(40, "half way")
+        progress = await viewer.until("job_run.progress", job_id=job)
+        await lease.succeed({"secret": "never shown"})
+        completed = await viewer.until("job_run.completed", job_id=job)
+
+    assert (created["status"], created["definition_key"]) == ("queued", "greet")
+    assert started["attempt_no"] == 1
+    assert progress["progress"] == {"percent": 40, "message": "half way"}
+    assert completed["status"] == "succeeded"
+    assert completed["duration_ms"] >= 0
+    assert "never shown" not in json.dumps(viewer.frames)
+    assert "Ada" not in json.dumps(viewer.frames)
+    kinds = [frame["type"] for frame in viewer.frames if frame.get("job_id") == job]
+    assert kinds == ["job.created", "job_run.started", "job_run.progress", "job_run.completed"]
+
+
+async def test_a_failure_that_will_be_retried_is_told_with_its_first_line(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        job = await enqueue(world)
+        [lease] = await world.fl.claim(1)
+        await lease.fail("the first line\nand the rest")
+        failed = await viewer.until("job_run.failed", job_id=job)
+
+    assert (failed["status"], failed["attempt_no"]) == ("queued", 1)
+    assert failed["error"].endswith("the first line")
+    # it may have begun and ended between two looks: its start is told all the same
+    kinds = [frame["type"] for frame in viewer.frames if frame.get("job_id") == job]
+    assert kinds == ["job.created", "job_run.started", "job_run.failed"]
+
+
+async def test_no_frame_shows_what_the_settings_hide(database_url: str) -> None:
+    async with (
+        world_on(database_url, redact_patterns=("canary-[0-9]+",)) as hiding,
+        served(hiding) as address,
+        watching(address, hiding.headers("viewer")) as viewer,
+    ):
+        await settled(hiding)
+        job = await enqueue(hiding)
+        [lease] = await hiding.fl.claim(1)
+        await lease.progress(10, "now at canary-1")
+        await viewer.until("job_run.progress", job_id=job)
+        await lease.fail("refused canary-2")
+        failed = await viewer.until("job_run.failed", job_id=job)
+
+    assert "refused" in failed["error"]
+    assert "canary" not in json.dumps(viewer.frames)
+
+
+async def test_cancel_and_retry_are_told(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        job = await enqueue(world)
+        await world.call("POST", f"/jobs/{job}/cancel")
+        await viewer.until("job.canceled", job_id=job, status="canceled")
+        await world.call("POST", f"/jobs/{job}/retry")
+        await viewer.until("job.retried", job_id=job, status="queued")
+
+
+async def test_a_retry_tells_nothing_of_the_attempts_before_it(world: World, address: str) -> None:
+    job = await enqueue(world)
+    [lease] = await world.fl.claim(1)
+    await lease.fail("no use", retryable=False)
+    async with world.fl.database.transaction() as tx:
+        await tx.run("update fairlead.job_attempts set started_at = started_at - interval '1 minute'")
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        await world.call("POST", f"/jobs/{job}/retry")
+        await viewer.until("job.retried", job_id=job)
+        [lease] = await world.fl.claim(1)
+        await lease.succeed()
+        await viewer.until("job_run.completed", job_id=job, attempt_no=2)
+
+    assert [frame for frame in viewer.frames if frame.get("attempt_no") == 1] == []
+
+
+async def test_a_success_that_is_not_audited_is_told_too(world: World, address: str) -> None:
+    async with world.fl.database.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "greet", {"audit_action": None})
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        job = await enqueue(world)
+        [lease] = await world.fl.claim(1)
+        await viewer.until("job_run.started", job_id=job)
+        await lease.succeed()
+        await viewer.until("job_run.completed", job_id=job)
+
+
+async def test_what_commits_long_after_its_time_shows_in_the_counts(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        async with world.fl.database.transaction() as tx:
+            await given.queued_job(tx)
+            # as if the transaction had been open for long: nobody looks that far back
+            await tx.run("alter table fairlead.audit_log disable trigger all")
+            await tx.run(
+                "update fairlead.audit_log set at = at - interval '20 s' where action = 'job_created'"
+            )
+            await tx.run("alter table fairlead.audit_log enable trigger all")
+        changed = await viewer.until("jobs.changed")
+
+    assert changed["counts"]["queued"] == 1
+
+
+async def test_many_at_once_are_one_frame_with_counts(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        await settled(world)
+        await world.fl.enqueue_many([given.request() for _ in range(1000)])
+        changed = await viewer.until("jobs.changed")
+        leases = await world.fl.claim(500)
+        await asyncio.gather(*(lease.succeed() for lease in leases))
+        async with asyncio.timeout(SECONDS):
+            while changed["counts"]["succeeded"] < 500:
+                changed = await viewer.until("jobs.changed")
+
+    assert len(viewer.frames) < 200
+
+
+async def test_gates_are_told_to_those_they_concern(world: World, address: str) -> None:
+    async with (
+        watching(address, world.headers("viewer")) as ours,
+        watching(address, world.headers("viewer", given.OTHER)) as theirs,
+    ):
+        await settled(world)
+        await settled(world, given.OTHER)
+        async with world.fl.database.transaction() as tx:
+            await gates.pause(tx, given.TESTER, tenant=given.TENANT)
+        await ours.until("gate.changed", gate="tenant", paused=True)
+        async with world.fl.database.transaction() as tx:
+            await gates.pause(tx, given.TESTER)
+        await ours.until("gate.changed", gate="system", paused=True)
+        await theirs.until("gate.changed", gate="system", paused=True)
+
+    assert [frame for frame in theirs.frames if frame.get("gate") == "tenant"] == []
+
+
+async def test_nobody_is_told_of_another_tenant(world: World, address: str) -> None:
+    async with (
+        watching(address, world.headers("tenant_admin")) as ours,
+        watching(address, world.headers("tenant_admin", given.OTHER)) as theirs,
+        watching(address, world.headers("super_admin")) as everything,
+        watching(address, world.headers("super_admin"), tenant=given.OTHER) as one,
+    ):
+        for tenant in (given.TENANT, given.OTHER, None):
+            await settled(world, tenant)
+        our_job, their_job = await enqueue(world), await enqueue(world, given.OTHER)
+        await ours.until("job.created", job_id=our_job)
+        for viewer in (theirs, one):
+            await viewer.until("job.created", job_id=their_job)
+        async with asyncio.timeout(SECONDS):
+            while {our_job, their_job} - {frame.get("job_id") for frame in everything.frames}:
+                await everything.next()
+
+    assert their_job not in json.dumps(ours.frames)
+    assert our_job not in json.dumps(theirs.frames + one.frames)
+
+
+async def test_row_level_security_alone_keeps_rooms_apart(world: World) -> None:
+    """A look that forgets to name its tenant sees its own tenant's rows and no others."""
+    jobs = {tenant: await enqueue(world, tenant) for tenant in (given.TENANT, given.OTHER)}
+    await world.fl.claim(2)
+    acting = Acting(world.tenants[given.TENANT])
+    async with world.fl.database.transaction(acting) as tx:
+        now = await live.now(tx)
+        tail = await live.tail(tx, tenant_id=None, since=now.replace(year=2000), limit=100)
+        running = await live.running(tx, tenant_id=None, limit=100)
+
+    assert {one.tenant_id for one in tail} == {world.tenants[given.TENANT]}
+    assert [str(one.job_id) for one in running] == [jobs[given.TENANT]]
+
+
+@pytest.mark.parametrize(
+    ("tenant", "look"), [(given.TENANT, live.sql.tail), (None, live.sql.tail), (None, live.sql.system_tail)]
+)
+async def test_a_look_is_the_end_of_an_index(world: World, tenant: str | None, look: str) -> None:
+    """However long the log: also under row-level security, which keeps some conditions from an index."""
+    tenant_id = None if tenant is None else world.tenants[tenant]
+    async with world.fl.database.transaction(Acting(tenant_id)) as tx:
+        await tx.by_index()
+        values = {"tenant_id": tenant_id, "since": await live.now(tx), "limit": 10}
+        plan = "\n".join(line for (line,) in await tx.values("explain " + look, values))
+
+    assert re.search(r"Index Cond: \(\(tenant_id .*\bat > ", plan), plan
+    assert "Seq Scan on audit_log" not in plan
+
+
+async def test_a_super_admin_sees_workers_come_and_go(world: World, address: str) -> None:
+    world.fl.job(key="known")(lambda: None)
+    stop = asyncio.Event()
+    async with watching(address, world.headers("super_admin")) as viewer:
+        await settled(world, None)
+        async with asyncio.timeout(SECONDS):
+            while world.app.state.live._workers is None:
+                await asyncio.sleep(0.01)
+        working = asyncio.create_task(world.fl.work(stop))
+        came = await viewer.until("worker.appeared")
+        stop.set()
+        await working
+        await viewer.until("worker.gone", worker_id=came["worker_id"])
+
+
+# Coming back
+
+
+async def test_who_comes_back_is_told_what_it_missed(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer")) as viewer:
+        cursor = viewer.frames[-1]["cursor"]
+    job = await enqueue(world)
+    [lease] = await world.fl.claim(1)
+    await lease.succeed()
+
+    async with watching(address, world.headers("viewer"), since=cursor) as viewer:
+        kinds = [frame["type"] for frame in viewer.frames if frame.get("job_id") == job]
+
+    assert kinds == ["job.created", "job_run.started", "job_run.completed"]
+
+
+@pytest.mark.parametrize("since", ["1", "nonsense", "9" * 16])
+async def test_who_was_away_too_long_is_told_to_refetch(world: World, address: str, since: str) -> None:
+    async with watching(address, world.headers("viewer"), since=since) as viewer:
+        assert [frame["type"] for frame in viewer.frames] == ["refetch", "hello"]
+
+
+# When they are cut
+
+
+async def test_a_revoked_token_closes_its_socket_within_five_seconds(world: World, address: str) -> None:
+    async with (
+        watching(address, world.headers("viewer")) as viewer,
+        watching(address, ticket=await ticket(world, who="viewer")) as by_ticket,
+        watching(address, world.headers("operator")) as other,
+    ):
+        async with world.fl.database.transaction() as tx:
+            await access.revoke_token(tx, given.TESTER, world.token_ids[given.TENANT, "viewer"])
+        async with asyncio.timeout(5):
+            assert await viewer.closed() == 4401
+            assert await by_ticket.closed() == 4401
+        job = await enqueue(world)
+        await other.until("job.created", job_id=job)
+
+
+async def test_signing_out_closes_the_socket(world: World, address: str) -> None:
+    async with watching(address, {"Cookie": await world.signed_in(Role.VIEWER)}) as viewer:
+        async with world.fl.database.transaction() as tx:
+            await tx.run("update fairlead.sessions set revoked_at = clock_timestamp()")
+        async with asyncio.timeout(5):
+            assert await viewer.closed() == 4401
+
+
+async def test_a_server_that_stops_closes_its_sockets(world: World) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with served(world) as address:
+            viewer = await stack.enter_async_context(watching(address, world.headers("viewer")))
+        assert await viewer.closed() == 1012
+    assert world.app.state.live._tasks == []
+
+
+def pushed(socket: Socket, count: int) -> None:
+    socket.push([f"{n}" for n in range(count)], "refetch")
+
+
+async def test_one_that_falls_behind_is_told_to_refetch_and_then_cut() -> None:
+    socket = Socket(Holder(None, b""))
+    pushed(socket, MOST_WAITING)
+    assert len(socket._waiting) == MOST_WAITING
+
+    pushed(socket, 1)
+    assert list(socket._waiting) == ["refetch"]
+    assert socket.closing is None
+
+    pushed(socket, MOST_WAITING)
+    assert socket.closing == (4408, "too slow")
+
+
+async def test_one_that_reads_nothing_is_cut_and_the_others_go_on(
+    world: World, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "CLOSE_SECONDS", 0.5)
+    host, port = address.removeprefix("ws://").partition("/")[0].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    key = world.headers("viewer")["Authorization"]
+    writer.write(
+        f"GET /api/v1/live HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        f"Authorization: {key}\r\n\r\n".encode()
+    )
+    assert b"101" in await reader.readline()
+    async with watching(address, world.headers("operator")) as viewer:
+        await settled(world)
+        room: Room = world.app.state.live._rooms[world.tenants[given.TENANT]]
+        async with asyncio.timeout(SECONDS):
+            while len(room.sockets) < 2:
+                await asyncio.sleep(0.01)
+            now = await world.fl.database.transact(live.now)
+            big = [Frame(type="job_run.failed", at=now, error="x" * 20_000) for _ in range(100)]
+            while len(room.sockets) > 1:  # as fast as the one that reads takes them
+                room.tell(big, now)
+                for _ in big:
+                    await viewer.next()
+        job = await enqueue(world)
+        await viewer.until("job.created", job_id=job)
+    writer.close()
+
+
+# Many
+
+
+async def test_two_hundred_sockets_receive_a_burst(world: World, address: str) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        viewers = [
+            await stack.enter_async_context(watching(address, world.headers("viewer"))) for _ in range(200)
+        ]
+        await settled(world)
+        assert world.app.state.live.connections == 200
+        await world.fl.enqueue_many([given.request() for _ in range(300)])
+        leases = await world.fl.claim(300)
+        await asyncio.gather(*(lease.succeed() for lease in leases))
+
+        async def told(viewer: Viewer) -> None:
+            async with asyncio.timeout(SECONDS):
+                while (await viewer.until("jobs.changed"))["counts"]["succeeded"] < 300:
+                    pass
+
+        await asyncio.gather(*map(told, viewers))
+        assert max(len(viewer.frames) for viewer in viewers) < 50
+
+
+async def test_nobody_is_looked_at_when_nobody_watches(world: World, address: str) -> None:
+    rooms = world.app.state.live
+    async with watching(address, world.headers("viewer")):
+        assert rooms._tasks
+    async with asyncio.timeout(SECONDS):
+        while rooms._tasks:
+            await asyncio.sleep(0.01)
+    assert rooms.connections == 0
+
+
+async def test_a_room_remembers_a_bounded_part_of_what_it_saw(world: World) -> None:
+    watch = Watch(None)
+    watch._remember((job, 1) for job in [world.tenants[given.TENANT]])
+    watch._remember((world.tenants[given.TENANT], n) for n in range(100_000))
+
+    assert len(watch._ended) <= 4 * 500

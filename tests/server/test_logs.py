@@ -1,0 +1,255 @@
+"""What attempts say: kept in chunks, bounded, read in order, removed with their jobs."""
+
+import asyncio
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead import Fairlead, Settings
+from fairlead.store import logs, retention
+from fairlead.store.logs import LAST_SEQ
+from tests import given
+from tests.processes import run
+from tests.server.test_worker_api import claimed, enqueued, tell
+from tests.server.world import World, world_on
+
+
+async def read(world: World, job_id: Any, **params: Any) -> Any:
+    answer = await world.call("GET", f"/jobs/{job_id}/logs", who="viewer", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def texts(page: Any) -> list[str]:
+    return [one["text"] for one in page["items"]]
+
+
+async def say(world: World, item: dict[str, Any], *said: str, start: int = 0, **more: Any) -> Any:
+    chunks = [{"seq": start + n, "text": text, **more} for n, text in enumerate(said)]
+    answer = await tell(world, item, "logs", chunks=chunks)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_chunks_are_read_in_order_and_followed_to_the_end(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    assert await read(world, job_id) == {"items": [], "next_cursor": "0.-1", "complete": False}
+
+    assert await say(world, item, "b", "c", start=1) == {"kept": 2, "truncated": False}
+    assert await say(world, item, "a", start=0, stream="stderr") == {"kept": 1, "truncated": False}
+    first = await read(world, job_id)
+    assert [(one["attempt_no"], one["seq"], one["stream"], one["text"]) for one in first["items"]] == [
+        (1, 0, "stderr", "a"),
+        (1, 1, "stdout", "b"),
+        (1, 2, "stdout", "c"),
+    ]
+    assert (first["next_cursor"], first["complete"]) == ("1.2", False)
+    assert await read(world, job_id, cursor="1.2") == {"items": [], "next_cursor": "1.2", "complete": False}
+    await say(world, item, "d", start=3)
+    await tell(world, item, "complete", stdout_tail="only shown where there are no chunks")
+
+    rest = await read(world, job_id, cursor="1.2")
+    assert (texts(rest), rest["next_cursor"], rest["complete"]) == (["d"], None, True)
+    assert texts(await read(world, job_id, attempt_no=1, after_seq=1)) == ["c", "d"]
+    page = await read(world, job_id, limit=3)
+    assert (texts(page), page["next_cursor"], page["complete"]) == (["a", "b", "c"], "1.2", False)
+
+
+async def test_a_chunk_that_is_sent_again_is_kept_once(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    await say(world, item, "a", "b")
+
+    assert await say(world, item, "A", "B", "C") == {"kept": 1, "truncated": False}
+    assert texts(await read(world, job_id)) == ["a", "b", "C"]
+
+
+async def test_each_attempt_has_its_own_log_and_one_of_them_may_be_asked_for(world: World) -> None:
+    job_id = await enqueued(world)
+    for text in ("first", "second"):
+        item = await claimed(world)
+        await say(world, item, text)
+        await tell(world, item, "release")
+
+    assert texts(await read(world, job_id)) == ["first", "second"]
+    one = await read(world, job_id, attempt_no=1)
+    assert (texts(one), one["complete"]) == (["first"], True)
+    assert (await read(world, job_id))["complete"] is False  # it will be run again
+
+
+async def test_an_attempt_that_kept_only_its_tails_shows_those(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    await tell(world, item, "complete", stdout_tail="out", stderr_tail="err")
+
+    page = await read(world, job_id)
+    assert [(one["seq"], one["stream"], one["text"]) for one in page["items"]] == [
+        (1, "stdout", "out"),
+        (2, "stderr", "err"),
+    ]
+    assert page["complete"] is True
+    assert texts(await read(world, job_id, attempt_no=1, after_seq=1)) == ["err"]
+
+
+async def test_what_a_function_logged_is_its_log(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+
+    @fl.job(key="talk")
+    async def talk(ctx: Any) -> None:
+        ctx.log.info("working", n=1)
+
+    async with fl:
+        job = await talk.enqueue(tenant=given.TENANT)
+        await fl.tick()
+        done = await asyncio.to_thread(
+            run, "jobs", "logs", str(job.id), env={"FAIRLEAD_DATABASE_URL": str(settings.database_url)}
+        )
+    assert "working n=1" in done.stdout
+
+
+async def test_an_attempt_that_says_too_much_is_cut_with_one_mark(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    line = "x" * 60_000
+
+    answers = [await say(world, item, *[line] * 6, start=6 * n) for n in range(5)]
+
+    assert [one["truncated"] for one in answers] == [False, False, True, True, True]
+    assert sum(one["kept"] for one in answers) == 1_048_576 // 60_000
+    async with world.fl.transaction() as tx:
+        [(size, marks)] = await tx.values(
+            "select sum(octet_length(text)), count(*) filter (where seq = %s) from fairlead.log_chunks",
+            [LAST_SEQ],
+        )
+    assert size <= 1_048_576 + 200
+    assert marks == 1
+    await tell(world, item, "complete")
+    said: list[str] = []
+    cursor: dict[str, str] = {}
+    for _ in range(10):
+        page = await read(world, job_id, **cursor)
+        said += texts(page)
+        if page["complete"]:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert len(said) == 18
+    assert "was not kept" in said[-1]
+
+
+async def test_a_million_small_chunks_are_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_CHUNKS", 5)
+    await enqueued(world)
+    item = await claimed(world)
+
+    assert await say(world, item, *"abcdefg") == {"kept": 5, "truncated": True}
+
+
+async def test_two_calls_at_once_do_not_keep_more_than_the_bound(world: World) -> None:
+    await enqueued(world)
+    item = await claimed(world)
+
+    await asyncio.gather(*(say(world, item, *["x" * 60_000] * 10, start=10 * n) for n in range(4)))
+
+    async with world.fl.transaction() as tx:
+        [(size,)] = await tx.values("select sum(octet_length(text)) from fairlead.log_chunks")
+    assert size <= 1_048_576 + 200
+
+
+async def test_a_page_is_bounded_in_bytes_too(world: World) -> None:
+    job_id = await enqueued(world)
+    for _ in range(2):
+        item = await claimed(world)
+        await say(world, item, *["x" * 60_000] * 17)
+        await tell(world, item, "release")
+    page = await read(world, job_id)
+
+    assert 0 < sum(len(text) for text in texts(page)) <= 1_048_576 + 60_000
+    rest = await read(world, job_id, cursor=page["next_cursor"])
+    assert len(page["items"]) + len(rest["items"]) == 34
+
+
+async def test_logs_of_another_tenants_job_are_not_there(world: World) -> None:
+    job_id = await enqueued(world, tenant=given.OTHER)
+
+    theirs = await world.call("GET", f"/jobs/{job_id}/logs", who="viewer")
+    missing = await world.call("GET", f"/jobs/{uuid4()}/logs", who="viewer")
+
+    assert (theirs.status_code, missing.status_code) == (404, 404)
+    assert theirs.json()["code"] == missing.json()["code"] == "job_unknown"
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"attempt_no": 0}, "attempt_no"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"after_seq": 3}, "attempt_no"),
+        ({"cursor": "x"}, "cursor"),
+        ({"cursor": "1.99999999999"}, "cursor"),
+        ({"cursor": "1.1", "after_seq": 1, "attempt_no": 1}, "after_seq"),
+        ({"from": 1}, "from"),
+    ],
+)
+async def test_a_page_that_makes_no_sense_is_refused(world: World, params: dict[str, Any], path: str) -> None:
+    job_id = await enqueued(world)
+
+    answer = await world.call("GET", f"/jobs/{job_id}/logs", who="viewer", params=params)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    assert [one["path"] for one in answer.json()["errors"]] == [path]
+
+
+async def test_a_log_goes_with_its_job(world: World) -> None:
+    kept, gone = await enqueued(world), await enqueued(world)
+    for _ in range(2):
+        item = await claimed(world)
+        await say(world, item, "hello")
+        await tell(world, item, "complete")
+    async with world.fl.transaction() as tx:
+        await _age(tx, gone)
+        assert (await retention.remove(tx, days=30)).removed == 1
+        assert await tx.values("select distinct job_id from fairlead.log_chunks") == [(kept,)]
+
+
+async def _age(tx: Any, job_id: UUID) -> None:
+    """Make a finished job two months old, its id included: retention goes by both."""
+    [(old,)] = await tx.values(
+        "select (lpad(to_hex((extract(epoch from clock_timestamp() - interval '60 days') * 1000)::bigint), 12, '0') "
+        "|| substr(replace(%s::text, '-', ''), 13))::uuid",
+        [job_id],
+    )
+    await tx.run(
+        "update fairlead.jobs set id = %s, finished_at = clock_timestamp() - interval '60 days' where id = %s",
+        [old, job_id],
+    )
+    for table in ("job_attempts", "log_chunks"):
+        await tx.run(f"update fairlead.{table} set job_id = %s where job_id = %s", [old, job_id])
+
+
+async def test_the_command_line_prints_a_log_and_follows_it(database_url: str) -> None:
+    async with world_on(database_url) as world:
+        job_id = await enqueued(world)
+        item = await claimed(world)
+        await say(world, item, "one\n", "two\n")
+        env = {"FAIRLEAD_DATABASE_URL": database_url}
+        following = asyncio.create_task(
+            asyncio.to_thread(run, "jobs", "logs", str(job_id), "--follow", env=env)
+        )
+        shown = await asyncio.to_thread(run, "jobs", "logs", str(job_id), env=env)
+        assert shown.stdout == "one\ntwo\n"
+        await say(world, item, "three\n", start=2)
+        await tell(world, item, "complete")
+
+        assert (await following).stdout == "one\ntwo\nthree\n"
+        as_json = await asyncio.to_thread(
+            run, "jobs", "logs", str(job_id), "--json", "--attempt", "1", env=env
+        )
+        assert [json.loads(line)["text"] for line in as_json.stdout.splitlines()] == [
+            "one\n",
+            "two\n",
+            "three\n",
+        ]

@@ -1,0 +1,265 @@
+"""What Prometheus is told, at what cost, and what a request leaves in the log."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import LogCapture, capture_logs
+
+from fairlead import Context, Fairlead, Settings
+from fairlead.cli import log
+from fairlead.cli.session import Session
+from fairlead.db.tx import Database
+from fairlead.runtime import meter as metering
+from fairlead.server import metrics as scraping
+from fairlead.store import metrics
+from tests import given
+from tests.processes import free_port
+from tests.server.world import BASE, World, world_on
+
+METRICS = f"{BASE}/metrics"
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return {
+        (one.name, frozenset(one.labels.items())): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def value(text: str, name: str, **labels: str) -> float:
+    return samples(text)[name, frozenset(labels.items())]
+
+
+async def scraped(world: World, **asking: Any) -> str:
+    """The figures as they are now."""
+    world.app.state.metrics._good_until = float("-inf")
+    answer = await world.call("GET", METRICS, **{"who": "super_admin", **asking})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+# Who may
+
+
+@pytest.mark.parametrize("who", ["viewer", "operator", "tenant_admin", "worker", "agent"])
+async def test_a_tenants_people_get_no_figures_of_others(world: World, who: str) -> None:
+    assert (await world.call("GET", METRICS, who=who)).status_code == 403
+
+
+async def test_nobody_gets_them_unless_the_settings_say_so(world: World) -> None:
+    assert (await world.call("GET", METRICS, who=None)).status_code == 401
+
+
+async def test_in_public_no_tenant_is_named(database_url: str) -> None:
+    async with world_on(database_url, metrics_public=True) as world:
+        await world.fl.enqueue("greet", tenant=given.TENANT, payload={"name": "Ada"})
+        await world.fl.enqueue("greet", tenant=given.OTHER, payload={"name": "Ada"})
+        text = await scraped(world, who=None)
+
+    assert value(text, "fairlead_jobs", tenant="_all", status="queued") == 2
+    assert given.TENANT not in text
+    assert given.OTHER not in text
+
+
+# What
+
+
+async def test_depth_and_age_are_told_by_tenant_and_status(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for _ in range(3):
+            await given.queued_job(tx, priority=10)
+        await given.queued_job(tx, priority=20)
+        await given.queued_job(tx, tenant=given.OTHER, definition="anything")
+        await given.ended_job(tx, "dead_letter")
+        await tx.run(
+            "update fairlead.ready set scheduled_for = scheduled_for - interval '100 s' where priority = 20"
+        )
+        await tx.run(
+            "update fairlead.jobs set scheduled_for = scheduled_for - interval '100 s' where priority = 20"
+        )
+    text = await scraped(world)
+
+    assert value(text, "fairlead_jobs", tenant=given.TENANT, status="queued") == 4
+    assert value(text, "fairlead_jobs", tenant=given.TENANT, status="dead_letter") == 1
+    assert value(text, "fairlead_jobs", tenant=given.OTHER, status="queued") == 1
+    assert 100 <= value(text, "fairlead_oldest_queued_seconds", tenant=given.TENANT) < 200
+    assert value(text, "fairlead_oldest_queued_seconds", tenant=given.OTHER) < 100
+    assert value(text, "fairlead_online") == 1
+
+
+async def test_the_last_minute_tells_what_came_and_what_ended(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for _ in range(3):
+            await given.queued_job(tx)
+        await given.ended_job(tx, "succeeded")
+        await given.ended_job(tx, "failed")
+        await tx.run("update fairlead.counts set minute = minute - interval '1 minute'")
+        await given.queued_job(tx)
+    text = await scraped(world)
+
+    told = {
+        event: value(text, "fairlead_jobs_last_minute", tenant=given.TENANT, event=event)
+        for event in scraping.EVENTS
+    }
+    assert told == {"enqueued": 5, "succeeded": 1, "failed": 1, "dead_letter": 0, "canceled": 0}
+
+
+async def test_tenants_beyond_the_deepest_are_added_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraping, "MOST_TENANTS", 1)
+    for tenant, number in ((given.TENANT, 5), (given.OTHER, 2)):
+        await world.fl.enqueue_many([given.request(tenant=tenant) for _ in range(number)])
+    text = await scraped(world)
+
+    assert value(text, "fairlead_jobs", tenant=given.TENANT, status="queued") == 5
+    assert value(text, "fairlead_jobs", tenant="_others", status="queued") == 2
+    assert given.OTHER not in text
+
+
+async def test_requests_are_timed_by_route_and_not_by_path(world: World) -> None:
+    job = (await world.fl.enqueue("greet", tenant=given.TENANT, payload={"name": "Ada"})).id
+    await world.call("GET", f"/jobs/{job}")
+    await world.call("GET", f"/jobs/{uuid4()}")
+    await world.call("GET", f"{BASE}/whatever/{uuid4()}")
+    text = await scraped(world)
+
+    count = "fairlead_http_request_duration_seconds_count"
+    assert value(text, count, method="GET", route="/api/v1/jobs/{job_id}", status="200") == 1
+    assert value(text, count, method="GET", route="/api/v1/jobs/{job_id}", status="404") == 1
+    assert value(text, count, method="GET", route="(none)", status="404") == 1
+    assert str(job) not in text
+
+
+async def test_a_scrape_reads_no_jobs(db: Database) -> None:
+    """Whatever the number of jobs, only counts, heads of the queue and the small tables are read."""
+    async with db.transaction() as tx:
+        job = await given.queued_job(tx)
+        [(tenant,)] = await tx.values("select tenant_id from fairlead.jobs where id = %s", [job])
+        await tx.by_index()
+        plans = [
+            await tx.values("explain " + metrics.sql.levels),
+            await tx.values("explain " + metrics.sql.oldest, {"tenants": [tenant], "most": 10}),
+            await tx.values("explain " + metrics.sql.fleet),
+        ]
+    text = "\n".join(line for plan in plans for (line,) in plan)
+
+    assert " on jobs" not in text
+    assert "Seq Scan on ready" not in text
+    assert "ready_by_tenant" in text
+
+
+# Of a worker
+
+
+async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) -> None:
+    port = free_port()
+    stop = asyncio.Event()
+    own = Settings(database_url=settings.database_url, metrics_port=port)
+    fl = Fairlead(settings=own, actor="tester")
+
+    @fl.job(key="measured", max_attempts=1)
+    async def measured(n: int) -> None:
+        if n == 0:
+            raise ValueError(n)
+
+    async with fl:
+        await fl.enqueue_many([measured.with_arguments(tenant=given.TENANT, n=n) for n in range(5)])
+        working = asyncio.create_task(fl.work(stop))
+        async with httpx2.AsyncClient() as client, asyncio.timeout(30):
+            while True:
+                try:
+                    text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+                except httpx2.TransportError:
+                    text = ""
+                if (
+                    "fairlead_run_seconds_count" in text
+                    and value(text, "fairlead_run_seconds_count", definition="measured") == 5
+                ):
+                    break
+                await asyncio.sleep(0.05)
+        stop.set()
+        await working
+
+    ended = {"definition": "measured"}
+    assert (
+        value(text, "fairlead_attempts_total", attempt_status="succeeded", status="succeeded", **ended) == 4
+    )
+    assert value(text, "fairlead_attempts_total", attempt_status="failed", status="dead_letter", **ended) == 1
+    assert value(text, "fairlead_claim_batch_size_sum") == 5
+    assert value(text, "fairlead_finish_batch_size_sum") == 5
+    assert value(text, "fairlead_queue_seconds_count") >= 1
+    assert value(text, "fairlead_stale_writes_refused_total") == 0
+
+
+async def test_a_second_process_takes_the_next_port(fl: Fairlead) -> None:
+    source = metering.Meter(None, None)  # type: ignore[arg-type]
+    port = free_port()
+    with (
+        metering.exposed(source, "127.0.0.1", port) as first,
+        metering.exposed(source, "127.0.0.1", port) as second,
+    ):
+        assert first == port
+        assert second > port
+
+
+# In the log
+
+
+async def test_a_request_is_one_line_without_what_it_carried(world: World) -> None:
+    with capture_logs() as lines:
+        await world.call("GET", "/jobs?correlation_id=canary-query")
+        await world.call(
+            "POST", "/jobs", json={"definition_key": "greet", "payload": {"name": "canary-body"}}
+        )
+        await world.call("GET", "/jobs", who=None, headers={"Authorization": "Bearer canary-header"})
+    told = [line for line in lines if line["event"] == "request"]
+
+    assert [(line["method"], line["route"], line["status"]) for line in told] == [
+        ("GET", "/api/v1/jobs", 200),
+        ("POST", "/api/v1/jobs", 201),
+        ("GET", "/api/v1/jobs", 401),
+    ]
+    assert told[0]["tenant_id"] == str(world.tenants[given.TENANT])
+    assert told[0]["actor"] == f"token:{given.TENANT}.operator"
+    assert told[2]["actor"] is None
+    assert told[0]["duration_ms"] > 0
+    assert "canary" not in str(lines)
+
+
+async def test_what_a_job_logs_says_whose_it_is_and_where_it_ran(settings: Settings) -> None:
+    fl = Fairlead(settings=settings, actor="tester")
+    stop = asyncio.Event()
+
+    @fl.job(key="chatty")
+    def chatty(ctx: Context) -> None:
+        ctx.log.info("from a thread")
+
+    captured = LogCapture()
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, captured])
+    async with fl:
+        job = await chatty.enqueue(tenant=given.TENANT)
+        working = asyncio.create_task(fl.work(stop))
+        await job.result(timeout=30)
+        stop.set()
+        await working
+    [line] = [line for line in captured.entries if line["event"] == "from a thread"]
+
+    assert line["job_id"] == str(job.id)
+    assert (line["definition_key"], line["attempt_no"]) == ("chatty", 1)
+    assert line["tenant_id"]
+    assert line["worker_id"].count(":") == 2
+
+
+def test_a_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
+    log.set_up(logging.INFO, Session({"log_format": "json"}))
+    structlog.get_logger("fairlead.test").info("said", job_id=uuid4(), n=1)
+    line = json.loads(capsys.readouterr().err)
+
+    assert (line["event"], line["level"], line["n"]) == ("said", "info", 1)

@@ -1,0 +1,471 @@
+"""Row-level security alone: what a statement forgets to ask for, it does not get."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from fairlead import Fairlead, Settings
+from fairlead.db import migrate
+from fairlead.db.binaries import Binaries, every_binaries
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.scratch import at_database
+from fairlead.db.tx import Acting, Database, Tx
+from fairlead.model.job import JobStatus
+from fairlead.server.app import create_app
+from fairlead.store import access, audit, jobs, stats, tenants
+from tests import given
+from tests.server import matrix
+from tests.server.world import BASE, World, world_on
+
+FOUND = every_binaries()
+TENANTS = (given.TENANT, given.OTHER)
+
+# Tables without rows of tenants, and why a tenant's people have nothing to hide there, or may not look at all.
+SYSTEM_ONLY = {
+    "job_definitions": "kinds of work are the same for every tenant; who may read them is the routes' matter",
+    "job_workers": "the fleet serves every tenant; of jobs it has only numbers",
+    "system": "the gate, one row",
+    "duties": "the fleet's own chores; closed to tenants",
+    "migrations": "what was applied; closed to tenants",
+    "limit_locks": "rows to lock, made of ids; closed to tenants",
+}
+READABLE = {"job_definitions", "job_workers", "system"}
+
+# Functions that run with their definer's rights and that tenants may call, and what binds them instead.
+OWN_RIGHTS = {"jobs_with_key": "it asks for the session's tenant itself; a test below calls it"}
+
+# One row of a tenant in every table that has rows of tenants: %(t)s is the tenant, %(id)s and %(d)s are its own.
+ROWS: dict[str, str] = {
+    "tenants": "select 1",  # there are two
+    "users": "insert into fairlead.users (id, tenant_id, email, password_hash, role) values (%(id)s, %(t)s, %(id)s::text || '@x', '-', 'viewer')",
+    "sessions": "insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
+    "tokens": "insert into fairlead.tokens (tenant_id, name, role, prefix, secret_hash) values (%(t)s, 'x', 'viewer', 'fl_', sha256(%(id)s::text::bytea))",
+    "hosts": "insert into fairlead.hosts (id, tenant_id, name) values (%(id)s, %(t)s, %(id)s::text)",
+    "resources": "insert into fairlead.resources (tenant_id, host_id, kind, name) select tenant_id, id, 'x', %(id)s::text from fairlead.hosts where tenant_id = %(t)s limit 1",
+    "jobs": "insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at) values (%(id)s, %(t)s, %(d)s, 1, 1, now(), '{}', 'succeeded', now())",
+    "ready": "insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) values (%(id)s, %(t)s, %(d)s, 1, now())",
+    "later": "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at) values (%(id)s, %(t)s, %(d)s, 1, now())",
+    "leases": "insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at) values (%(id)s, 1, %(id)s, 'x', %(t)s, %(d)s, now())",
+    "active_keys": "insert into fairlead.active_keys (tenant_id, key_hash, job_id) values (%(t)s, sha256(%(id)s::text::bytea), %(id)s)",
+    "job_attempts": "insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id) values (%(id)s, %(id)s, 1, %(t)s, %(id)s, 'x')",
+    "counts": "insert into fairlead.counts (tenant_id, definition_id, minute) values (%(t)s, %(d)s, now())",
+    "audit_log": "insert into fairlead.audit_log (tenant_id, actor, action, resource_type) values (%(t)s, 'x', 'x', 'x')",
+    "idempotency_keys": "insert into fairlead.idempotency_keys (scope_id, key, body_hash) values (%(t)s, %(id)s::text, 'x')",
+    "log_chunks": "insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, text) values (%(id)s, 1, 1, %(t)s, 'x')",
+    "live_tickets": "insert into fairlead.live_tickets (ticket_hash, tenant_id, actor, role, token_id, expires_at) values (sha256(%(id)s::text::bytea), %(t)s, 'x', 'viewer', %(id)s, now())",
+}
+# Theirs, but written only: what is in them is not for them.
+UNREADABLE = {"live_tickets"}
+OWNER_COLUMN = {"tenants": "id", "idempotency_keys": "scope_id"}
+CATALOG = """
+    select c.relname, c.relispartition, c.relrowsecurity, c.relforcerowsecurity,
+        (select array_agg(p.polname::text order by p.polname::text) from pg_policy p where p.polrelid = c.oid),
+        has_table_privilege('fairlead_tenant', c.oid, 'select'),
+        has_table_privilege('fairlead_tenant', c.oid, 'insert, update, delete, truncate, references, trigger')
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = 'fairlead' and c.relkind in ('r', 'p', 'v', 'm', 'f')
+"""
+
+
+def owner_of(table: str) -> str:
+    return OWNER_COLUMN.get(table, "tenant_id")
+
+
+async def ids(tx: Tx) -> dict[str, UUID]:
+    rows = await tx.values("select slug, id from fairlead.tenants")
+    return {str(slug): tenant_id for slug, tenant_id in rows}
+
+
+async def rows_of_both(database: Database) -> dict[str, UUID]:
+    """A row of each tenant in every table."""
+    async with database.transaction() as tx:
+        found = await ids(tx)
+        for table in ROWS:
+            for slug in TENANTS:
+                await insert(tx, table, found[slug])
+    return found
+
+
+async def insert(tx: Tx, table: str, tenant_id: UUID) -> None:
+    [(definition,)] = await tx.values("select id from fairlead.job_definitions where key = 'anything'")
+    await tx.run(ROWS[table], {"t": tenant_id, "id": uuid4(), "d": definition})
+
+
+# On every PostgreSQL that is here, for a superuser and for an owner who is none
+
+
+@asynccontextmanager
+async def started(folders: pytest.TempPathFactory, binaries: Binaries) -> AsyncIterator[str]:
+    server = EmbeddedPostgres(folders.mktemp("server") / "server", binaries=binaries)
+    try:
+        yield await asyncio.to_thread(server.start)
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def as_owner(url: str, *, createrole: bool) -> str:
+    """The URL of an empty database whose owner is no superuser; a member of our roles, or one who may make roles."""
+    owner, name = f"owner_{uuid4().hex[:8]}", f"owned_{uuid4().hex[:8]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        option = "createrole" if createrole else "nocreaterole"
+        connection.execute(f"create role {owner} login {option}")
+        if not createrole:
+            for role in ("fairlead_system", "fairlead_tenant"):
+                if not connection.execute("select from pg_roles where rolname = %s", [role]).fetchone():
+                    connection.execute(f"create role {role} nologin")
+                connection.execute(f"grant {role} to {owner}")
+        connection.execute(f"create database {name} owner {owner}")
+    return psycopg.conninfo.make_conninfo(at_database(url, name), user=owner)
+
+
+def as_guest(url: str) -> str:
+    """The same database for a role that owns nothing and is a member of our two roles."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create role guest login")
+        connection.execute("grant fairlead_system, fairlead_tenant to guest")
+    return psycopg.conninfo.make_conninfo(url, user="guest")
+
+
+# The last one owns nothing: somebody else ran the migrations.
+KINDS = ("maker of roles", "member of roles", "superuser", "guest")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(one, kind) for one in FOUND for kind in KINDS],
+    ids=[f"{one.source}-{one.major}-{kind}" for one in FOUND for kind in KINDS],
+)
+async def bound(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Database]:
+    """A migrated database with two tenants and a row of each in every table, used by one of three kinds of owner.
+
+    On a server of its own: our two roles belong to the server, and the maker of roles has to make them.
+    """
+    binaries, kind = request.param
+    async with started(tmp_path_factory, binaries) as server:
+        owner = (
+            server
+            if kind in ("superuser", "guest")
+            else as_owner(server, createrole=kind == "maker of roles")
+        )
+        await migrate.up(owner, "fairlead")
+        url = as_guest(server) if kind == "guest" else owner
+        async with Database(url, Settings()) as database:
+            async with database.transaction() as tx:
+                await given.tenants_and_definitions(tx)
+            await rows_of_both(database)
+            yield database
+
+
+@pytest.fixture
+async def found(bound: Database) -> Mapping[str, UUID]:
+    async with bound.transaction() as tx:
+        return await ids(tx)
+
+
+async def test_every_table_has_policies_or_a_reason(bound: Database) -> None:
+    async with bound.transaction() as tx:
+        catalog = await tx.values(CATALOG)
+    for name, partition, enabled, forced, policies, reads, writes in catalog:
+        if partition:
+            assert not reads, f"{name}: a partition has no policies of its own, and tenants may read it"
+            assert not writes, f"{name}: a partition has no policies of its own, and tenants may write it"
+        elif name in SYSTEM_ONLY:
+            assert not writes, f"tenants may write {name}"
+            assert reads is (name in READABLE), f"{name}: {SYSTEM_ONLY[name]}"
+        else:
+            assert name in ROWS, f"{name}: give it policies and a row in ROWS, or a reason in SYSTEM_ONLY"
+            assert enabled, f"{name} has no row-level security"
+            assert forced, f"{name} does not force row-level security upon its owner"
+            assert policies == ["system_rows", "tenant_rows"], f"{name} has other policies: {policies}"
+    assert set(ROWS) <= {name for name, *_ in catalog}
+
+
+async def test_every_table_that_names_a_tenant_is_a_tenants_table(bound: Database) -> None:
+    async with bound.transaction() as tx:
+        named = await tx.values(
+            "select distinct c.relname from pg_attribute a join pg_class c on c.oid = a.attrelid "
+            "join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'fairlead' "
+            "and c.relkind in ('r', 'p') and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped"
+        )
+    assert {name for (name,) in named} <= set(ROWS)
+
+
+async def test_nothing_goes_around_the_policies(bound: Database) -> None:
+    async with bound.transaction() as tx:
+        views = await tx.values(
+            "select relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = 'fairlead' and relkind in ('v', 'm')"
+        )
+        definers = await tx.values(
+            "select proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace "
+            "where n.nspname = 'fairlead' and prosecdef and has_function_privilege('fairlead_tenant', p.oid, 'execute')"
+        )
+        roles = await tx.values(
+            "select rolname from pg_roles where rolname in ('fairlead_tenant', 'fairlead_system') "
+            "and (rolsuper or rolbypassrls or rolcanlogin)"
+        )
+        member = await tx.values("select pg_has_role('fairlead_tenant', 'fairlead_system', 'member')")
+    assert views == [], "a view reads with its owner's rights before PostgreSQL 15"
+    unexplained = {name for (name,) in definers} - OWN_RIGHTS.keys()
+    assert not unexplained, "a function of its definer's rights knows no tenant"
+    assert roles == []
+    assert member == [(False,)]
+
+
+async def test_a_tenant_finds_no_rows_but_its_own(bound: Database, found: Mapping[str, UUID]) -> None:
+    for table in ROWS:
+        column = owner_of(table)
+        async with bound.transaction() as tx:
+            both = await tx.values(
+                f"select distinct {column} from fairlead.{table} where {column} = any(%s)",
+                [[found[slug] for slug in TENANTS]],
+            )
+        assert len(both) == 2, f"both have rows of {table}, or this test could not fail"
+        async with bound.transaction(Acting(found[given.TENANT])) as tx:
+            if await allowed(tx, table, "select"):
+                seen = await tx.values(f"select distinct {column} from fairlead.{table}")
+                assert seen == [(found[given.TENANT],)], f"{table} shows rows of others"
+            else:
+                assert table in UNREADABLE, f"tenants cannot read {table}"
+
+
+async def allowed(tx: Tx, table: str, what: str) -> bool:
+    [(answer,)] = await tx.values("select has_table_privilege(%s, %s)", [f"fairlead.{table}", what])
+    return bool(answer)
+
+
+async def test_nobody_finds_any_row_without_a_tenant(bound: Database) -> None:
+    for table in ROWS:
+        async with bound.transaction() as tx:
+            await tx.values("select set_config('role', 'fairlead_tenant', true)")
+            if await allowed(tx, table, "select"):
+                assert await tx.values(f"select 1 from fairlead.{table}") == [], table
+
+
+async def test_a_tenant_changes_no_rows_but_its_own(bound: Database, found: Mapping[str, UUID]) -> None:
+    other = found[given.OTHER]
+    for table in ROWS:
+        column = owner_of(table)
+        for statement in (
+            f"update fairlead.{table} set {column} = {column} where {column} = %s",
+            f"delete from fairlead.{table} where {column} = %s",
+        ):
+            with pytest.raises((Done, errors.InsufficientPrivilege)):
+                async with bound.transaction(Acting(found[given.TENANT])) as tx:
+                    raise Done(await tx.run(statement, [other]))
+
+
+async def test_a_tenant_cannot_write_a_row_of_another(bound: Database, found: Mapping[str, UUID]) -> None:
+    own, other = found[given.TENANT], found[given.OTHER]
+    for table in ROWS.keys() - {"tenants"}:
+        column = owner_of(table)
+        if table not in (
+            "sessions",
+            "resources",
+        ):  # those are made from rows that the tenant does not even see
+            with pytest.raises(errors.InsufficientPrivilege):
+                async with bound.transaction(Acting(own)) as tx:
+                    await tx.run(ROWS[table], {"t": other, "id": uuid4(), "d": uuid4()})
+        with pytest.raises(errors.InsufficientPrivilege):
+            async with bound.transaction(Acting(own)) as tx:
+                await tx.run(f"update fairlead.{table} set {column} = %s where {column} = %s", [other, own])
+                raise AssertionError(f"a row of {table} was given to another tenant")
+
+
+class Done(Exception):
+    """Ends a transaction without its changes; says how many rows were touched, which must be none."""
+
+    def __init__(self, touched: int) -> None:
+        super().__init__(touched)
+        assert touched == 0, f"{touched} rows of another tenant were touched"
+
+
+async def test_the_stores_queries_without_their_tenant_find_only_the_tenants_own(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    own = found[given.TENANT]
+    async with bound.transaction(Acting(own)) as tx:
+        seen = [
+            *[job.tenant_id for job in await jobs.find(tx, {}, limit=1000)],
+            *[entry.tenant_id for entry in await audit.recent(tx, limit=1000)],
+            *[one.tenant_id for one in await access.tokens(tx, tenant_id=None, after=None, limit=1000)],
+            *[one.tenant_id for one in await access.users(tx, tenant_id=None, after=None, limit=1000)],
+            *[one.id for one in await tenants.every(tx)],
+        ]
+        assert await tenants.get(tx, given.OTHER) is None
+        assert await tenants.ids(tx, TENANTS) == {given.TENANT: own}
+        assert len(await stats.running(tx, tenant_id=None, limit=1000)) <= 1
+    assert set(seen) == {own}
+
+
+async def test_another_tenants_job_is_not_there_for_any_query(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    async with bound.transaction() as tx:
+        job = await given.running_job(tx, tenant=given.OTHER)
+        waiting = await given.queued_job(tx, tenant=given.OTHER)
+    async with bound.transaction(Acting(found[given.TENANT])) as tx:
+        assert await jobs.get(tx, job) is None
+        assert await jobs.attempts(tx, job) == []
+        assert not await jobs.cancel_queued(tx, waiting)
+        assert not await jobs.request_cancel(tx, job)
+        assert not await jobs.hold_terminal(tx, job)
+
+
+async def test_jobs_are_found_by_key_for_their_own_tenant_only(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    async with bound.transaction() as tx:
+        made = {slug: await given.queued_job(tx, tenant=slug, dedupe_key="shared") for slug in TENANTS}
+    for slug in TENANTS:
+        async with bound.transaction(Acting(found[slug])) as tx:
+            assert await tx.values("select fairlead.jobs_with_key('shared', 10)") == [(made[slug],)]
+    async with bound.transaction() as tx:
+        await tx.values("select set_config('role', 'fairlead_tenant', true)")
+        assert await tx.values("select fairlead.jobs_with_key('shared', 10)") == []
+
+
+async def test_the_role_and_the_tenant_end_with_the_transaction(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    async with bound.transaction(Acting(found[given.TENANT])) as tx:
+        [(inside,)] = await tx.values("select current_user::text")
+    for _ in range(bound.settings.pool_size):
+        async with bound.transaction() as tx:
+            [(outside, tenant)] = await tx.values(
+                "select current_user::text, current_setting('fairlead.tenant_id', true)"
+            )
+            assert (inside, outside != inside, tenant or "") == ("fairlead_tenant", True, "")
+
+
+async def test_an_agents_token_cannot_name_another_tenants_host(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    with pytest.raises(errors.ForeignKeyViolation):
+        async with bound.transaction() as tx:
+            await tx.run(
+                "insert into fairlead.tokens (tenant_id, host_id, name, role, prefix, secret_hash) "
+                "select %s, id, 'x', 'agent', 'fl_', 'x' from fairlead.hosts where tenant_id = %s limit 1",
+                [found[given.TENANT], found[given.OTHER]],
+            )
+
+
+async def test_work_goes_on_under_the_policies(bound: Database) -> None:
+    async with bound.transaction() as tx:  # rows that were made up for the tests above are no jobs
+        for table in ("ready", "later", "leases", "active_keys", "job_attempts", "jobs", "counts"):
+            await tx.run(f"delete from fairlead.{table}")
+    fl = Fairlead(settings=Settings(database_url=bound.url))
+
+    @fl.job(key="double")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    async with fl:
+        one = await double.enqueue(n=1, tenant=given.TENANT)
+        many = await fl.enqueue_many(
+            [given.request(definition="double", payload={"n": n}, tenant=given.OTHER) for n in range(3)]
+        )
+        await fl.tick(10)
+        assert (await one.read()).output == 2
+        for job in many:
+            async with fl.transaction() as tx:
+                done = await jobs.get(tx, job.id)
+            assert done is not None
+            assert done.status is JobStatus.SUCCEEDED
+        await given.no_inconsistencies(fl.database)
+
+
+# With what the application asks for taken away
+
+
+APP = create_app(Fairlead(settings=Settings()))
+READS = [rule for rule in matrix.rules(APP) if rule.method == "GET" and not rule.open]
+
+
+@pytest.fixture
+async def forgetful(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A build in which no statement asks for a tenant any more."""
+    async with world_on(database_url) as world:
+        async with world.fl.database.transaction() as tx:
+            for slug in TENANTS:
+                await given.queued_job(tx, tenant=slug, correlation_id=f"of {slug}")
+                await given.running_job(tx, tenant=slug)
+                await given.ended_job(tx, "failed", tenant=slug)
+        for name in ("all", "first", "values", "run", "quick"):
+            monkeypatch.setattr(Tx, name, _forgetting(getattr(Tx, name)))
+        yield world
+        monkeypatch.undo()
+
+
+_ASKED = re.compile(
+    r"(\w+\.)?\btenant_id = %\(tenant_id\)s(::uuid)?"
+    r"|\(\w+\.tenant_id, \w+\.id\) [<>]=? \(%\(tenant_id\)s, [^)]*\)"
+)
+
+
+def _forgetting(method: Any) -> Any:
+    async def forget(self: Tx, *args: Any) -> Any:
+        *before, query, params = args if len(args) > 1 else (*args, None)
+        if isinstance(params, Mapping) and "tenant_id" in params and not _INSERTS.search(query):
+            query, params = _ASKED.sub("true", query), {**params, "tenant_id": None}
+        return await method(self, *before, query, params)
+
+    return forget
+
+
+_INSERTS = re.compile(r"^\s*insert\b", re.MULTILINE)
+
+
+async def test_with_every_where_on_the_tenant_forgotten_no_route_shows_a_foreign_row(
+    forgetful: World,
+) -> None:
+    foreign = await _foreign_names(forgetful)
+    for rule in READS:
+        for about in ("own", "other") if rule.about else ("own",):
+            tenant = given.OTHER if about == "other" else given.TENANT
+            values = {}
+            async with forgetful.fl.database.transaction() as tx:
+                for param in rule.params:
+                    values[param] = str(await matrix.builder(rule, param).make(tx, forgetful, tenant))
+            answer = await forgetful.call(
+                "GET",
+                BASE + rule.path.format(**values),
+                who="tenant_admin",
+                params=matrix.QUERIES.get(str(rule), {}),
+            )
+            assert answer.status_code < 500, f"{rule}: {answer.text}"
+            text = answer.text
+            for name in values.values():  # an id that was asked for may be repeated in the refusal
+                text = text.replace(name, "") if answer.status_code in (403, 404) else text
+            shown = [name for name in foreign if name in text]
+            assert not shown, f"{rule} shows what belongs to another tenant: {shown}"
+
+
+async def test_that_build_would_leak_without_row_level_security(
+    forgetful: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.db.tx.TENANT_ROLE", "none")
+    answer = await forgetful.call("GET", "/jobs", who="viewer")
+    assert f"of {given.OTHER}" in answer.text, "or the test above could not fail"
+
+
+async def _foreign_names(world: World) -> list[str]:
+    """Everything by which the other tenant's rows could be known."""
+    async with world.fl.database.transaction() as tx:
+        other = world.tenants[given.OTHER]
+        rows = await tx.values(
+            "select id::text from fairlead.jobs where tenant_id = %(t)s union all "
+            "select id::text from fairlead.tokens where tenant_id = %(t)s union all "
+            "select id::text from fairlead.hosts where tenant_id = %(t)s",
+            {"t": other},
+        )
+    return [str(other), f"of {given.OTHER}", *(name for (name,) in rows)]

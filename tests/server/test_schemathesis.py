@@ -1,0 +1,111 @@
+"""Whatever fits the description of the API, and much that does not, is answered as described, to everybody."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from fairlead.server.app import bind, make_server
+from fairlead.server.limits import Buckets
+from tests.server.world import World, world_on
+
+# How many requests each operation gets from each role.
+EXAMPLES = 4
+WHO = (None, "viewer", "operator", "tenant_admin", "super_admin", "worker", "agent")
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+# Where it could end its own session, its own token, or everybody's work: the others test what these do.
+NOT_HERE = {("PUT", "/api/v1/admin/system"), ("POST", "/api/v1/jobs/tick")}
+
+# The same requests every time, as many as fit into a minute.
+BOUNDED = settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module")
+def served(module_url: str) -> Iterator[tuple[World, str]]:
+    """A world behind a socket, in a thread with a loop of its own: schemathesis itself is not asynchronous."""
+    started: Future[tuple[World, str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        async with world_on(module_url) as world:
+            world.app.state.gatekeeper._failures = Buckets(1e9, 1e9)
+            server, stop = make_server(world.app), asyncio.Event()
+            listening = bind("127.0.0.1", 0)
+            serving = asyncio.create_task(server.serve([listening]))
+            await server.up.wait()
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            started.set_result((world, url, asyncio.get_running_loop(), stop))
+            await stop.wait()
+            server.should_exit = True
+            await serving
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="served")
+    thread.start()
+    world, url, loop, stop = started.result(60)
+    yield world, url
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("who", WHO)
+def test_every_operation_answers_as_described(served: tuple[World, str], who: str | None) -> None:
+    world, url = served
+    schema = schemathesis.openapi.from_dict(world.app.openapi(), config=SchemathesisConfig())
+    headers = world.headers(who)
+    asked = 0
+    for found in schema.get_all_operations():
+        operation: Any = found.ok()  # type: ignore[union-attr]  # an Err raises here, which is right
+        if (operation.method.upper(), operation.path) in NOT_HERE:
+            continue
+
+        @BOUNDED
+        @given(case=operation.as_strategy())
+        def ask(case: Any) -> None:
+            nonlocal asked
+            asked += 1
+            case.headers.pop("X-Tenant", None)
+            answer = case.call(base_url=url, headers={**headers, **_tenant(who, asked)}, timeout=30)
+            case.validate_response(answer, checks=list[Any](CHECKS))
+
+        ask()
+    assert asked > 100, "it asks of everything"
+
+
+def _tenant(who: str | None, n: int) -> dict[str, str]:
+    """A super admin acts in a tenant every other time."""
+    return {"X-Tenant": "acme"} if who == "super_admin" and n % 2 else {}

@@ -1,0 +1,120 @@
+"""The system over HTTP: its gate, its workers, every tenant's part of the queue, usage."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fairlead.model.job import JobStatus
+from fairlead.store import system
+from tests import given
+from tests.server.world import World
+
+
+async def test_the_gate_closes_and_opens(world: World) -> None:
+    closed = await world.call(
+        "PUT", "/admin/system", who="super_admin", json={"online": False, "note": "moving house"}
+    )
+    assert (closed.json()["online"], closed.json()["note"]) == (False, "moving house")
+    assert closed.json()["changed_by"] == "token:all.super_admin"
+    assert await world.fl.tick() == await world.fl.tick()  # nothing is claimed
+
+    opened = await world.call("PUT", "/admin/system", who="super_admin", json={"online": True})
+
+    assert opened.json()["online"] is True
+    assert (await world.call("GET", "/admin/system", who="super_admin")).json() == opened.json()
+    entries = await world.call(
+        "GET", "/audit", who="super_admin", params={"resource_type": "system", "limit": 2}
+    )
+    assert [one["action"] for one in entries.json()["items"]] == ["system_resumed", "system_paused"]
+
+
+async def test_a_gate_needs_to_know_which_way(world: World) -> None:
+    for body in ({}, {"online": "maybe"}, {"online": True, "why": "x"}, {"online": False, "note": "\x00"}):
+        refused = await world.call("PUT", "/admin/system", who="super_admin", json=body)
+        assert refused.status_code == 422
+
+
+async def test_a_worker_that_fell_silent_is_stale(world: World) -> None:
+    lease = world.fl.settings.lease_seconds
+    async with world.fl.database.transaction() as tx:
+        await tx.run(
+            "insert into fairlead.job_workers (worker_id, hostname, last_seen_at, concurrency) values "
+            "('a', 'here', clock_timestamp() - make_interval(secs => %(lease)s * 1.9), 5), "
+            "('b', 'there', clock_timestamp() - make_interval(secs => %(lease)s * 2.1), 5)",
+            {"lease": lease},
+        )
+
+    listed = await world.call("GET", "/admin/workers", who="super_admin")
+
+    assert [(one["worker_id"], one["stale"]) for one in listed.json()["items"]] == [("a", False), ("b", True)]
+
+
+async def test_the_queue_shows_every_tenants_part(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        await given.queued_job(tx)
+        oldest = await given.queued_job(tx, definition="anything", priority=900)
+        for table, key in (("ready", "job_id"), ("jobs", "id")):
+            await tx.run(
+                f"update fairlead.{table} set scheduled_for = now() - interval '100 s' where {key} = %s",
+                [oldest],
+            )
+        for number in range(3):
+            await given.queued_job(tx, definition="anything", priority=number)
+        await given.running_job(tx)
+        await given.ended_job(tx, "dead_letter")
+        await given.ended_job(tx, "failed", tenant=given.OTHER)
+    await world.call("PATCH", "/admin/tenants/umbrella", who="super_admin", json={"paused": True})
+
+    listed = await world.call("GET", "/admin/queue", who="super_admin")
+
+    acme, system, umbrella = listed.json()["items"]
+    assert (acme["queued"], acme["running"], acme["failed"], acme["dead_letter"]) == (5, 1, 0, 1)
+    assert 100 <= acme["oldest_queued_seconds"] < 160
+    assert (umbrella["queued"], umbrella["failed"], umbrella["oldest_queued_seconds"]) == (0, 1, None)
+    assert umbrella["paused_at"] is not None
+    assert (system["tenant"], system["queued"]) == ("global", 0)
+
+
+async def test_the_queue_is_read_by_index_whatever_waits(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        await tx.run(
+            "insert into fairlead.ready (tenant_id, definition_id, priority, scheduled_for, job_id) "
+            "select t.id, d.id, n % 3, now(), gen_random_uuid() "
+            "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 3000) n"
+        )
+        await tx.by_index()
+        plan = await tx.values(
+            "explain (analyze, timing off, format json) " + system.sql.queue, {"after": "", "limit": 10}
+        )
+        await tx.connection.execute("rollback")
+        await tx.connection.execute("begin")
+    nodes = list(every_node(plan[0][0][0]["Plan"]))
+    heads = [one for one in nodes if one.get("Relation Name") == "ready"]
+    assert heads
+    assert {one["Node Type"] for one in heads} <= {"Index Scan", "Index Only Scan"}
+    assert sum(one["Actual Rows"] * one["Actual Loops"] for one in heads) < 3 * 3 * 3 + 1  # one for each head
+
+
+def every_node(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", []):
+        yield from every_node(below)
+
+
+async def test_usage_counts_what_ended_by_hour_and_by_day(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for status in (JobStatus.SUCCEEDED, JobStatus.SUCCEEDED, JobStatus.DEAD_LETTER):
+            await given.ended_job(tx, status)
+        await given.ended_job(tx, "failed", definition="anything")
+        await given.ended_job(tx, "succeeded", tenant=given.OTHER)
+
+    for by in ("hour", "day"):
+        own = (await world.call("GET", "/usage", who="viewer", params={"by": by})).json()["items"]
+        assert {
+            one["definition_key"]: (one["succeeded"], one["failed"], one["dead_letter"]) for one in own
+        } == {
+            "greet": (2, 0, 1),
+            "anything": (0, 1, 0),
+        }
+    everybodys = (await world.call("GET", "/usage", who="super_admin")).json()["items"]
+    assert sum(one["succeeded"] for one in everybodys) == 3
+    assert (await world.call("GET", "/usage", who="viewer", params={"by": "year"})).status_code == 422

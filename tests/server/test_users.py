@@ -1,0 +1,120 @@
+"""Users over HTTP: added, listed, changed; passwords never come back."""
+
+from typing import Any
+
+import pytest
+
+from tests import given
+from tests.server.world import PASSWORD, World
+
+ADA = {"email": "Ada@acme.test", "password": PASSWORD, "role": "operator"}
+
+
+async def signs_in(world: World, password: str = PASSWORD, email: str = ADA["email"]) -> int:
+    answer = await world.call("POST", "/login", who=None, json={"email": email, "password": password})
+    world.client.cookies.clear()
+    return answer.status_code
+
+
+async def test_a_user_that_was_added_can_sign_in(world: World) -> None:
+    made = await world.call("POST", "/users", who="tenant_admin", json=ADA)
+
+    assert made.status_code == 201
+    assert (made.json()["email"], made.json()["role"]) == (ADA["email"], "operator")
+    assert await signs_in(world, email="ada@ACME.test") == 200
+
+
+async def test_a_repeated_create_is_answered_as_the_first(world: World) -> None:
+    headers = {"Idempotency-Key": "ada"}
+    first = await world.call("POST", "/users", who="tenant_admin", json=ADA, headers=headers)
+    again = await world.call("POST", "/users", who="tenant_admin", json=ADA, headers=headers)
+    other = ADA | {"password": "another password"}
+    clash = await world.call("POST", "/users", who="tenant_admin", json=other, headers=headers)
+
+    assert again.json() == first.json()
+    assert (clash.status_code, clash.json()["code"]) == (409, "idempotency_clash")
+
+
+async def test_an_address_is_taken_once_everywhere(world: World) -> None:
+    await world.call("POST", "/users", who="tenant_admin", json=ADA)
+    for tenant in (given.TENANT, given.OTHER):
+        taken = await world.call("POST", "/users", who="tenant_admin", tenant=tenant, json=ADA)
+        assert (taken.status_code, taken.json()["code"]) == (409, "user_exists")
+
+
+async def test_a_change_of_password_ends_sessions(world: World) -> None:
+    made = (await world.call("POST", "/users", who="tenant_admin", json=ADA)).json()
+    await world.call("POST", "/login", who=None, json={"email": ADA["email"], "password": PASSWORD})
+    assert (await world.call("GET", "/me", who=None)).status_code == 200
+
+    changed = await world.call(
+        "PATCH", f"/users/{made['id']}", who="tenant_admin", json={"password": "quite another one"}
+    )
+
+    assert changed.status_code == 200
+    assert (await world.call("GET", "/me", who=None)).status_code == 401
+    assert (await signs_in(world), await signs_in(world, "quite another one")) == (401, 200)
+
+
+async def test_a_disabled_user_is_let_in_no_longer(world: World) -> None:
+    made = (await world.call("POST", "/users", who="tenant_admin", json=ADA)).json()
+    for disabled, status in ((True, 401), (False, 200)):
+        await world.call("PATCH", f"/users/{made['id']}", who="tenant_admin", json={"disabled": disabled})
+        assert await signs_in(world) == status
+
+
+async def test_a_tenants_users_are_its_own(world: World) -> None:
+    made = (await world.call("POST", "/users", who="tenant_admin", json=ADA)).json()
+
+    foreign = await world.call(
+        "PATCH", f"/users/{made['id']}", who="tenant_admin", tenant=given.OTHER, json={"role": "viewer"}
+    )
+    theirs = await world.call("GET", "/users", who="tenant_admin", tenant=given.OTHER)
+
+    assert (foreign.status_code, foreign.json()["code"]) == (404, "user_unknown")
+    assert theirs.json()["items"] == []
+
+
+async def test_a_super_admin_adds_users_anywhere(world: World) -> None:
+    of_tenant = await world.call("POST", "/admin/users", who="super_admin", json=ADA | {"tenant": "acme"})
+    of_none = {"email": "root@fairlead.test", "password": PASSWORD, "role": "super_admin"}
+    admin = await world.call("POST", "/admin/users", who="super_admin", json=of_none)
+    nowhere = await world.call("POST", "/admin/users", who="super_admin", json=ADA | {"email": "b@c"})
+    unknown = await world.call("POST", "/admin/users", who="super_admin", json=ADA | {"tenant": "nope"})
+
+    assert (of_tenant.status_code, admin.status_code) == (201, 201)
+    assert (nowhere.status_code, unknown.status_code) == (422, 404)
+    listed = await world.call("GET", "/admin/users", who="super_admin")
+    assert [one["email"] for one in listed.json()["items"]] == [ADA["email"], "root@fairlead.test"]
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"role": "super_admin"}, 403),
+        ({"role": "worker"}, 422),
+        ({"password": "short"}, 422),
+        ({"email": "nobody"}, 422),
+        ({"tenant": "umbrella"}, 422),
+    ],
+)
+async def test_a_user_that_cannot_be_is_refused(world: World, more: dict[str, Any], status: int) -> None:
+    refused = await world.call("POST", "/users", who="tenant_admin", json=ADA | more)
+
+    assert refused.status_code == status
+
+
+async def test_passwords_are_nowhere_to_be_read(world: World) -> None:
+    canary = "canary-password-1"
+    body = ADA | {"password": canary}
+    made = await world.call("POST", "/users", who="tenant_admin", json=body, headers={"Idempotency-Key": "c"})
+    listed = await world.call("GET", "/users", who="tenant_admin")
+    long = await world.call("POST", "/login", who=None, json={"email": "a@b", "password": canary * 100})
+    wrong = await world.call("POST", "/users", who="tenant_admin", json=body | {"password": [canary]})
+
+    assert (long.status_code, wrong.status_code) == (422, 422)
+    assert not [one for one in (made, listed, long, wrong) if canary in one.text]
+    async with world.fl.database.transaction() as tx:
+        for table in ("users", "idempotency_keys", "audit_log"):
+            rows = await tx.values(f"select row_to_json(t)::text from fairlead.{table} t")
+            assert not [row for (row,) in rows if canary in row]

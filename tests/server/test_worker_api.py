@@ -1,0 +1,471 @@
+"""Running jobs over HTTP: what a worker in any language sees."""
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx2
+import pytest
+
+from fairlead.actions import definitions, leases
+from fairlead.model.job import Job
+from fairlead.server.app import bind, make_server
+from fairlead.store import audit, queue
+from tests import given
+from tests.server.world import World, world_on
+
+ENDS: dict[str, dict[str, Any]] = {
+    "heartbeat": {},
+    "complete": {"output": {"done": True}},
+    "fail": {"error": {"type": "Broken", "message": "it broke"}},
+    "release": {},
+    "progress": {"percent": 10},
+    "logs": {"chunks": [{"seq": 0, "text": "hello\n"}]},
+}
+
+
+async def enqueued(world: World, tenant: str = given.TENANT, **fields: Any) -> UUID:
+    job = await world.fl.enqueue(
+        **{"definition": "anything", "tenant": tenant, "payload": {"a": 1}, **fields}
+    )
+    return job.id
+
+
+async def claim(world: World, **body: Any) -> httpx2.Response:
+    tenant = body.pop("tenant", None)
+    body = {"definitions": None, **body}
+    return await world.call("POST", "/worker/jobs/claim", who="worker", tenant=tenant, json=body)
+
+
+async def claimed(world: World, **body: Any) -> dict[str, Any]:
+    answer = await claim(world, **body)
+    assert answer.status_code == 200, answer.text
+    [item] = answer.json()["items"]
+    return dict(item)
+
+
+async def tell(
+    world: World, item: dict[str, Any], what: str, tenant: str | None = None, **body: Any
+) -> httpx2.Response:
+    lease = {name: item[name] for name in ("attempt_no", "lease_token")}
+    path = f"/worker/jobs/{item['job_id']}/{what}"
+    return await world.call("POST", path, who="worker", tenant=tenant, json={**lease, **body})
+
+
+async def read(world: World, job_id: Any) -> Job:
+    return await world.fl.read(job_id)
+
+
+async def test_a_job_is_claimed_reported_and_completed(world: World) -> None:
+    job_id = await enqueued(world, correlation_id="c-1")
+
+    item = await claimed(world, worker_id="box-1", definitions=["anything"])
+
+    assert item["job_id"] == str(job_id)
+    assert (item["attempt_no"], item["tenant"], item["payload"]) == (1, given.TENANT, {"a": 1})
+    assert (item["max_attempts"], item["timeout_seconds"], item["lease_seconds"]) == (5, 3600, 30)
+    assert (item["definition_key"], item["correlation_id"], item["parent_id"]) == ("anything", "c-1", None)
+    assert (await tell(world, item, "heartbeat")).json() == {"lease_seconds": 30, "cancel_requested": False}
+    assert (await tell(world, item, "progress", percent=40, message="half")).status_code == 200
+    assert (await read(world, job_id)).progress == {"percent": 40.0, "message": "half"}
+    ending: dict[str, Any] = {"cost_cents": 7, "stdout_tail": "out\x00", "stderr_tail": "err", "exit_code": 0}
+    ended = await tell(world, item, "complete", output={"n": 1}, **ending)
+    assert (ended.status_code, ended.json()) == (200, {"job_id": str(job_id), "status": "succeeded"})
+
+    job = await read(world, job_id)
+    assert (job.status, job.output, job.cost_cents) == ("succeeded", {"n": 1}, 7)
+    assert str(job.claimed_by_worker).endswith(":box-1")
+    shown = await world.call("GET", f"/jobs/{job_id}/attempts", who="viewer")
+    [attempt] = shown.json()["items"]
+    assert (attempt["stdout_tail"], attempt["stderr_tail"], attempt["exit_code"]) == ("out\\x00", "err", 0)
+    async with world.fl.transaction() as tx:
+        entry = (await audit.recent(tx))[0]
+    assert (entry.action, entry.actor, entry.resource_id) == (
+        "JOB_SUCCEEDED",
+        "token:all.worker",
+        str(job_id),
+    )
+
+
+async def test_a_failure_is_retried_with_backoff_until_its_attempts_are_spent(world: World) -> None:
+    job_id = await enqueued(world, max_attempts=2)
+    error = {"type": "Broken", "message": "it broke", "traceback": "line 1"}
+
+    first = await tell(world, await claimed(world), "fail", error=error, timed_out=True)
+    assert first.json()["status"] == "queued"
+    waiting = await read(world, job_id)
+    assert waiting.scheduled_for > waiting.queued_at
+    assert (await claim(world)).json()["items"] == []
+    async with world.fl.transaction() as tx:
+        await tx.run("update fairlead.later set due_at = clock_timestamp()")
+        await tx.run(
+            "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
+        )
+    item = await claimed(world)
+    assert item["attempt_no"] == 2
+    second = await tell(world, item, "fail", error=error)
+
+    assert second.json()["status"] == "dead_letter"
+    job = await read(world, job_id)
+    assert job.last_error == "Broken: it broke"
+    assert job.error == {"type": "Broken", "message": "it broke", "traceback": "line 1"}
+    async with world.fl.transaction() as tx:
+        states = await tx.values("select status from fairlead.job_attempts order by attempt_no")
+    assert states == [("timeout",), ("failed",)]
+
+
+async def test_a_failure_that_is_not_retryable_ends_the_job(world: World) -> None:
+    await enqueued(world)
+    item = await claimed(world)
+
+    ended = await tell(
+        world, item, "fail", error={"type": "No", "message": "never"}, retryable=False, exit_code=3
+    )
+
+    assert ended.json()["status"] == "failed"
+
+
+async def test_a_released_job_is_there_again_and_not_charged(world: World) -> None:
+    job_id = await enqueued(world)
+
+    assert (await tell(world, await claimed(world), "release")).json()["status"] == "queued"
+    again = await claimed(world)
+    assert again["attempt_no"] == 2
+    assert (await tell(world, again, "release", delay_seconds=3600)).json()["status"] == "queued"
+
+    assert (await claim(world)).json()["items"] == []
+    assert (await read(world, job_id)).failure_count == 0
+
+
+async def test_a_cancel_is_told_at_the_next_heartbeat_and_ends_the_job_when_it_is_released(
+    world: World,
+) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    asked = await world.call("POST", f"/jobs/{job_id}/cancel", who="operator")
+    assert (asked.status_code, asked.json()["status"]) == (200, "running")
+
+    assert (await tell(world, item, "heartbeat")).json()["cancel_requested"] is True
+    assert (await tell(world, item, "release")).json()["status"] == "canceled"
+
+
+@pytest.mark.parametrize("what", sorted(ENDS))
+async def test_a_stale_owner_changes_nothing(world: World, what: str) -> None:
+    job_id = await enqueued(world)
+    stale = await claimed(world)
+    async with world.fl.transaction() as tx:
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+        assert await queue.rescue(tx) == [job_id]
+        await tx.run("update fairlead.later set due_at = clock_timestamp()")
+        await tx.run(
+            "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
+        )
+    await claimed(world)  # somebody else has it now
+    before = await read(world, job_id)
+
+    refused = await tell(world, stale, what, **ENDS[what])
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost"), refused.text
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert await read(world, job_id) == before
+    async with world.fl.transaction() as tx:
+        assert await given.count(tx, "log_chunks") == 0
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "progress", "logs"])
+async def test_an_expired_lease_says_nothing_more_even_before_it_is_rescued(world: World, what: str) -> None:
+    await enqueued(world)
+    item = await claimed(world)
+    async with world.fl.transaction() as tx:
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 second'")
+
+    assert (await tell(world, item, what, **ENDS[what])).json()["code"] == "lease_lost"
+
+
+@pytest.mark.parametrize("what", sorted(ENDS))
+@pytest.mark.parametrize("wrong", ["job_id", "attempt_no", "lease_token", "tenant"])
+async def test_a_lease_that_is_not_the_callers_is_lost_to_it(world: World, what: str, wrong: str) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    tenant = given.OTHER if wrong == "tenant" else None
+    other: Any = 2 if wrong == "attempt_no" else str(uuid4())
+
+    refused = await tell(world, {**item, wrong: other}, what, tenant=tenant, **ENDS[what])
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost")
+    job = await read(world, job_id)
+    assert (job.status, job.progress) == ("running", None)
+    async with world.fl.transaction() as tx:
+        assert await given.count(tx, "log_chunks") == 0
+
+
+async def test_an_end_that_is_repeated_because_its_answer_was_lost_is_answered_again(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    first = await tell(world, item, "complete", output=1, exit_code=0)
+
+    again = await tell(world, item, "complete", output=2, exit_code=9)
+
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert (await read(world, job_id)).output == 1
+    async with world.fl.transaction() as tx:
+        assert await tx.values("select exit_code from fairlead.job_attempts") == [(0,)]
+    assert (await tell(world, item, "heartbeat")).status_code == 409
+
+
+async def test_a_tenants_worker_gets_that_tenants_jobs_only(world: World) -> None:
+    theirs = await enqueued(world, tenant=given.OTHER)
+    assert (await claim(world, tenant=given.TENANT, limit=10)).json()["items"] == []
+    mine = await enqueued(world)
+
+    assert (await claimed(world, tenant=given.TENANT, limit=10))["job_id"] == str(mine)
+    named = await claim(world, tenant=given.TENANT, limit=10, definitions=["anything", "greet"])
+    assert named.json()["items"] == []
+    assert (await claimed(world, limit=10))["job_id"] == str(theirs)
+
+
+async def test_a_super_admin_may_claim_and_bind_itself_to_a_tenant(world: World) -> None:
+    await enqueued(world, tenant=given.OTHER)
+    body = {"definitions": None, "limit": 5}
+
+    bound = await world.call(
+        "POST", "/worker/jobs/claim", who="super_admin", headers={"X-Tenant": given.TENANT}, json=body
+    )
+    free = await world.call("POST", "/worker/jobs/claim", who="super_admin", json=body)
+
+    assert bound.json()["items"] == []
+    assert len(free.json()["items"]) == 1
+
+
+async def test_only_the_definitions_that_are_asked_for_are_claimed(world: World) -> None:
+    await enqueued(world)
+
+    assert (await claim(world, definitions=["greet"])).json()["items"] == []
+    unknown = await claim(world, definitions=["anything", "nothing"])
+    assert (unknown.status_code, unknown.json()["code"]) == (422, "definition_unknown")
+
+
+async def test_limits_and_gates_hold_over_http_too(world: World) -> None:
+    async with world.fl.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "anything", {"max_running": 2})
+    for _ in range(5):
+        await enqueued(world)
+
+    assert len((await claim(world, limit=5)).json()["items"]) == 2
+    assert (await claim(world, limit=5)).json()["items"] == []
+    await world.fl.pause()
+    async with world.fl.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "anything", {"max_running": None})
+    assert (await claim(world, limit=5)).json()["items"] == []
+
+
+async def test_a_long_poll_is_woken_by_a_job(world: World) -> None:
+    waiting = asyncio.create_task(claim(world, wait=30))
+    claims = world.app.state.claims
+    async with asyncio.timeout(10):
+        while not claims._wakes._waiting:
+            await asyncio.sleep(0.01)
+        job_id = await enqueued(world)
+        answer = await waiting
+
+    assert [one["job_id"] for one in answer.json()["items"]] == [str(job_id)]
+    assert claims._wakes._listening is None  # nobody waits, nobody listens
+
+
+async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    assert (await claim(world, wait=0.2)).json() == {"items": [], "next_cursor": None}
+    assert 0.2 <= loop.time() - began < 10
+
+
+async def test_a_token_that_is_revoked_while_it_waits_gets_nothing(world: World) -> None:
+    waiting = asyncio.create_task(claim(world, wait=20, tenant=given.TENANT))
+    async with asyncio.timeout(15):
+        while not world.app.state.claims._wakes._waiting:
+            await asyncio.sleep(0.01)
+        async with world.fl.transaction() as tx:
+            await tx.run("update fairlead.tokens set revoked_at = clock_timestamp()")
+        answer = await waiting
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+
+async def test_what_nobody_waits_for_any_more_is_given_back(world: World) -> None:
+    job_id = await enqueued(world)
+    claims = world.app.state.claims
+    async with world.fl.transaction() as tx:
+        served = await leases.served(tx, given.TESTER, None)
+
+    async def gone() -> bool:
+        return False
+
+    assert await claims.claim("w", served, keys=None, limit=1, wait=0, waits=gone) == []
+    job = await read(world, job_id)
+    assert (job.status, job.failure_count, job.lost_count) == ("queued", 0, 0)
+
+
+async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: World) -> None:
+    listening = bind("127.0.0.1", 0)
+    server = make_server(world.app)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.up.wait()
+    waiting = world.app.state.claims._wakes._waiting
+    body = b'{"definitions": null, "wait": 30}'
+    head = [
+        "POST /api/v1/worker/jobs/claim HTTP/1.1",
+        "Host: x",
+        f"Authorization: Bearer {world.secrets[None, 'worker']}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    ]
+    try:
+        async with asyncio.timeout(20):
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write("\r\n".join([*head, "", ""]).encode() + body)
+            while not waiting:
+                await asyncio.sleep(0.01)
+            writer.transport.abort()
+            job_id = await enqueued(world)
+            while waiting:
+                await asyncio.sleep(0.01)
+    finally:
+        server.should_exit = True
+        await serving
+    job = await read(world, job_id)
+    assert (job.status, job.failure_count, job.lost_count) == ("queued", 0, 0)
+
+
+async def test_a_job_whose_worker_died_is_given_to_the_next_where_nobody_else_sweeps(
+    database_url: str,
+) -> None:
+    async with world_on(database_url, lease_seconds=1, sweep_seconds=0.2, poll_seconds=0.1) as world:
+        job_id = await enqueued(world)
+        await claimed(world)
+
+        again = await claimed(world, wait=20)
+
+        assert (again["job_id"], again["attempt_no"]) == (str(job_id), 2)
+        assert (await tell(world, again, "complete")).status_code == 200
+
+
+async def test_a_worker_over_http_is_seen(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, worker_id="box-1", definitions=["anything"], limit=4)
+
+    async with world.fl.transaction() as tx:
+        [(worker_id, queues, concurrency)] = await tx.values(
+            "select worker_id, queues, concurrency from fairlead.job_workers"
+        )
+    assert (worker_id.split(":")[-1], queues, concurrency) == ("box-1", ["anything"], 4)
+    assert worker_id.startswith("token:all.worker:")
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({}, "definitions"),
+        ({"definitions": []}, "definitions"),
+        ({"definitions": None, "limit": 0}, "limit"),
+        ({"definitions": None, "limit": 1001}, "limit"),
+        ({"definitions": None, "wait": 31}, "wait"),
+        ({"definitions": None, "wait": -1}, "wait"),
+        ({"definitions": None, "worker_id": ""}, "worker_id"),
+        ({"definitions": None, "worker_id": "a\x00"}, "worker_id"),
+        ({"definitions": None, "more": 1}, "more"),
+        ({"definitions": ["a\x00"]}, "definitions.0"),
+    ],
+)
+async def test_a_claim_that_makes_no_sense_is_refused(world: World, body: dict[str, Any], path: str) -> None:
+    answer = await world.call("POST", "/worker/jobs/claim", who="worker", tenant=None, json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    assert [one["path"] for one in answer.json()["errors"]] == [path]
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "path"),
+    [
+        ("heartbeat", {"attempt_no": 0}, "attempt_no"),
+        ("heartbeat", {"attempt_no": 2**31}, "attempt_no"),
+        ("heartbeat", {"lease_token": "x"}, "lease_token"),
+        ("heartbeat", {"extra": 1}, "extra"),
+        ("complete", {"cost_cents": -1}, "cost_cents"),
+        ("complete", {"exit_code": 2**31}, "exit_code"),
+        ("fail", {}, "error"),
+        ("fail", {"error": {"type": "", "message": ""}}, "error.type"),
+        ("fail", {"error": {"type": "A", "message": "b", "c": 1}}, "error.c"),
+        ("release", {"delay_seconds": -1}, "delay_seconds"),
+        ("release", {"delay_seconds": 1e12}, "delay_seconds"),
+        ("progress", {"percent": 101}, "percent"),
+        ("progress", {}, "percent"),
+        ("logs", {"chunks": []}, "chunks"),
+        ("logs", {"chunks": [{"seq": -1, "text": ""}]}, "chunks.0.seq"),
+        ("logs", {"chunks": [{"seq": 2**31 - 1, "text": ""}]}, "chunks.0.seq"),
+        ("logs", {"chunks": [{"seq": 1, "text": "", "stream": "x"}]}, "chunks.0.stream"),
+        ("logs", {"chunks": [{"seq": 1, "text": "x" * 65_537}]}, "chunks.0.text"),
+    ],
+)
+async def test_a_report_that_makes_no_sense_is_refused(
+    world: World, what: str, body: dict[str, Any], path: str
+) -> None:
+    lease = {"attempt_no": 1, "lease_token": str(uuid4()), **body}
+
+    answer = await world.call("POST", f"/worker/jobs/{uuid4()}/{what}", who="worker", tenant=None, json=lease)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    assert [one["path"] for one in answer.json()["errors"]] == [path]
+
+
+async def test_an_output_that_cannot_be_kept_is_refused_and_the_job_still_runs(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+
+    large = await tell(world, item, "complete", output="x" * 1_100_000)
+    odd = await tell(world, item, "complete", output={"a": "\x00"})
+
+    assert (large.status_code, large.json()["code"]) == (413, "payload_too_large")
+    assert (odd.status_code, odd.json()["code"]) == (422, "payload_not_json")
+    assert (await read(world, job_id)).status == "running"
+
+
+async def test_long_tails_keep_their_ends(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+
+    await tell(world, item, "complete", stdout_tail="a" * 100_000 + "the end", stderr_tail="é" * 50_000)
+
+    [attempt] = (await world.call("GET", f"/jobs/{job_id}/attempts", who="viewer")).json()["items"]
+    assert attempt["stdout_tail"].startswith("…a")
+    assert attempt["stdout_tail"].endswith("the end")
+    assert len(attempt["stderr_tail"].encode()) <= 65_536
+
+
+async def test_what_a_worker_reports_has_no_secrets_of_the_payload(world: World) -> None:
+    schema = {"type": "object", "properties": {"password": {"type": "string", "writeOnly": True}}}
+    async with world.fl.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "login", {"arg_schema": schema})
+    job_id = await enqueued(world, definition="login", payload={"password": "hunter2222"})
+    item = await claimed(world)
+    assert item["payload"] == {"password": "hunter2222"}  # who does the work needs it
+
+    said = "with hunter2222 I got in"
+    await tell(world, item, "progress", percent=1, message=said)
+    await tell(world, item, "logs", chunks=[{"seq": 0, "text": said}])
+    await tell(
+        world,
+        item,
+        "fail",
+        error={"type": said, "message": said, "traceback": said},
+        stdout_tail=said,
+        stderr_tail=said,
+    )
+
+    async with world.fl.transaction() as tx:
+        for table in ("job_attempts", "log_chunks", "audit_log"):
+            assert "hunter2222" not in str(await tx.values(f"select t::text from fairlead.{table} t"))
+        [(kept,)] = await tx.values(
+            "select (to_jsonb(j) - 'payload')::text from fairlead.jobs j where id = %s", [job_id]
+        )
+        assert "hunter2222" not in kept

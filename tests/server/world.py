@@ -1,0 +1,120 @@
+"""A control plane to test: an application over a fresh database, two tenants, and tokens of everybody."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import httpx2
+from fastapi import FastAPI
+
+from fairlead import Fairlead, Settings
+from fairlead.actions import access
+from fairlead.db.tx import Tx
+from fairlead.model.access import Role
+from fairlead.server.app import PREFIX, create_app
+from fairlead.server.auth import COOKIE
+from tests import given
+
+BASE = "http://fairlead.test"
+PASSWORD = "correct horse battery staple"  # noqa: S105
+# Roles of one tenant, and two tokens of its that are not good any more. A super admin has no tenant.
+OF_A_TENANT = ("viewer", "operator", "tenant_admin", "worker", "agent", "expired", "revoked")
+
+
+@dataclass
+class World:
+    """The application, whom it knows, and a client that calls it in this process."""
+
+    fl: Fairlead
+    app: FastAPI
+    client: httpx2.AsyncClient
+    tenants: dict[str, UUID] = field(default_factory=dict)  # by slug
+    hosts: dict[str, UUID] = field(default_factory=dict)  # by tenant's slug
+    secrets: dict[tuple[str | None, str], str] = field(default_factory=dict)
+    token_ids: dict[tuple[str | None, str], UUID] = field(default_factory=dict)
+
+    def headers(self, who: str | None, tenant: str | None = given.TENANT, **more: str) -> dict[str, str]:
+        """Authorization of a role (or "expired", "revoked"); of nobody for None."""
+        owner = None if who == "super_admin" else tenant
+        token = {} if who is None else {"Authorization": f"Bearer {self.secrets[owner, who]}"}
+        return {**token, **{name.replace("_", "-"): value for name, value in more.items()}}
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        who: str | None = "operator",
+        tenant: str | None = given.TENANT,
+        headers: dict[str, str] | None = None,
+        **more: Any,
+    ) -> httpx2.Response:
+        """Ask as somebody; `path` is below /api/v1 unless it is one of the few outside, with a full address."""
+        url = path if path.startswith("http") else BASE + PREFIX + path
+        return await self.client.request(
+            method, url, headers={**self.headers(who, tenant), **(headers or {})}, **more
+        )
+
+    async def signed_in(self, role: Role = Role.OPERATOR, tenant: str | None = given.TENANT) -> str:
+        """The cookie header of a new user who signed in."""
+        owner = None if role is Role.SUPER_ADMIN else self.tenants[str(tenant)]
+        email = f"{role}.{tenant}@fairlead.test"
+        async with self.fl.database.transaction() as tx:
+            await access.add_user(
+                tx, given.TESTER, email=email, password=PASSWORD, role=role, tenant_id=owner
+            )
+            user = await access.verified(tx, email=email, password=PASSWORD)
+            assert user is not None
+            _, secret = await access.sign_in(tx, user, seconds=600)
+        return f"{COOKIE}={secret}"
+
+
+@asynccontextmanager
+async def world_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
+    """A world on a copy of the template; `changes` are settings. Rates are high: tests ask a lot at once."""
+    plenty = Settings(database_url=database_url, rate_limit_per_second=1e6, rate_limit_burst=1_000_000)
+    settings = replace(plenty, **changes)
+    async with Fairlead(settings=settings, actor="tester") as fl:
+        app = create_app(fl)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport) as client:
+            world = World(fl, app, client)
+            async with fl.database.transaction() as tx:
+                await _people(tx, world)
+            yield world
+        await given.no_inconsistencies(fl.database)
+
+
+async def _people(tx: Tx, world: World) -> None:
+    rows = await tx.values("select slug, id from fairlead.tenants where slug <> 'global'")
+    world.tenants.update({str(slug): tenant_id for slug, tenant_id in rows})
+    await _token(tx, world, None, "super_admin", Role.SUPER_ADMIN)
+    await _token(tx, world, None, "worker", Role.WORKER)
+    for slug in world.tenants:
+        [(host,)] = await tx.values(
+            "insert into fairlead.hosts (tenant_id, name) values (%s, 'host') returning id",
+            [world.tenants[slug]],
+        )
+        world.hosts[slug] = host
+        for name in OF_A_TENANT:
+            role = Role.TENANT_ADMIN if name in ("expired", "revoked") else Role(name)
+            await _token(tx, world, slug, name, role)
+
+
+async def _token(tx: Tx, world: World, slug: str | None, name: str, role: Role) -> None:
+    made = await access.create_token(
+        tx,
+        given.TESTER,
+        name=f"{slug or 'all'}.{name}",
+        role=role,
+        tenant_id=world.tenants[slug] if slug else None,
+        host_id=world.hosts[str(slug)] if role is Role.AGENT else None,
+        expires_at=datetime.now(UTC) - timedelta(hours=1) if name == "expired" else None,
+    )
+    if name == "revoked":
+        await access.revoke_token(tx, given.TESTER, made.token.id)
+    world.secrets[slug, name] = made.secret
+    world.token_ids[slug, name] = made.token.id
