@@ -30,6 +30,7 @@ SAYS = {
     "join_django.py": ("committed: the job is queued", "rolled back: There is no job "),
     "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),
     "join_sqlalchemy.py": ("committed: the job is queued", "rolled back: There is no job "),
+    "live_updates.py": ("job.created example.cheer", "job_run.completed example.cheer"),
     "mount_api.py": (
         "ready: ready",
         "described at /fairlead/api/v1/docs: Fairlead /fairlead",

@@ -32,6 +32,7 @@ from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import secret_hash
 from fairlead.server.limits import Buckets
+from fairlead.server.problems import route_of
 from fairlead.store import access as secrets
 from fairlead.store import audit, tenants
 
@@ -256,7 +257,7 @@ async def _record_denial(
             tenant_id=caller.principal.tenant_id,
             details={
                 "method": request.method,
-                "route": getattr(request.scope.get("route"), "path", "?"),
+                "route": route_of(request.scope),
                 "permission": permission,
                 **({} if why is None else {"why": why}),
             },

@@ -17,6 +17,7 @@ from fairlead.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
 from fairlead.server.live import Live
+from fairlead.server.problems import route_of
 from fairlead.store import metrics
 from fairlead.store.metrics import Fleet, Levels
 
@@ -199,7 +200,7 @@ class Observed:
             self._note(scope, status, time.perf_counter() - begun)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = _template(scope)
+        route = route_of(scope)
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
         self._metrics.requests.labels(method, route, str(status)).observe(seconds)
         if status in (401, 403, 429):
@@ -217,11 +218,3 @@ class Observed:
 
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-UNKNOWN = "(none)"
-
-
-def _template(scope: Scope) -> str:
-    """The route as it is declared: paths themselves hold ids, and whatever somebody typed."""
-    # an included router's route does not know its prefix: the framework keeps the whole beside it
-    whole = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
-    return str(getattr(whole, "path_format", None) or getattr(whole, "path", UNKNOWN))

@@ -26,6 +26,7 @@ from fairlead.errors import (
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+UNKNOWN_ROUTE = "(none)"
 MOST_FAULTS = 100
 MOST_FRAMES = 12
 LONGEST_TEXT = 1000
@@ -90,7 +91,7 @@ def add_problems(app: FastAPI) -> None:
     @app.exception_handler(FairleadError)
     async def refused(request: Request, error: FairleadError) -> JSONResponse:
         if status_of(error) >= 500:
-            log.error("request_failed", path=_route(request), code=error.code, why=error.message)
+            log.error("request_failed", path=route_of(request.scope), code=error.code, why=error.message)
         wait = getattr(error, "retry_after", None)
         return problem(error, {"Retry-After": str(wait)} if wait else None)
 
@@ -146,10 +147,10 @@ class Unfinished(Exception):
 
 def _broken(request: Request, error: Exception) -> JSONResponse:
     if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
-        log.warning("database_failed", path=_route(request), why=refusal.message)
+        log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
         return problem(refusal, {"Retry-After": "1"})
     # what it says may hold anything, a password too: so the log has what it was, and where
-    log.error("request_broken", path=_route(request), why=type(error).__name__, where=_where(error))
+    log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_where(error))
     return problem(InternalError("Something went wrong here. It was logged; try again."))
 
 
@@ -161,8 +162,11 @@ def _where(error: BaseException) -> list[str]:
     return way if cause is None else [*way, f"after {type(cause).__name__}", *_where(cause)[-3:]]
 
 
-def _route(request: Request) -> str:
-    return str(getattr(request.scope.get("route"), "path", "?"))
+def route_of(scope: Scope) -> str:
+    """The route as it is declared: paths themselves hold ids, and whatever somebody typed."""
+    # an included router's route does not know its prefix: the framework keeps the whole beside it
+    whole = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
+    return str(getattr(whole, "path_format", None) or getattr(whole, "path", UNKNOWN_ROUTE))
 
 
 def _invalid(error: RequestValidationError) -> InvalidInput:
