@@ -77,20 +77,12 @@ async def served(world: World) -> AsyncIterator[str]:
 async def watching(
     address: str, headers: dict[str, str] | None = None, **query: str
 ) -> AsyncIterator[Viewer]:
-    """A socket that was greeted, in a room whose present state is known."""
+    """A socket that was greeted: from then on everything is told."""
     question = "&".join(f"{name}={value}" for name, value in query.items())
     async with connect(f"{address}?{question}", additional_headers=headers) as socket:
         viewer = Viewer(socket)
         await viewer.until("hello")
         yield viewer
-
-
-async def settled(world: World, tenant: str | None = given.TENANT) -> None:
-    """Wait until the room was looked at once: what happens from now on is told."""
-    room = world.app.state.live._rooms[None if tenant is None else world.tenants[tenant]]
-    async with asyncio.timeout(SECONDS):
-        while room.watch.looked_at is None:
-            await asyncio.sleep(0.01)
 
 
 async def ticket(world: World, **asking: Any) -> str:
@@ -199,7 +191,6 @@ async def enqueue(world: World, tenant: str = given.TENANT, **fields: Any) -> st
 
 async def test_a_job_is_told_from_its_creation_to_its_end(world: World, address: str) -> None:
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         job = await enqueue(world)
         created = await viewer.until("job.created", job_id=job)
         [lease] = await world.fl.claim(1)
@@ -222,7 +213,6 @@ async def test_a_job_is_told_from_its_creation_to_its_end(world: World, address:
 
 async def test_a_failure_that_will_be_retried_is_told_with_its_first_line(world: World, address: str) -> None:
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         job = await enqueue(world)
         [lease] = await world.fl.claim(1)
         await lease.fail("the first line\nand the rest")
@@ -241,7 +231,6 @@ async def test_no_frame_shows_what_the_settings_hide(database_url: str) -> None:
         served(hiding) as address,
         watching(address, hiding.headers("viewer")) as viewer,
     ):
-        await settled(hiding)
         job = await enqueue(hiding)
         [lease] = await hiding.fl.claim(1)
         await lease.progress(10, "now at canary-1")
@@ -255,7 +244,6 @@ async def test_no_frame_shows_what_the_settings_hide(database_url: str) -> None:
 
 async def test_cancel_and_retry_are_told(world: World, address: str) -> None:
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         job = await enqueue(world)
         await world.call("POST", f"/jobs/{job}/cancel")
         await viewer.until("job.canceled", job_id=job, status="canceled")
@@ -270,7 +258,6 @@ async def test_a_retry_tells_nothing_of_the_attempts_before_it(world: World, add
     async with world.fl.database.transaction() as tx:
         await tx.run("update fairlead.job_attempts set started_at = started_at - interval '1 minute'")
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         await world.call("POST", f"/jobs/{job}/retry")
         await viewer.until("job.retried", job_id=job)
         [lease] = await world.fl.claim(1)
@@ -284,7 +271,6 @@ async def test_a_success_that_is_not_audited_is_told_too(world: World, address: 
     async with world.fl.database.transaction() as tx:
         await definitions.patch(tx, given.TESTER, "greet", {"audit_action": None})
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         job = await enqueue(world)
         [lease] = await world.fl.claim(1)
         await viewer.until("job_run.started", job_id=job)
@@ -294,7 +280,6 @@ async def test_a_success_that_is_not_audited_is_told_too(world: World, address: 
 
 async def test_what_commits_long_after_its_time_shows_in_the_counts(world: World, address: str) -> None:
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         async with world.fl.database.transaction() as tx:
             await given.queued_job(tx)
             # as if the transaction had been open for long: nobody looks that far back
@@ -310,7 +295,6 @@ async def test_what_commits_long_after_its_time_shows_in_the_counts(world: World
 
 async def test_many_at_once_are_one_frame_with_counts(world: World, address: str) -> None:
     async with watching(address, world.headers("viewer")) as viewer:
-        await settled(world)
         await world.fl.enqueue_many([given.request() for _ in range(1000)])
         changed = await viewer.until("jobs.changed")
         leases = await world.fl.claim(500)
@@ -327,8 +311,6 @@ async def test_gates_are_told_to_those_they_concern(world: World, address: str) 
         watching(address, world.headers("viewer")) as ours,
         watching(address, world.headers("viewer", given.OTHER)) as theirs,
     ):
-        await settled(world)
-        await settled(world, given.OTHER)
         async with world.fl.database.transaction() as tx:
             await gates.pause(tx, given.TESTER, tenant=given.TENANT)
         await ours.until("gate.changed", gate="tenant", paused=True)
@@ -347,8 +329,6 @@ async def test_nobody_is_told_of_another_tenant(world: World, address: str) -> N
         watching(address, world.headers("super_admin")) as everything,
         watching(address, world.headers("super_admin"), tenant=given.OTHER) as one,
     ):
-        for tenant in (given.TENANT, given.OTHER, None):
-            await settled(world, tenant)
         our_job, their_job = await enqueue(world), await enqueue(world, given.OTHER)
         await ours.until("job.created", job_id=our_job)
         for viewer in (theirs, one):
@@ -394,7 +374,6 @@ async def test_a_super_admin_sees_workers_come_and_go(world: World, address: str
     world.fl.job(key="known")(lambda: None)
     stop = asyncio.Event()
     async with watching(address, world.headers("super_admin")) as viewer:
-        await settled(world, None)
         async with asyncio.timeout(SECONDS):
             while world.app.state.live._workers is None:
                 await asyncio.sleep(0.01)
@@ -492,7 +471,6 @@ async def test_one_that_reads_nothing_is_cut_and_the_others_go_on(
     )
     assert b"101" in await reader.readline()
     async with watching(address, world.headers("operator")) as viewer:
-        await settled(world)
         room: Room = world.app.state.live._rooms[world.tenants[given.TENANT]]
         async with asyncio.timeout(SECONDS):
             while len(room.sockets) < 2:
@@ -516,7 +494,6 @@ async def test_two_hundred_sockets_receive_a_burst(world: World, address: str) -
         viewers = [
             await stack.enter_async_context(watching(address, world.headers("viewer"))) for _ in range(200)
         ]
-        await settled(world)
         assert world.app.state.live.connections == 200
         await world.fl.enqueue_many([given.request() for _ in range(300)])
         leases = await world.fl.claim(300)

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -33,6 +33,8 @@ MOST_FRAMES = 200
 MOST_SENDS = 2_000
 MOST_WORKERS = 1_000
 CHECK_SECONDS = 2.0
+# How long a new socket waits for its room to be looked at.
+FIRST_LOOK_SECONDS = 10.0
 HEARTBEAT_SECONDS = 15.0
 WORKER_SECONDS = 1.0
 TROUBLE_SECONDS = 1.0
@@ -104,6 +106,8 @@ class Room:
     watch: Watch
     sockets: set[Socket]
     due_at: float = 0.0
+    # set once it was looked at for the first time: from then on everything is noticed
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, frames: list[Frame], cursor: datetime) -> None:
         """Send to everybody here; written once for all."""
@@ -138,9 +142,11 @@ class Live:
     ) -> None:
         """Keep an accepted socket in its room until either side ends it."""
         socket = Socket(holder)
-        self._join(socket, tenant_id)
+        room = self._join(socket, tenant_id)
         tasks: list[asyncio.Task[object]] = []
         try:
+            async with asyncio.timeout(FIRST_LOOK_SECONDS):
+                await room.begun.wait()
             await self._greet(websocket, tenant_id, since)
             tasks = [
                 asyncio.create_task(socket.send_all(websocket)),
@@ -150,6 +156,9 @@ class Live:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except WebSocketDisconnect:
             pass  # gone before it was greeted
+        except TimeoutError:
+            log.warning("live_greeting_failed", why="the room could not be looked at in time")
+            socket.close(TRY_AGAIN, "try again later")
         except Exception as error:
             if (refusal := as_refusal(error, self._fl.database.url)) is None:
                 raise
@@ -163,7 +172,7 @@ class Live:
         if socket.closing is not None:
             await _close(websocket, *socket.closing)
 
-    def _join(self, socket: Socket, tenant_id: UUID | None) -> None:
+    def _join(self, socket: Socket, tenant_id: UUID | None) -> Room:
         room = self._rooms.get(tenant_id)
         if room is None:
             room = self._rooms[tenant_id] = Room(Watch(tenant_id, mask=self._mask), set())
@@ -175,6 +184,7 @@ class Live:
                 # apart: however long a round takes, a revocation works in time
                 asyncio.create_task(self._repeated(self._check, CHECK_SECONDS), name="fairlead-live-check"),
             ]
+        return room
 
     def _leave(self, socket: Socket, tenant_id: UUID | None) -> None:
         room = self._rooms[tenant_id]
@@ -260,6 +270,7 @@ class Live:
         async with self._fl.database.transaction(Acting(room.watch.tenant_id)) as tx:
             frames = await room.watch.look(tx, most)
             now = await live.now(tx) if frames else None
+        room.begun.set()
         if now is not None:
             room.tell(frames, now)
 
