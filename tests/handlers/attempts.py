@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from fairlead.deadlines import Deadlines
 from fairlead.handlers import function
 from fairlead.handlers.attempt import Bounds
 from fairlead.handlers.context import Context
-from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.function import run
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads

@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from psycopg.rows import BaseRowFactory, TupleRow
 from psycopg.types.json import set_json_loads
 
 from fairlead.db.sql import in_schema
+from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseBusy, DatabaseRefused, DatabaseUnreachable, FairleadError
 from fairlead.settings import Settings, compiled
 
@@ -176,6 +177,8 @@ class Database:
         self._redact_patterns = compiled(settings.redact_patterns)
         limit = settings.statement_timeout_seconds
         self._patience = limit + GRACE_SECONDS if limit else None
+        self._deadlines = Deadlines()
+        self._given_up: set[asyncio.Task[Any]] = set()
         # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
         self._spare: Connection | None = None
         self._pool = psycopg_pool.AsyncConnectionPool(
@@ -263,17 +266,34 @@ class Database:
                 return await work(tx)
         connection = self._take_spare() or await self._pool.getconn()
         try:
-            async with asyncio.timeout(self._patience):
-                answer = await work(Tx(connection, self.schema, self._redact_patterns))
-        except TimeoutError:
-            await connection.close()
-            await self._pool.putconn(connection)
-            raise psycopg.OperationalError("the database did not answer in time") from None
+            answer = await self._in_time(connection, work(Tx(connection, self.schema, self._redact_patterns)))
         except BaseException:
             await self._pool.putconn(connection)
             raise
         await self._put_back(connection)
         return answer
+
+    async def _in_time(self, connection: Connection, answer: Awaitable[T]) -> T:
+        """The answer, unless it does not come: the connection is then closed, whoever may still hold its other end."""
+        task = asyncio.current_task()
+        if self._patience is None or task is None:
+            return await answer
+        self._deadlines.add(task, self._patience, partial(self._give_up, task))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if task not in self._given_up:
+                raise
+            task.uncancel()
+            await connection.close()
+            raise psycopg.OperationalError("the database did not answer in time") from None
+        finally:
+            self._given_up.discard(task)
+            self._deadlines.leave(task, self._patience)
+
+    def _give_up(self, task: "asyncio.Task[Any]") -> None:
+        self._given_up.add(task)
+        task.cancel()
 
     def _take_spare(self) -> Connection | None:
         spare, self._spare = self._spare, None

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Context, Fatal, Snooze, Stopped
-from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.log import clean
 from fairlead.handlers.registry import Handler, PayloadInvalid
 from fairlead.model import payload

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+from fairlead.deadlines import Deadlines
 from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, Attempt, Bounds, failure
 from fairlead.handlers.context import Context
-from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.isolated import Isolated
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads

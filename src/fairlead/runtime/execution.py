@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
+from fairlead.deadlines import Deadlines
 from fairlead.handlers import function
 from fairlead.handlers.attempt import Bounds
 from fairlead.handlers.context import Context, Progress
-from fairlead.handlers.deadlines import Deadlines
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob

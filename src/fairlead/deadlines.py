@@ -1,4 +1,6 @@
-"""The time that attempts have, without a timer for each: thousands start a second, and almost none runs out of it."""
+"""The time that attempts and statements have, without a timer for each: thousands begin a second, and almost none runs
+out of it.
+"""
 
 import asyncio
 from collections.abc import Callable, Hashable
