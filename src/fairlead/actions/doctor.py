@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from fairlead.db import migrate
 from fairlead.db.listen import round_trip
-from fairlead.db.tx import OLDEST_VERSION, Database, Tx, describe
+from fairlead.db.refusals import describe
+from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.settings import Settings
 from fairlead.store import jobs, system

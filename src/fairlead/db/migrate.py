@@ -11,8 +11,9 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from fairlead.db.refusals import first_line, unreachable
 from fairlead.db.sql import in_schema
-from fairlead.db.tx import first_line, rows_of, unreachable
+from fairlead.db.tx import rows_of
 from fairlead.errors import DatabaseRefused, MigrationFailed, SchemaOutdated
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")

@@ -19,9 +19,10 @@ from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow
 from psycopg.types.json import set_json_loads
 
+from fairlead.db.refusals import LOST, SAFE_TO_REPEAT, TOO_SLOW, busy, describe, first_line, unreachable
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
-from fairlead.errors import DatabaseBusy, DatabaseRefused, DatabaseUnreachable, FairleadError
+from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError
 from fairlead.settings import Settings, compiled
 
 log = structlog.get_logger(__name__)
@@ -33,11 +34,6 @@ Params = Mapping[str, Any] | Sequence[Any]
 OLDEST_VERSION = 140000
 RETRIES = 5
 UniqueViolation = pg.UniqueViolation
-# What PostgreSQL itself asks to be tried again. Nothing of the failed transaction remains.
-SAFE_TO_REPEAT = (pg.SerializationFailure, pg.DeadlockDetected)
-TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
-# After the ones above: they are OperationalErrors too.
-LOST = (psycopg.OperationalError, psycopg_pool.PoolTimeout)
 _NATIVE = (UUID,)
 
 
@@ -362,42 +358,3 @@ class Database:
         except (psycopg.OperationalError, psycopg.ProgrammingError) as now:
             return unreachable(self.url, now)
         return DatabaseUnreachable(f"The database at {describe(self.url)} did not answer: {why}.")
-
-
-def as_refusal(error: Exception, url: str) -> FairleadError | None:
-    """What to tell whoever asked, if it was the database that could not."""
-    if isinstance(error, TOO_SLOW + SAFE_TO_REPEAT):
-        return busy(error)
-    return unreachable(url, error) if isinstance(error, LOST) else None
-
-
-def busy(error: Exception) -> DatabaseBusy:
-    """What to tell those who waited in vain."""
-    return DatabaseBusy(
-        f"The database did not get to it in time: {first_line(error)}. Another transaction holds what this one "
-        "needs; end it, or try again."
-    )
-
-
-def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
-    """What to tell those who could not connect."""
-    return DatabaseUnreachable(
-        f"Cannot use the database at {describe(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
-        "FAIRLEAD_DATABASE_URL."
-    )
-
-
-def first_line(error: Exception) -> str:
-    """What libpq said, without the hints that follow it."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def describe(url: str) -> str:
-    """Where a URL points, without its password."""
-    try:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return "an address that cannot be read"
-    host = parts.get("host") or parts.get("hostaddr") or "the default socket"
-    return f"{host}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

@@ -17,7 +17,8 @@ import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fairlead.app import Fairlead
-from fairlead.db.tx import Acting, Tx, as_refusal
+from fairlead.db.refusals import as_refusal
+from fairlead.db.tx import Acting, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.redact import Mask
 from fairlead.server.rooms import LOOK_SECONDS, OVERLAP, Frame, Watch, encoded, gate_frame, moment_of

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead import errors
-from fairlead.db.tx import as_refusal
+from fairlead.db.refusals import as_refusal
 from fairlead.errors import (
     FairleadError,
     Fault,

@@ -6,7 +6,8 @@ from uuid import UUID
 import structlog
 from fastapi import APIRouter, Depends, Request, WebSocket
 
-from fairlead.db.tx import Acting, as_refusal
+from fairlead.db.refusals import as_refusal
+from fairlead.db.tx import Acting
 from fairlead.errors import (
     CrossSite,
     FairleadError,
