@@ -161,7 +161,7 @@ async def test_a_scrape_reads_no_jobs(db: Database) -> None:
 async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) -> None:
     port = free_port()
     stop = asyncio.Event()
-    own = Settings(database_url=settings.database_url, metrics_port=port)
+    own = Settings(database_url=settings.database_url, metrics_port=port, lease_seconds=1)
     fl = Fairlead(settings=own, actor="tester")
 
     @fl.job(key="measured", max_attempts=1)
@@ -171,6 +171,9 @@ async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) 
 
     async with fl:
         await fl.enqueue_many([measured.with_arguments(tenant=given.TENANT, n=n) for n in range(5)])
+        async with fl.transaction() as tx:
+            await given.running_job(tx)
+            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
         working = asyncio.create_task(fl.work(stop))
         async with httpx2.AsyncClient() as client, asyncio.timeout(30):
             while True:
@@ -181,6 +184,7 @@ async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) 
                 if (
                     "fairlead_run_seconds_count" in text
                     and value(text, "fairlead_run_seconds_count", definition="measured") == 5
+                    and value(text, "fairlead_leases_lost_total") == 1
                 ):
                     break
                 await asyncio.sleep(0.05)

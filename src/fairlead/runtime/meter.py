@@ -8,6 +8,7 @@ from uuid import UUID
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily
 
 from fairlead.errors import FairleadError
 from fairlead.model.job import JobStatus, Lease
@@ -38,6 +39,7 @@ class Meter:
         self._sampled_at = 0.0
         self._begun: dict[Lease, tuple[str, float]] = {}
         self.registry = CollectorRegistry()
+        self.rescued: Callable[[], int] = lambda: 0
         self.claims = self._histogram("fairlead_claim_batch_size", "Jobs that a claim brought.", SIZES)
         self.finishes = self._histogram(
             "fairlead_finish_batch_size", "Ends that were written at once.", SIZES
@@ -62,6 +64,19 @@ class Meter:
             "fairlead_stale_writes_refused",
             "Ends that came after the lease was lost, and changed nothing.",
             registry=self.registry,
+        )
+
+    def count_rescues(self, rescued: Callable[[], int]) -> None:
+        """Also tell how many leases this process's watchdog took back."""
+        self.rescued = rescued
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What is counted elsewhere, for the registry."""
+        yield CounterMetricFamily(
+            "fairlead_leases_lost",
+            "Leases that had ended and were taken back by this process's watchdog.",
+            self.rescued(),
         )
 
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:

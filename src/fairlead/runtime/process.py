@@ -67,6 +67,7 @@ class WorkerProcess:
             source: JobSource = StoreSource(
                 database, worker=self.worker_id, lease_seconds=settings.lease_seconds, served=plan.served
             )
+            meter = None
             if settings.metrics_port:
                 from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415 - few need it, all would wait for it
 
@@ -90,19 +91,19 @@ class WorkerProcess:
                 poll_seconds=settings.poll_seconds,
                 later=stager.wake,
             )
-            watchdog = Service(
-                "watchdog",
-                Watchdog(
+            sweeping = Watchdog(
+                database,
+                lease_seconds=settings.lease_seconds,
+                sweep_seconds=settings.sweep_seconds,
+                duties=Duties(
                     database,
-                    lease_seconds=settings.lease_seconds,
-                    sweep_seconds=settings.sweep_seconds,
-                    duties=Duties(
-                        database,
-                        retention_days=settings.retention_days,
-                        audit_retention_days=settings.audit_retention_days,
-                    ),
+                    retention_days=settings.retention_days,
+                    audit_retention_days=settings.audit_retention_days,
                 ),
             )
+            watchdog = Service("watchdog", sweeping)
+            if meter is not None:
+                meter.count_rescues(lambda: sweeping.rescued)
             beating = HeartThread(plan, self.worker_id, worker)
             stack.enter_context(_thread(beating))
             listener = await stack.enter_async_context(Listener(direct, settings.schema))

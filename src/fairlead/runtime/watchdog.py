@@ -31,12 +31,14 @@ class Watchdog:
         self._sweep_seconds = sweep_seconds
         self._duties = duties
         self._sweep_at = -math.inf
+        self.rescued = 0
 
     async def __call__(self) -> float:
         """Seconds until the next sweep, or the next round of a duty that has more to do."""
         now = asyncio.get_running_loop().time
         if now() >= self._sweep_at:
             rescued = await self._database.transact(self._sweep)
+            self.rescued += rescued
             self._sweep_at = now() + (0.0 if rescued == BATCH else self._sweep_seconds)
         pause = math.inf if self._duties is None else await self._dutifully(self._duties)
         return max(0.0, min(pause, self._sweep_at - now()))
