@@ -24,7 +24,7 @@ from fairlead.store import tenants
 SOCKETS = 1000
 TOLD = 20
 ROUNDS = 3
-JOBS = 20_000
+JOBS = 60_000
 LIMIT = 1000.0
 SECONDS = 60
 AT_ONCE = 50

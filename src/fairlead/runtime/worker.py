@@ -121,6 +121,7 @@ class Worker:
         self._attempts: dict[Lease, Attempt] = {}
         self._running = 0
         self._cramped = False
+        self._freed = 0
         self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -184,9 +185,11 @@ class Worker:
         return bool(taken.held)
 
     async def _ask(self, wanted: int) -> Taken:
-        asked_at = time.monotonic()
+        asked_at, freed = time.monotonic(), self._freed
         try:
             held = await self._source.claim(wanted)
+            if self._source.crowded and self._freed != freed:
+                self._wake.set()  # room was made after the database had looked, and before we knew that it is wanted
         except FairleadError as error:
             log.warning("claim_failed", why=error.message)
             held = []
@@ -258,6 +261,7 @@ class Worker:
         for lease in leases:
             self._attempts.pop(lease, None)
         self.heart.drop(leases)
+        self._freed += len(leases)
         if self._cramped or self._source.crowded:
             self._wake.set()
 

@@ -21,7 +21,16 @@ from fairlead.db.refusals import as_refusal
 from fairlead.db.tx import Acting, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.redact import Mask
-from fairlead.server.rooms import LOOK_SECONDS, OVERLAP, Frame, Watch, encoded, gate_frame, moment_of
+from fairlead.server.rooms import (
+    COUNT_SECONDS,
+    LOOK_SECONDS,
+    OVERLAP,
+    Frame,
+    Watch,
+    encoded,
+    gate_frame,
+    moment_of,
+)
 from fairlead.settings import compiled
 from fairlead.store import live
 
@@ -32,6 +41,8 @@ MOST_WAITING = 256
 MOST_FRAMES = 200
 # In one round, over all sockets: what a server can send beside its other work.
 MOST_SENDS = 2_000
+# In a flood, a second: what is sent to all takes the time of those who work.
+CALM_SENDS = 250
 MOST_WORKERS = 1_000
 CHECK_SECONDS = 2.0
 # How long a new socket waits for its room to be looked at.
@@ -259,6 +270,7 @@ class Live:
         most = max(2, min(MOST_FRAMES, MOST_SENDS // max(1, self.connections)))
         for tenant_id, room in list(self._rooms.items()):
             room.tell([*common, *(staff if tenant_id is None else [])], now)
+            room.watch.calm_seconds = max(COUNT_SECONDS, len(room.sockets) / CALM_SENDS)
             new = room.watch.looked_at is None
             if room.due_at <= begun and (new or tenant_id is None or tenant_id in stirring):
                 looked = time.monotonic()

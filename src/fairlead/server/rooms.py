@@ -99,6 +99,8 @@ class Watch:
         self.tenant_id = tenant_id
         self._mask = mask
         self.flooded = False
+        # how often all that can be said is that much has changed: less often to many
+        self.calm_seconds = COUNT_SECONDS
         self.looked_at = since
         self._told_from = since
         self._seen: set[tuple[datetime, str, str | None]] = set()
@@ -114,7 +116,7 @@ class Watch:
     @property
     def pause(self) -> float:
         """How long to leave the room alone."""
-        return COUNT_SECONDS if self.flooded else LOOK_SECONDS
+        return self.calm_seconds if self.flooded else LOOK_SECONDS
 
     async def look(self, tx: Tx, most: int) -> list[Frame]:
         """What is new, oldest first; where it is more than `most`, only that much has changed."""
@@ -205,7 +207,8 @@ class Watch:
 
     async def _levels(self, tx: Tx, now: datetime) -> list[Frame]:
         """Once in a while: how many jobs stand where, if that changed without a word."""
-        if self._counted_at is not None and (now - self._counted_at).total_seconds() < self._count_pause:
+        pause = max(self._count_pause, self.calm_seconds)
+        if self._counted_at is not None and (now - self._counted_at).total_seconds() < pause:
             return []
         begun = time.monotonic()
         counts = await stats.counts(tx, tenant_id=self.tenant_id)
