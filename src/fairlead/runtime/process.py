@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -67,14 +67,9 @@ class WorkerProcess:
             source: JobSource = StoreSource(
                 database, worker=self.worker_id, lease_seconds=settings.lease_seconds, served=plan.served
             )
-            meter = None
+            sweeping = _watchdog(database)
             if settings.metrics_port:
-                from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415 - few need it, all would wait for it
-
-                source = meter = Meter(
-                    source, lambda jobs: database.single(lambda tx: metrics.waits(tx, jobs))
-                )
-                stack.enter_context(exposed(meter, settings.metrics_host, settings.metrics_port))
+                source = stack.enter_context(_metered(source, database, sweeping))
             reporter = Reporter(database)
             reporting = Service("reporter", reporter)
 
@@ -91,19 +86,7 @@ class WorkerProcess:
                 poll_seconds=settings.poll_seconds,
                 later=stager.wake,
             )
-            sweeping = Watchdog(
-                database,
-                lease_seconds=settings.lease_seconds,
-                sweep_seconds=settings.sweep_seconds,
-                duties=Duties(
-                    database,
-                    retention_days=settings.retention_days,
-                    audit_retention_days=settings.audit_retention_days,
-                ),
-            )
             watchdog = Service("watchdog", sweeping)
-            if meter is not None:
-                meter.count_rescues(lambda: sweeping.rescued)
             beating = HeartThread(plan, self.worker_id, worker)
             stack.enter_context(_thread(beating))
             listener = await stack.enter_async_context(Listener(direct, settings.schema))
@@ -142,6 +125,32 @@ class WorkerProcess:
         if not draining.done():
             worker.hurry()
         await draining
+
+
+def _watchdog(database: Database) -> Watchdog:
+    settings = database.settings
+    duties = Duties(
+        database,
+        retention_days=settings.retention_days,
+        audit_retention_days=settings.audit_retention_days,
+    )
+    return Watchdog(
+        database,
+        lease_seconds=settings.lease_seconds,
+        sweep_seconds=settings.sweep_seconds,
+        duties=duties,
+    )
+
+
+@contextmanager
+def _metered(source: JobSource, database: Database, watchdog: Watchdog) -> Iterator[JobSource]:
+    """The same source, whose figures Prometheus can read within the block."""
+    from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415 - few need it, all would wait for it
+
+    meter = Meter(source, lambda jobs: database.single(lambda tx: metrics.waits(tx, jobs)))
+    meter.count_rescues(lambda: watchdog.rescued)
+    with exposed(meter, database.settings.metrics_host, database.settings.metrics_port):
+        yield meter
 
 
 class _thread:  # noqa: N801 - used as a word: `with _thread(x):`
