@@ -91,6 +91,20 @@ class DefinitionUnsettled(Refused):
     code = "definition_unsettled"
 
 
+class TemplateInvalid(Refused):
+    code = "template_invalid"
+
+
+class TemplateFailed(Refused):
+    """A template could not be filled with what it was given."""
+
+    code = "template_failed"
+
+
+class FilterInvalid(Refused):
+    code = "filter_invalid"
+
+
 class SignatureInvalid(Refused):
     code = "signature_invalid"
 
@@ -109,6 +123,36 @@ class JobNotCancelable(Refused):
 
 class JobNotRetryable(Refused):
     code = "job_not_retryable"
+
+
+class TriggerUnknown(Refused):
+    code = "trigger_unknown"
+
+
+class TriggerInvalid(Refused):
+    code = "trigger_invalid"
+
+
+class TriggerFormInvalid(Refused):
+    """Neither an event nor a schedule, or both."""
+
+    code = "trigger_form_invalid"
+
+
+class EventUnknown(Refused):
+    code = "event_unknown"
+
+
+class EventInvalid(Refused):
+    code = "event_invalid"
+
+
+class AlreadyRegistered(Refused):
+    code = "already_registered"
+
+
+class RegistrationUnknown(Refused):
+    code = "registration_unknown"
 
 
 class JobFailed(FairleadError):
@@ -202,6 +246,34 @@ class DedupeClash(Refused):
     """Under REPEATABLE READ or SERIALIZABLE another transaction enqueued the same dedupe key first."""
 
     code = "dedupe_clash"
+
+
+class CronInvalid(Refused):
+    """Not a cron expression, or one that never runs."""
+
+    code = "cron_invalid"
+
+
+class TimezoneUnknown(Refused):
+    code = "timezone_unknown"
+
+
+class ScheduleInvalid(Refused):
+    """An interval or a start that cannot be."""
+
+    code = "schedule_invalid"
+
+
+class CommandInvalid(Refused):
+    """A command of the allowlist, in fairlead.toml, cannot be."""
+
+    code = "command_invalid"
+
+
+class CommandRefused(Refused):
+    """The payload cannot fill the slots of the command; nothing was run."""
+
+    code = "command_refused"
 
 
 class SettingInvalid(Refused):

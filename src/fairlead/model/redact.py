@@ -52,7 +52,7 @@ def secret_paths(schema: Any) -> list[str]:
         found = _Reader(schema).paths(schema)
     except (_Tangledness, RecursionError):
         found = {(ANY_DEPTH,)}
-    return sorted("/".join(["", *map(_escaped, path)]) for path in found)
+    return sorted(path_to(path) for path in found)
 
 
 def _marks(schema: Any) -> bool:
@@ -187,6 +187,11 @@ def _all(paths: Sequence[str]) -> set[Path]:
     return {_parts(path) for path in paths}
 
 
+def path_to(parts: Iterable[str]) -> str:
+    """The path that leads by these names; by none of them, to everything."""
+    return "/".join(["", *map(_escaped, parts)])
+
+
 # From paths to values
 
 
@@ -211,6 +216,13 @@ def restored(edited: Any, stored: Any, shown: Any) -> Any:
     return edited
 
 
+def rewritten(
+    value: Any, paths: Sequence[str], at: Callable[[Any], Any], before: Callable[[Any, set[Path]], Any]
+) -> Any:
+    """A copy with each secret changed by `at`; and by `before` what paths lead on from, though it holds nothing more."""
+    return _replaced(value, _all(paths), at, before) if paths else value
+
+
 def secrets_in(payload: Any, paths: Sequence[str]) -> list[Any]:
     """The secrets that are in the payload."""
     found: list[Any] = []
@@ -219,7 +231,12 @@ def secrets_in(payload: Any, paths: Sequence[str]) -> list[Any]:
     return found
 
 
-def _replaced(value: Any, paths: set[Path], change: Callable[[Any], Any]) -> Any:
+def _replaced(
+    value: Any,
+    paths: set[Path],
+    change: Callable[[Any], Any],
+    before: Callable[[Any, set[Path]], Any] = lambda value, _: value,
+) -> Any:
     """A copy of the value with each place that a path leads to changed."""
     paths = _spread(paths)
     if () in paths:
@@ -227,10 +244,10 @@ def _replaced(value: Any, paths: set[Path], change: Callable[[Any], Any]) -> Any
     if not paths:
         return value
     if isinstance(value, dict):
-        return {name: _replaced(one, _below(paths, name), change) for name, one in value.items()}
+        return {name: _replaced(one, _below(paths, name), change, before) for name, one in value.items()}
     if isinstance(value, list):
-        return [_replaced(one, _below(paths, str(at)), change) for at, one in enumerate(value)]
-    return value
+        return [_replaced(one, _below(paths, str(at)), change, before) for at, one in enumerate(value)]
+    return before(value, paths)
 
 
 def _spread(paths: set[Path]) -> set[Path]:
@@ -271,16 +288,85 @@ class Mask:
         elif len(leaf) >= SHORTEST_TEXT:
             texts.update(_forms(leaf))
 
+    @property
+    def longest(self) -> int:
+        """The length of the longest text that is looked for."""
+        return len(self._texts[0]) if self._texts else 0
+
     def text(self, text: str) -> str:
         """The text without secrets."""
+        return self._patterned(self._ends(self._replaced(text)))
+
+    def part(self, text: str) -> str:
+        """A part of a text that goes on, cut where no secret is cut in two, without secrets."""
+        return self._patterned(self._replaced(text))
+
+    def _replaced(self, text: str) -> str:
         if self._everything:
             return MASK
-        for secret in self._texts:
-            text = text.replace(secret, MASK)
-        text = self._ends(text)
+        kept, at = [], 0
+        for begin, end in self._spans(text):
+            kept += [text[at:begin], MASK]
+            at = end
+        return "".join((*kept, text[at:])) if kept else text
+
+    def _patterned(self, text: str) -> str:
         for pattern in self._patterns:
             text = pattern.sub(MASK, text)
         return text
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where secrets are. Those that overlap are one: nothing of the second is left when the first is gone."""
+        found = []
+        for secret in self._texts:
+            begin = text.find(secret)
+            while begin >= 0:
+                found.append((begin, begin + len(secret)))
+                begin = text.find(secret, begin + 1)
+        spans: list[tuple[int, int]] = []
+        for begin, end in sorted(found):
+            if spans and begin < spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((begin, end))
+        return spans
+
+    def safe_start(self, text: str) -> int:
+        """Where a text that lost its beginning is free of what may be the end of a secret."""
+        at = min(len(text), max(0, self.longest - 1))
+        return next((end for begin, end in self._spans(text) if begin < at < end), at)
+
+    def before_match(self, text: str, at: int) -> int:
+        """The place, or where the match of a pattern begins that reaches over it; one without end is cut."""
+        begins = [
+            match.start()
+            for pattern in self._patterns
+            for match in pattern.finditer(text)
+            if match.start() < at < match.end()
+        ]
+        return min(begins, default=at) or at
+
+    def safe_cut(self, text: str, at: int) -> int:
+        """The last place up to `at` where a text that goes on can be cut without cutting a secret in two."""
+        moved = True
+        while moved:
+            cut = min((self._cut_before(text, at, secret) for secret in self._texts), default=at)
+            moved, at = cut < at, cut
+        return at
+
+    @staticmethod
+    def _cut_before(text: str, at: int, secret: str) -> int:
+        begin = text.find(secret, max(0, at - len(secret) + 1))
+        if 0 <= begin < at:
+            return begin
+        # the text may end in the middle of one
+        last = text[max(0, len(text) - len(secret) + 1) :]
+        begin = last.find(secret[0])
+        while 0 <= begin < len(last) - (len(text) - at):
+            if secret.startswith(last[begin:]):
+                return len(text) - len(last) + begin
+            begin = last.find(secret[0], begin + 1)
+        return at
 
     def payload(self, payload: Any) -> Any:
         """A payload without secrets: names stay, so that it can be edited and sent back."""

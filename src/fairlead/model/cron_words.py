@@ -1,0 +1,119 @@
+"""Common cron expressions in plain words."""
+
+import re
+from dataclasses import dataclass
+
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+MOST_TIMES = 4
+
+_NUMBER = re.compile(r"\d+")
+_STEP = re.compile(r"\*/(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What an expression says, and whether that is a time of the clock on the wall, so of a zone."""
+
+    text: str
+    of_clock: bool
+
+
+def words(text: str) -> Words | None:
+    """Five fields in words, if they are of a common form."""
+    minute, hour, day, month, weekday = text.upper().split()
+    if (day, month, weekday) == ("*", "*", "*") and (found := _interval(minute, hour)):
+        return Words(found, of_clock=hour != "*")
+    times, days = _times(minute, hour), _days(day, month, weekday)
+    return Words(f"{days} at {times}", of_clock=True) if times and days else None
+
+
+def _interval(minute: str, hour: str) -> str | None:
+    if hour == "*":
+        if minute == "*":
+            return "every minute"
+        if step := _even(minute, 60):
+            return f"every {step} minutes" if step > 1 else "every minute"
+        return f"every hour at minute {int(minute)}" if _NUMBER.fullmatch(minute) else None
+    if (step := _even(hour, 24)) and step > 1 and _NUMBER.fullmatch(minute):
+        return f"every {step} hours at minute {int(minute)}"
+    return None
+
+
+def _even(field: str, whole: int) -> int | None:
+    """The step of `*/n` if its runs are equally far apart, also over the turn of the hour or day."""
+    found = _STEP.fullmatch(field)
+    return int(found[1]) if found and int(found[1]) < whole and whole % int(found[1]) == 0 else None
+
+
+def _times(minute: str, hour: str) -> str | None:
+    hours = _numbers(hour)
+    if hours is None or not _NUMBER.fullmatch(minute) or len(hours) > MOST_TIMES:
+        return None
+    return _listed([f"{one:02}:{int(minute):02}" for one in hours])
+
+
+def _days(day: str, month: str, weekday: str) -> str | None:
+    if weekday != "*":
+        return _weekdays(weekday) if (day, month) == ("*", "*") else None
+    if day == "*":
+        return "every day" if month == "*" else None
+    if month == "*":
+        return _monthly(day)
+    months = _numbers(_numbered(month, MONTHS, 1))
+    if months is None or not _NUMBER.fullmatch(day) or int(day) > min(DAYS[one - 1] for one in months):
+        return None
+    return "every year on " + _listed([f"{int(day)} {MONTHS[one - 1]}" for one in months])
+
+
+def _monthly(day: str) -> str | None:
+    if day == "L":
+        return "on the last day of every month"
+    numbers = _numbers(day)
+    if numbers is None:
+        return None
+    months = "every month" if max(numbers) <= min(DAYS) else "every month that has it"
+    return f"on the {_listed([_ordinal(one) for one in numbers])} of {months}"
+
+
+def _weekdays(field: str) -> str | None:
+    field = _numbered(field, WEEKDAYS, 0)
+    if span := re.fullmatch(r"(\d)-(\d)", field):
+        return f"{_weekday(span[1])} to {_weekday(span[2])}"
+    numbers = _numbers(field)
+    if numbers is None:
+        return None
+    named = list(dict.fromkeys(_weekday(one) for one in numbers))
+    return ("every " if len(named) == 1 else "") + _listed(named)
+
+
+def _weekday(number: str | int) -> str:
+    return WEEKDAYS[int(number) % 7]
+
+
+def _numbered(field: str, names: tuple[str, ...], first: int) -> str:
+    """A field with the short names in it as numbers."""
+    for number, name in enumerate(names, first):
+        field = field.replace(name[:3].upper(), str(number))
+    return field
+
+
+def _numbers(field: str) -> list[int] | None:
+    """The numbers of a list such as `1,15`, in order; None if it is of another form."""
+    if not all(_NUMBER.fullmatch(one) for one in field.split(",")):
+        return None
+    return sorted({int(one) for one in field.split(",")})
+
+
+def _ordinal(number: int) -> str:
+    if 11 <= number <= 13:
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

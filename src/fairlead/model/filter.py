@@ -1,0 +1,185 @@
+"""A filter: which events a trigger is meant for. Declarative JSON; matching never raises and runs no code."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.errors import Fault, FilterInvalid, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
+from fairlead.model.definition import MAX_FAULTS
+from fairlead.model.path import MISSING, Flaw, Path, look_up, path_of
+from fairlead.model.payload import encode, pointer
+
+MAX_CONDITIONS = 100
+MAX_DEPTH = 64
+MAX_BYTES = 65_536
+ANY = "any"
+
+Where = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What one path must lead to."""
+
+    path: Path
+    tests: tuple[tuple[str, Any], ...]
+
+    def holds(self, data: Any) -> bool:
+        value = look_up(self.path, data)
+        return all(_OPERATORS[name].holds(value, operand) for name, operand in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions that must all hold, and alternatives of which at least one must match. Made by `filter_of`."""
+
+    conditions: tuple[Condition, ...] = ()
+    alternatives: tuple["Filter", ...] = ()
+
+    def matches(self, data: Any) -> bool:
+        """Whether an event with this data is meant."""
+        if not all(condition.holds(data) for condition in self.conditions):
+            return False
+        return not self.alternatives or any(one.matches(data) for one in self.alternatives)
+
+
+def filter_of(document: Any) -> Filter:
+    """The filter that a JSON document says; FilterInvalid names each place in it that cannot be."""
+    reading = _Reading()
+    result = reading.filter(_kept(document), ())
+    if reading.faults:
+        raise _invalid(reading.faults)
+    return result
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal: 1 is 1.0, but not true and not "1"."""
+    if _number(one) or _number(other):
+        return _number(one) and _number(other) and bool(one == other)
+    if type(one) is not type(other):
+        return False
+    if type(one) is dict:
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if type(one) is list:
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) in (str, bool, type(None)) and bool(one == other)
+
+
+def _number(value: Any) -> bool:
+    return type(value) is int or type(value) is float
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    holds: Callable[[Any, Any], bool]
+    takes: Callable[[Any], bool] = lambda _: True
+    expected: str = "a JSON value"
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> _Operator:
+    return _Operator(
+        lambda value, operand: _number(value) and bool(compare(value, operand)), _number, "a number"
+    )
+
+
+_OPERATORS = {
+    "eq": _Operator(same),
+    "ne": _Operator(lambda value, operand: not same(value, operand)),
+    "in": _Operator(
+        lambda value, operand: any(same(value, one) for one in operand),
+        lambda operand: type(operand) is list,
+        "a list",
+    ),
+    "prefix": _Operator(
+        lambda value, operand: type(value) is str and value.startswith(operand),
+        lambda operand: type(operand) is str,
+        "a string",
+    ),
+    "exists": _Operator(
+        lambda value, operand: (value is not MISSING) is operand,
+        lambda operand: type(operand) is bool,
+        "true or false",
+    ),
+    "gt": _comparison(lambda value, operand: value > operand),
+    "gte": _comparison(lambda value, operand: value >= operand),
+    "lt": _comparison(lambda value, operand: value < operand),
+    "lte": _comparison(lambda value, operand: value <= operand),
+}
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.count = 0
+        self.faults: list[Fault] = []
+
+    def filter(self, document: Any, where: Where) -> Filter:
+        if type(document) is not dict:
+            self.refuse(where, "a filter must be an object of paths and conditions")
+            return Filter()
+        conditions = [
+            self.condition(key, says, (*where, key)) for key, says in document.items() if key != ANY
+        ]
+        alternatives = self.alternatives(document[ANY], (*where, ANY)) if ANY in document else ()
+        return Filter(tuple(one for one in conditions if one), alternatives)
+
+    def alternatives(self, filters: Any, where: Where) -> tuple[Filter, ...]:
+        if type(filters) is not list or not filters:
+            self.refuse(
+                where, 'must be a list of one or more filters; a field called any is written "\\"any\\""'
+            )
+            return ()
+        return tuple(self.alternative(one, (*where, index)) for index, one in enumerate(filters))
+
+    def alternative(self, document: Any, where: Where) -> Filter:
+        self.counted(where)
+        return self.filter(document, where)
+
+    def condition(self, key: str, says: Any, where: Where) -> Condition | None:
+        self.counted(where)
+        try:
+            path = path_of(key)
+        except Flaw as flaw:
+            self.refuse(where, flaw.message)
+            return None
+        return Condition(path, self.tests(says, where))
+
+    def tests(self, says: Any, where: Where) -> tuple[tuple[str, Any], ...]:
+        if type(says) is not dict:
+            return (("eq", says),)
+        if not says:
+            self.refuse(where, f"must have one or more of {', '.join(_OPERATORS)}")
+        for name, operand in says.items():
+            if name not in _OPERATORS:
+                self.refuse(
+                    (*where, name),
+                    f'is none of {", ".join(_OPERATORS)}; an object to equal is written {{"eq": …}}',
+                )
+            elif not _OPERATORS[name].takes(operand):
+                self.refuse((*where, name), f"must be {_OPERATORS[name].expected}")
+        return tuple(says.items())
+
+    def counted(self, where: Where) -> None:
+        self.count += 1
+        if self.count > MAX_CONDITIONS:
+            self.refuse(where, f"a filter has at most {MAX_CONDITIONS} conditions and alternatives")
+            raise _invalid(self.faults)
+
+    def refuse(self, where: Where, message: str) -> None:
+        self.faults.append(Fault(pointer(where), message))
+        if len(self.faults) == MAX_FAULTS:
+            raise _invalid(self.faults)
+
+
+def _kept(document: Any) -> Any:
+    """A copy of our own, in plain JSON."""
+    try:
+        return msgspec.json.decode(encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)[1])
+    except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:
+        raise _invalid(error.faults) from None
+
+
+def _invalid(faults: Sequence[Fault]) -> FilterInvalid:
+    first = faults[0]
+    return FilterInvalid(f"The filter is not valid: {first.path or '/'}: {first.message}.", faults)

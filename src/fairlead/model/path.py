@@ -1,0 +1,97 @@
+"""A path into JSON: `event.items.0."a.b"`. Looking up is all it can do."""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from fairlead.model.payload import unreadable
+
+MAX_LENGTH = 500
+MAX_SEGMENTS = 32
+
+# Possessive, so that no text makes the reading slow.
+_SEGMENT = re.compile(r'[\w-]++|"(?:[^"\\]|\\.)*+"')
+_WORD = re.compile(r"[\w-]+")
+_EXPECTED = (
+    'expected a path such as event.items.0.id; a segment with other signs stands in JSON quotes: event."a.b"'
+)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+class Missing(Enum):
+    """What a path leads to when there is nothing; null is something."""
+
+    MISSING = "missing"
+
+
+MISSING = Missing.MISSING
+
+
+class Flaw(Exception):
+    """Why something written by a user cannot be read; whoever knows the place makes a refusal of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Where to look. Two spellings of one path are equal."""
+
+    segments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(
+            one if _WORD.fullmatch(one) else json.dumps(one, ensure_ascii=False) for one in self.segments
+        )
+
+
+def path_of(text: str) -> Path:
+    """The path that the whole text is, or a Flaw."""
+    path, end = path_at(text, 0)
+    if end != len(text):
+        raise Flaw(_EXPECTED)
+    return path
+
+
+def path_at(text: str, start: int) -> tuple[Path, int]:
+    """The path that begins at `start`, and where it ends; or a Flaw."""
+    segments: list[str] = []
+    at = start
+    while match := _SEGMENT.match(text, at):
+        segments.append(_segment(match[0]))
+        at = match.end()
+        if at - start > MAX_LENGTH or len(segments) > MAX_SEGMENTS:
+            raise Flaw(f"a path has at most {MAX_LENGTH} characters and {MAX_SEGMENTS} segments")
+        if not text.startswith(".", at):
+            return Path(tuple(segments)), at
+        at += 1
+    raise Flaw(_EXPECTED)
+
+
+def look_up(path: Path, context: Any) -> Any:
+    """What the path leads to, or MISSING. Looks into plain objects and lists only, so it runs no code of theirs."""
+    value = context
+    for segment in path.segments:
+        if type(value) is dict:
+            value = value.get(segment, MISSING)
+        elif type(value) is list and _INDEX.fullmatch(segment) and int(segment) < len(value):
+            value = value[int(segment)]
+        else:
+            return MISSING
+    return value
+
+
+def _segment(written: str) -> str:
+    if not written.startswith('"'):
+        return written
+    try:
+        segment = str(json.loads(written))
+    except ValueError:
+        raise Flaw(_EXPECTED) from None
+    if flaw := unreadable(segment):
+        raise Flaw(f"no path leads to {json.dumps(segment)}: {flaw}")
+    return segment

@@ -1,0 +1,103 @@
+"""Places in a string: `{{path}}` and `{{path | default: JSON}}`. Read in one pass, from left to right."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.errors import FairleadError
+from fairlead.model.path import MISSING, Flaw, Path, path_at
+from fairlead.model.payload import encode
+
+OPEN, CLOSE = "{{", "}}"
+
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_DEFAULT = re.compile(r"default[ \t\r\n]*+:[ \t\r\n]*+")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value comes from, and what stands there if it is missing."""
+
+    path: Path
+    default: Any = MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string with places in it."""
+
+    parts: tuple[str | Place, ...]
+
+    @property
+    def literal(self) -> str:
+        return "".join(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def places(self) -> list[Place]:
+        return [part for part in self.parts if isinstance(part, Place)]
+
+
+def read(text: str) -> str | Place | Text:
+    r"""What a string of a template is: literal, exactly one place, or a mixture; or a Flaw.
+
+    Backslashes count only directly before `{{`: `\\` is a backslash there, and `\{{` is `{{`.
+    """
+    mixture = Text(tuple(part for part in _parts(text) if part != ""))
+    if not mixture.places:
+        return mixture.literal
+    return mixture.parts[0] if len(mixture.parts) == 1 else mixture
+
+
+def _parts(text: str) -> Iterator[str | Place]:
+    at = 0
+    while (opening := text.find(OPEN, at)) >= 0:
+        stem = text[at:opening].rstrip("\\")
+        slashes = opening - at - len(stem)
+        at = opening + len(OPEN)
+        yield stem + "\\" * (slashes // 2)
+        if slashes % 2:
+            yield OPEN
+        else:
+            place, at = _place_at(text, at)
+            yield place
+    yield text[at:]
+
+
+def _place_at(text: str, at: int) -> tuple[Place, int]:
+    path, at = path_at(text, _after_space(text, at))
+    default: Any = MISSING
+    at = _after_space(text, at)
+    if text.startswith("|", at):
+        default, at = _default_at(text, _after_space(text, at + 1))
+        at = _after_space(text, at)
+    if not text.startswith(CLOSE, at):
+        raise Flaw(f"{path} is not followed by }}}} or | default:")
+    return Place(path, default), at + len(CLOSE)
+
+
+def _default_at(text: str, at: int) -> tuple[Any, int]:
+    match = _DEFAULT.match(text, at)
+    if match is None:
+        raise Flaw("after | only default: is known, followed by a JSON value")
+    try:
+        value, end = _JSON.raw_decode(text, match.end())
+        encode(value)
+    except FairleadError as error:
+        raise Flaw(f"the default cannot be kept: {error.faults[0].message}") from None
+    except (ValueError, RecursionError):
+        raise Flaw("after default: a JSON value is expected") from None
+    return value, end
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)

@@ -1,0 +1,149 @@
+"""Schedules: a cron expression in a zone, or every so many seconds; when they run, previewed and in words."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from zoneinfo import ZoneInfo
+
+from fairlead.errors import Fault, ScheduleInvalid
+from fairlead.model import cron as crons
+from fairlead.model import zone as zones
+from fairlead.model.cron_words import words
+from fairlead.model.request import EARLIEST, LATEST
+
+MAX_EVERY_SECONDS = 366 * 86_400
+UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Runs when clocks in the zone show a time that matches; made by `cron`, which checks both."""
+
+    expr: str
+    zone: str
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """The first instant after this one at which it runs, in UTC."""
+        return next(self.runs(after), None)
+
+    def runs(self, after: datetime) -> Iterator[datetime]:
+        """All instants after this one at which it runs, in order, in UTC."""
+        return crons.read(self.expr).runs(zones.zone(self.zone), after)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Runs at start_at and every so many seconds from there, exactly; with 0 seconds, only at start_at."""
+
+    seconds: int
+    start_at: datetime
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be followed; keep start_at in UTC."""
+        if type(self.seconds) is not int or not 0 <= self.seconds <= MAX_EVERY_SECONDS:
+            raise _invalid("every_seconds", f"must be 0 (once) or 1 to {MAX_EVERY_SECONDS} (366 days)")
+        if self.start_at.tzinfo is None:
+            raise _invalid("start_at", "must be a time with its time zone, such as 2026-02-16T10:30:00Z")
+        if not EARLIEST <= self.start_at < LATEST:
+            raise _invalid("start_at", "must lie between the years 1970 and 3000")
+        object.__setattr__(self, "start_at", self.start_at.astimezone(UTC))
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """The first instant after this one at which it runs, in UTC."""
+        if after < self.start_at:
+            return self.start_at
+        if self.seconds == 0 or after >= LATEST:
+            return None
+        step = timedelta(seconds=self.seconds)
+        at = self.start_at + ((after - self.start_at) // step + 1) * step
+        return at if at < LATEST else None
+
+    def runs(self, after: datetime) -> Iterator[datetime]:
+        """All instants after this one at which it runs, in order, in UTC."""
+        at = self.next_after(after)
+        while at is not None:
+            yield at
+            at = self.next_after(at)
+
+
+Schedule = Cron | Every
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run to come: `local` is what clocks show, `offset` such as UTC-05:00, `note` on a change of clocks."""
+
+    at: datetime
+    local: datetime
+    offset: str
+    note: str | None = None
+
+
+def cron(expr: str, zone: str) -> Cron:
+    """A cron schedule from what a person wrote, as five fields; or a refusal."""
+    return Cron(crons.read(expr).text, zones.zone(zone).key)
+
+
+def instants(schedule: Schedule, after: datetime, until: datetime) -> Iterator[datetime]:
+    """When it runs after one instant (not at it) and until another (also at it), in UTC."""
+    return takewhile(lambda at: at <= until, schedule.runs(after))
+
+
+def preview(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC") -> list[Run]:
+    """The next n runs, with notes on changes of clocks; an interval is shown in `zone`."""
+    where = zones.zone(schedule.zone if isinstance(schedule, Cron) else zone)
+    before, found = after.astimezone(where), list[Run]()
+    for at in islice(schedule.runs(after), n):
+        local = at.astimezone(where)
+        note = _clock_note(schedule, at, where) if isinstance(schedule, Cron) else None
+        if note is None and local.utcoffset() != before.utcoffset():
+            since = "since the run before" if found else "before this run"
+            note = f"clocks changed {since}: {_offset(local)} instead of {_offset(before)}"
+        found.append(Run(at, local, _offset(local), note))
+        before = local
+    return found
+
+
+def in_words(schedule: Schedule) -> str:
+    """A schedule as a person would say it; an uncommon expression as it is, with its zone."""
+    if isinstance(schedule, Cron):
+        said = words(crons.read(schedule.expr).text)
+        if said and not said.of_clock:
+            return said.text
+        return f"{said.text if said else schedule.expr} ({schedule.zone})"
+    start = schedule.start_at.isoformat(sep=" ").replace("+00:00", " UTC")
+    return f"every {_span(schedule.seconds)} from {start}" if schedule.seconds else f"once at {start}"
+
+
+def _clock_note(schedule: Cron, at: datetime, where: ZoneInfo) -> str | None:
+    """What a change of clocks does to this run of a time of the clock."""
+    expression = crons.read(schedule.expr)
+    if expression.elapses:
+        return None
+    shown = zones.local(at, where)
+    if zones.happens_twice(shown, where):
+        return f"clocks go back: {shown:%H:%M} happens twice, runs the first time"
+    skipped = list(expression.matches(zones.local(at - timedelta.resolution, where), shown))
+    if not skipped:
+        return None
+    form = "%H:%M" if skipped[0].date() == shown.date() else "%Y-%m-%d %H:%M"
+    if len(skipped) == 1:
+        return f"clocks go forward: {skipped[0]:{form}} does not exist, runs at {shown:{form}}"
+    first, last = skipped[0], skipped[-1]
+    return f"clocks go forward: {first:{form}} to {last:{form}} do not exist, runs once at {shown:{form}}"
+
+
+def _offset(local: datetime) -> str:
+    digits = f"{local:%z}"
+    return f"UTC{digits[:3]}:{digits[3:5]}"
+
+
+def _span(seconds: int) -> str:
+    size, unit = next((size, unit) for size, unit in UNITS if seconds % size == 0)
+    count = seconds // size
+    return unit if count == 1 else f"{count} {unit}s"
+
+
+def _invalid(field: str, why: str) -> ScheduleInvalid:
+    return ScheduleInvalid(f"The schedule cannot be so: {field} {why}.", [Fault(field, why)])

@@ -1,0 +1,195 @@
+"""A template: JSON whose strings may hold places, `{{path}}`. Look-up only: no expressions, no code."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge, TemplateInvalid
+from fairlead.model.definition import MAX_FAULTS, validator
+from fairlead.model.path import Flaw, Path
+from fairlead.model.payload import encode, pointer
+from fairlead.model.place import OPEN, Place, Text, read
+from fairlead.model.rendering import Where, filled
+
+MAX_PLACES = 1_000
+MAX_DEPTH = 64
+MAX_BYTES = 262_144
+
+_NULL = len(b"null")
+_Kind = jsonschema_rs.ValidationErrorKind
+# faults of an object or list that no value inside it could mend
+_OF_SHAPE = (
+    _Kind.Type,
+    _Kind.Required,
+    _Kind.AdditionalProperties,
+    _Kind.PropertyNames,
+    _Kind.MinProperties,
+    _Kind.MaxProperties,
+    _Kind.MinItems,
+    _Kind.MaxItems,
+)
+_CONDITIONAL = {"then", "else"}
+_NAMING = {"properties", "patternProperties", "dependentSchemas"}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template that was read: made by `compiled`, never changed, rendered any number of times."""
+
+    # JSON in which a Place stands for itself and a Text for a string
+    tree: Any
+    paths: tuple[Path, ...]
+    literal_bytes: int
+
+    def render(self, context: Mapping[str, Any], *, max_bytes: int) -> Any:
+        """The template filled from plain JSON values; TemplateFailed unless every place is, within `max_bytes`.
+
+        The result shares nothing with the context, the template or another result.
+        """
+        return filled(self.tree, dict(context), literal_bytes=self.literal_bytes, max_bytes=max_bytes)
+
+
+def compiled(template: Any, roots: Collection[str]) -> Template:
+    """The template, read once; TemplateInvalid names each place in it that cannot be."""
+    reading = _Reading(tuple(roots))
+    tree = reading.node(_kept(template), ())
+    if reading.faults:
+        raise _invalid(reading.faults)
+    exact = sum(type(node) is Place for _, node in leaves(tree))
+    literal_bytes = len(msgspec.json.encode(outline(tree))) - _NULL * exact
+    return Template(tree, tuple(dict.fromkeys(reading.paths)), literal_bytes)
+
+
+def outline(tree: Any) -> Any:
+    """The literal parts of a template: null for a place, and strings without theirs."""
+    match tree:
+        case dict():
+            return {key: outline(item) for key, item in tree.items()}
+        case list():
+            return [outline(item) for item in tree]
+        case Place():
+            return None
+        case Text():
+            return tree.literal
+    return tree
+
+
+def leaves(tree: Any, where: Where = ()) -> Iterator[tuple[Where, Any]]:
+    """Everything in a template that is not an object or a list, with its place."""
+    if type(tree) is dict or type(tree) is list:
+        for key, item in tree.items() if type(tree) is dict else enumerate(tree):
+            yield from leaves(item, (*where, key))
+    else:
+        yield where, tree
+
+
+def misfits(template: Template, arg_schema: Any) -> list[Fault]:
+    """What can be seen, before anything is filled in, not to fit a definition's schema."""
+    whole = outline(template.tree)
+    if type(whole) is not dict and type(template.tree) is not Place:
+        return [Fault("", "must be an object")]
+    around = _Surroundings(template.tree)
+    faults = (
+        Fault(pointer(error.instance_path), error.message)
+        for error in validator(arg_schema).iter_errors(whole)
+        if around.certain(error)
+    )
+    return list(islice(faults, MAX_FAULTS))
+
+
+class _Surroundings:
+    """Where the places of a template are, to tell the faults that they could mend from the others."""
+
+    def __init__(self, tree: Any) -> None:
+        nodes = dict(leaves(tree))
+        self.exact = {where for where, node in nodes.items() if type(node) is Place}
+        self.texts = {where for where, node in nodes.items() if type(node) is Text}
+        filled_in = self.exact | self.texts
+        self.above = {where[:depth] for where in filled_in for depth in range(len(where))}
+
+    def certain(self, error: jsonschema_rs.ValidationError) -> bool:
+        """Whether the fault is there whatever the places are filled with."""
+        where = tuple(error.instance_path)
+        if where in self.exact:
+            return False
+        if self.above and _CONDITIONAL.intersection(_keywords(error.evaluation_path)):
+            return False
+        if where in self.texts:
+            return isinstance(error.kind, _Kind.Type)
+        return where not in self.above or isinstance(error.kind, _OF_SHAPE)
+
+
+def _keywords(path: Iterable[str | int]) -> Iterator[str | int]:
+    """The keywords on the way to a part of a schema, without the names of properties."""
+    steps = iter(path)
+    for step in steps:
+        yield step
+        if step in _NAMING:
+            next(steps, None)
+
+
+class _Reading:
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self.roots = roots
+        self.paths: list[Path] = []
+        self.faults: list[Fault] = []
+
+    def node(self, value: Any, where: Where) -> Any:
+        if type(value) is dict:
+            return {key: self.item(key, item, where) for key, item in value.items()}
+        if type(value) is list:
+            return [self.node(item, (*where, index)) for index, item in enumerate(value)]
+        if type(value) is not str or OPEN not in value:
+            return value
+        try:
+            return self.string(value)
+        except Flaw as flaw:
+            self.refuse(where, flaw.message)
+
+    def item(self, key: str, value: Any, where: Where) -> Any:
+        if OPEN in key:
+            self.refuse((*where, key), "a key cannot hold {{: only values are filled")
+        return self.node(value, (*where, key))
+
+    def string(self, value: str) -> Any:
+        match read(value):
+            case Place() as place:
+                self.check(place)
+                return place
+            case Text() as text:
+                for place in text.places:
+                    self.check(place)
+                    if place.default is None or isinstance(place.default, dict | list):
+                        raise Flaw(f"the default of {place.path} must be text, a number, true or false here")
+                return text
+            case str() as literal:
+                return literal
+
+    def check(self, place: Place) -> None:
+        if place.path.segments[0] not in self.roots:
+            raise Flaw(f"{place.path} begins with none of {', '.join(self.roots)}")
+        self.paths.append(place.path)
+        if len(self.paths) > MAX_PLACES:
+            raise Flaw(f"a template has at most {MAX_PLACES} places")
+
+    def refuse(self, where: Where, message: str) -> None:
+        self.faults.append(Fault(pointer(where), message))
+        if len(self.faults) == MAX_FAULTS:
+            raise _invalid(self.faults)
+
+
+def _kept(template: Any) -> Any:
+    """A copy of our own, in plain JSON."""
+    try:
+        return msgspec.json.decode(encode(template, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)[1])
+    except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:
+        raise _invalid(error.faults) from None
+
+
+def _invalid(faults: Sequence[Fault]) -> TemplateInvalid:
+    first = faults[0]
+    return TemplateInvalid(f"The template is not valid: {first.path or '/'}: {first.message}.", faults)

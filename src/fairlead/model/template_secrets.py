@@ -1,0 +1,46 @@
+"""Secrets and templates: what of a template may be shown, and which fields of an event become a job's secrets."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from fairlead.model.path import MISSING
+from fairlead.model.path import Path as Field
+from fairlead.model.place import Place, read
+from fairlead.model.redact import MASK, Path, path_to, rewritten
+from fairlead.model.template import compiled
+
+
+def shown_template(template: Any, secret_paths: Sequence[str]) -> Any:
+    """The template with what would be a secret masked; a place that only says where one comes from may be seen."""
+    return rewritten(template, secret_paths, _shown, lambda value, _: _shown_before(value))
+
+
+def _shown(value: Any) -> Any:
+    return value if _says_where(value) else MASK
+
+
+def _shown_before(value: Any) -> Any:
+    # where an object with a secret in it belongs: a text there is a place, or nothing that could be right
+    return MASK if isinstance(value, str) and not _says_where(value) else value
+
+
+def _says_where(value: Any) -> bool:
+    place = read(value) if isinstance(value, str) else None
+    return isinstance(place, Place) and place.default is MISSING
+
+
+def secret_fields(template: Any, secret_paths: Sequence[str], roots: Collection[str]) -> list[str]:
+    """Where in an event's data the secrets of a template's jobs come from, as paths."""
+    found: set[str] = set()
+
+    def add(fields: Iterable[Field], onwards: Iterable[Path] = ((),)) -> None:
+        of_event = [field.segments[1:] for field in fields if field.segments[0] == "event"]
+        found.update(path_to((*field, *more)) for field in of_event for more in onwards)
+
+    def before(value: Any, onwards: set[Path]) -> None:
+        place = read(value) if isinstance(value, str) else None
+        if isinstance(place, Place):
+            add([place.path], onwards)
+
+    rewritten(template, secret_paths, lambda value: add(compiled(value, roots).paths), before)
+    return sorted(found)

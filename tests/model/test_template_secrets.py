@@ -1,0 +1,59 @@
+"""What of a template may be shown, and which fields of an event are secrets because of it."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.model.redact import MASK, hidden, restored
+from fairlead.model.template_secrets import secret_fields, shown_template
+from fairlead.model.trigger import EVENT_ROOTS
+
+PATHS = ["/password", "/smtp/key", "/users/*/token"]
+
+
+@pytest.mark.parametrize(
+    ("template", "shown", "fields"),
+    [
+        ({"password": "p", "note": "n"}, {"password": MASK, "note": "n"}, []),
+        ({"password": 1}, {"password": MASK}, []),
+        ({"password": "{{event.a.b}}"}, {"password": "{{event.a.b}}"}, ["/a/b"]),
+        ({"password": "{{meta.event_id}}"}, {"password": "{{meta.event_id}}"}, []),
+        ({"password": "x{{event.a}}"}, {"password": MASK}, ["/a"]),
+        ({"password": '{{event.a | default: "p"}}'}, {"password": MASK}, ["/a"]),
+        ({"password": {"x": ["{{event.a}}", "{{event.b}}"]}}, {"password": MASK}, ["/a", "/b"]),
+        ({"smtp": {"key": "k", "host": "h"}}, {"smtp": {"key": MASK, "host": "h"}}, []),
+        ({"smtp": "{{event.smtp}}"}, {"smtp": "{{event.smtp}}"}, ["/smtp/key"]),
+        ({"smtp": '{{event.smtp | default: {"key": "k"}}}'}, {"smtp": MASK}, ["/smtp/key"]),
+        ({"smtp": "k"}, {"smtp": MASK}, []),
+        ({"smtp": 1}, {"smtp": 1}, []),
+        ({"users": "{{event.all}}"}, {"users": "{{event.all}}"}, ["/all/*/token"]),
+        (
+            {"users": [{"token": "t"}, "{{event.u}}"]},
+            {"users": [{"token": MASK}, "{{event.u}}"]},
+            ["/u/token"],
+        ),
+        ("{{event}}", "{{event}}", ["/password", "/smtp/key", "/users/*/token"]),
+        ({"password": "{{event}}"}, {"password": "{{event}}"}, [""]),
+        ({"note": "{{event.password}}"}, {"note": "{{event.password}}"}, []),
+    ],
+)
+def test_a_template_shows_where_secrets_come_from_and_never_what_they_are(
+    template: Any, shown: Any, fields: list[str]
+) -> None:
+    assert shown_template(template, PATHS) == shown
+    assert secret_fields(template, PATHS, EVENT_ROOTS) == fields
+    assert restored(shown, template, shown) == template, "sent back as it was shown, it stays as it is"
+
+
+def test_a_template_without_secrets_is_shown_as_it_is() -> None:
+    template = {"a": "{{event.a}}", "password": "p"}
+
+    assert shown_template(template, []) == template
+    assert secret_fields(template, [], EVENT_ROOTS) == []
+
+
+def test_where_everything_may_be_a_secret_all_of_the_template_is_hidden_and_all_of_its_event() -> None:
+    fields = secret_fields("{{event}}", ["/**"], EVENT_ROOTS)
+
+    assert shown_template({"a": 1, "b": "{{event.b}}"}, ["/**"]) == MASK
+    assert hidden({"a": 1, "b": {"c": 2}}, fields) == MASK
