@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -18,7 +18,7 @@ from fairlead.cli.session import Session
 from fairlead.db.tx import Database
 from fairlead.runtime import meter as metering
 from fairlead.server import metrics as scraping
-from fairlead.store import metrics
+from fairlead.store import metrics, retention
 from tests import given
 from tests.processes import free_port
 from tests.server.world import BASE, World, world_on
@@ -112,6 +112,30 @@ async def test_the_last_minute_tells_what_came_and_what_ended(world: World) -> N
     assert told == {"enqueued": 5, "succeeded": 1, "failed": 1, "dead_letter": 0, "canceled": 0}
 
 
+async def test_every_job_that_came_is_counted_and_stays_so(world: World) -> None:
+    """Whoever enqueued it, and whatever became of it: also when it is retried, and when it is gone."""
+    async with world.fl.database.transaction() as tx:
+        retried = await given.ended_job(tx, "failed")
+        await given.ended_job(tx, "succeeded")
+    await world.fl.retry(retried)
+    await world.fl.enqueue("greet", tenant=given.TENANT, payload={"name": "Ada"}, dedupe_key="k")
+    await world.fl.enqueue("greet", tenant=given.TENANT, payload={"name": "Ada"}, dedupe_key="k")
+    await world.fl.enqueue_many([given.request(tenant=given.OTHER) for _ in range(2)])
+    before = await scraped(world)
+    for _ in range(2):
+        async with world.fl.database.transaction() as tx:
+            old = UUID("01870000-0000-7000-8000-" + uuid4().hex[:12])
+            await given.ended_job(tx, "succeeded", id=old)
+            await tx.run("update fairlead.jobs set finished_at = '2023-04-01' where id = %s", [old])
+            assert (await retention.remove(tx, days=30)).removed == 1
+    after = await scraped(world)
+
+    for text, here in ((before, 3), (after, 5)):
+        assert value(text, "fairlead_jobs_enqueued_total", tenant=given.TENANT) == here
+        assert value(text, "fairlead_jobs_enqueued_total", tenant=given.OTHER) == 2
+        assert value(text, "fairlead_jobs_enqueued_total", tenant="_all") == here + 2
+
+
 async def test_tenants_beyond_the_deepest_are_added_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scraping, "MOST_TENANTS", 1)
     for tenant, number in ((given.TENANT, 5), (given.OTHER, 2)):
@@ -198,12 +222,12 @@ async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) 
     assert value(text, "fairlead_attempts_total", attempt_status="failed", status="dead_letter", **ended) == 1
     assert value(text, "fairlead_claim_batch_size_sum") == 5
     assert value(text, "fairlead_finish_batch_size_sum") == 5
-    assert value(text, "fairlead_queue_seconds_count") >= 1
+    assert value(text, "fairlead_queue_seconds_count") == 5
     assert value(text, "fairlead_stale_writes_refused_total") == 0
 
 
 async def test_a_second_process_takes_the_next_port(fl: Fairlead) -> None:
-    source = metering.Meter(None, None)  # type: ignore[arg-type]
+    source = metering.Meter(None)  # type: ignore[arg-type]
     port = free_port()
     with (
         metering.exposed(source, "127.0.0.1", port) as first,

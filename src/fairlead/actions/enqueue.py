@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead import tracing
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import (
@@ -36,18 +37,32 @@ async def enqueue(
     tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False
 ) -> Enqueued:
     """Enqueue one job. `again` says that an earlier call with this id may have gone through unseen."""
+    span = tracing.enqueueing(new.definition, new.tenant)
+    if span is None:
+        return await _enqueue(tx, principal, catalog, new, again=again)
+    with span:
+        made = await _enqueue(tx, principal, catalog, new, again=again, trace=span.carried)
+        span.made(made.id, deduplicated=made.deduplicated)
+    return made
+
+
+async def _enqueue(
+    tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool, trace: str | None = None
+) -> Enqueued:
     _allow(principal, [new])
     checked(new)
     current: set[str] = set()
     for _ in range(ROUNDS):
         payload, version = catalog.prepare(new, current)
-        known = catalog.ids(new) if new.plain else None
+        known = catalog.ids(new) if new.plain and trace is None else None
         try:
             if known and await jobs.enqueue_plain(
                 tx, new, *known, payload=payload, version=version, actor=principal.actor
             ):
                 return Enqueued(new.id)
-            answer = await jobs.enqueue(tx, new, payload=payload, version=version, actor=principal.actor)
+            answer = await jobs.enqueue(
+                tx, new, payload=payload, version=version, actor=principal.actor, trace=trace
+            )
         except UniqueViolation as error:
             if again:
                 return Enqueued(new.id)
@@ -72,6 +87,22 @@ def joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob]
 ) -> Generator[str, str, list[Enqueued]]:
     """Enqueue all or none inside the caller's transaction: yields what to send, is sent what came back."""
+    span = _span(requests)
+    if span is None:
+        return (yield from _joined(principal, catalog, requests))
+    with span:
+        return (yield from _joined(principal, catalog, requests, trace=span.carried))
+
+
+def _span(requests: Sequence[NewJob]) -> tracing.Enqueueing | None:
+    if len(requests) == 1:
+        return tracing.enqueueing(requests[0].definition, requests[0].tenant)
+    return tracing.enqueueing_many(new.definition for new in requests) if requests else None
+
+
+def _joined(
+    principal: Principal, catalog: Catalog, requests: Sequence[NewJob], *, trace: str | None = None
+) -> Generator[str, str, list[Enqueued]]:
     _allow(principal, requests)
     if not requests:
         return []
@@ -81,7 +112,7 @@ def joined(
         prepared = [
             (new, *_prepared(catalog, requests, index, current)) for index, new in enumerate(requests)
         ]
-        answer = msgspec.json.decode((yield jobs.joined(prepared, actor=principal.actor)))
+        answer = msgspec.json.decode((yield jobs.joined(prepared, actor=principal.actor, trace=trace)))
         for refused in answer.get("refused", ()):
             index = refused["at"]
             try:
@@ -154,6 +185,22 @@ async def enqueue_many(
     progress: Callable[[int], None] | None = None,
 ) -> list[Enqueued]:
     """Enqueue all of them or none. Answers in the order of the requests."""
+    span = _span(requests)
+    if span is None:
+        return await _enqueue_many(tx, principal, catalog, requests, progress)
+    with span:
+        return await _enqueue_many(tx, principal, catalog, requests, progress, trace=span.carried)
+
+
+async def _enqueue_many(
+    tx: Tx,
+    principal: Principal,
+    catalog: Catalog,
+    requests: Sequence[NewJob],
+    progress: Callable[[int], None] | None,
+    *,
+    trace: str | None = None,
+) -> list[Enqueued]:
     _allow(principal, requests)
     if not requests:
         return []
@@ -176,7 +223,7 @@ async def enqueue_many(
 
     now = await bulk.moment(tx)
     try:
-        await bulk.insert(tx, rows(), places.values(), now=now, actor=principal.actor)
+        await bulk.insert(tx, rows(), places.values(), now=now, actor=principal.actor, trace=trace)
     except UniqueViolation as error:
         raise JobIdTaken(
             "One of the job ids is taken. Nothing was enqueued.", [Fault("id", "taken")]

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from fairlead import errors
+from fairlead import errors, tracing
 from fairlead.handlers import wire
 from fairlead.handlers.attempt import failure
 from fairlead.handlers.context import Context, Progress
@@ -63,14 +63,15 @@ async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
         handler = Handler.of(ctx.definition_key, _found(begin.module, begin.qualname))
     except BaseException as error:  # noqa: BLE001 - importing is the user's code too
         return failure(error)
-    return await run(
-        handler,
-        ctx,
-        timeout=None,
-        threads=Threads(1),
-        grace=_FOREVER,
-        max_output_bytes=begin.max_output_bytes,
-    )
+    with tracing.continued(begin.trace):
+        return await run(
+            handler,
+            ctx,
+            timeout=None,
+            threads=Threads(1),
+            grace=_FOREVER,
+            max_output_bytes=begin.max_output_bytes,
+        )
 
 
 def _found(module: str, qualname: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any
 class Slot:
     """A piece of work: it waits for a thread, then has one until it returns."""
 
-    __slots__ = ("on_return", "on_start", "running", "stuck", "work")
+    __slots__ = ("context", "on_return", "on_start", "running", "stuck", "work")
 
     def __init__(
         self, work: Callable[[], Any], on_start: Callable[[], None], on_return: Callable[[Any], None]
@@ -21,6 +21,8 @@ class Slot:
         self.work = work
         self.on_start = on_start
         self.on_return = on_return
+        # of whoever asked for it, also if it has to wait for a thread
+        self.context = contextvars.copy_context()
         self.running = False
         self.stuck = False
 
@@ -39,9 +41,7 @@ class Threads:
         self.running = 0
         self.stuck = 0
         self._waiting: deque[Slot] = deque()
-        self._work: queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop, contextvars.Context] | None] = (
-            queue.SimpleQueue()
-        )
+        self._work: queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop] | None] = queue.SimpleQueue()
         self._alive = 0
 
     @property
@@ -89,7 +89,7 @@ class Threads:
         slot.running = True
         self.running += 1
         slot.on_start()
-        self._work.put((slot, asyncio.get_running_loop(), contextvars.copy_context()))
+        self._work.put((slot, asyncio.get_running_loop()))
 
     def _grow(self) -> None:
         thread = threading.Thread(target=_serve, args=(self._work, self._returned), daemon=True)
@@ -112,12 +112,12 @@ class Threads:
 
 
 def _serve(
-    work: "queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop, contextvars.Context] | None]",
+    work: "queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop] | None]",
     returned: Callable[[Slot, Any], None],
 ) -> None:
     while (item := work.get()) is not None:
-        slot, loop, context = item
-        result = context.run(slot.work)
+        slot, loop = item
+        result = slot.context.run(slot.work)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             loop.call_soon_threadsafe(returned, slot, result)
-        del item, slot, loop, context, result
+        del item, slot, loop, result

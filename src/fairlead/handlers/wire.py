@@ -40,6 +40,7 @@ class Begin(msgspec.Struct, tag=True):
     sys_path: list[str]
     max_output_bytes: int
     facts: Facts
+    trace: str | None = None
 
 
 class Answer(msgspec.Struct, tag=True):

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -10,7 +10,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily
 
-from fairlead.errors import FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.source import Held, JobSource
@@ -20,23 +19,17 @@ log = structlog.get_logger(__name__)
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500)
-# Of the claims of a second one is asked how long its jobs had waited.
-SAMPLE_SECONDS = 1.0
 PORTS = 100
 # Ends that never come (of lost leases) must not pile up.
 MOST_BEGUN = 50_000
-
-Waits = Callable[[Sequence[UUID]], Awaitable[list[float]]]
 
 
 class Meter:
     """A source that counts what goes through it."""
 
-    def __init__(self, source: JobSource, waits: Waits) -> None:
+    def __init__(self, source: JobSource) -> None:
         self._source = source
-        self._waits = waits
         self.crowded = False
-        self._sampled_at = 0.0
         self._begun: dict[Lease, tuple[str, float]] = {}
         self.registry = CollectorRegistry()
         self.rescued: Callable[[], int] = lambda: 0
@@ -45,7 +38,7 @@ class Meter:
             "fairlead_finish_batch_size", "Ends that were written at once.", SIZES
         )
         self.queue_seconds = self._histogram(
-            "fairlead_queue_seconds", "From when a job was due to its claim; of a sample.", SECONDS
+            "fairlead_queue_seconds", "From when a job was due to its claim.", SECONDS
         )
         self.run_seconds = Histogram(
             "fairlead_run_seconds",
@@ -91,20 +84,10 @@ class Meter:
             self.claims.observe(len(held))
             for one in held:
                 self._begun[one.lease] = (one.job.definition_key, now)
+                self.queue_seconds.observe(max(0.0, one.job.waited))
             while len(self._begun) > MOST_BEGUN:
                 del self._begun[next(iter(self._begun))]
-            if now - self._sampled_at >= SAMPLE_SECONDS:
-                self._sampled_at = now
-                await self._sample([one.lease.job_id for one in held])
         return held
-
-    async def _sample(self, jobs: Sequence[UUID]) -> None:
-        try:
-            for seconds in await self._waits(jobs):
-                self.queue_seconds.observe(seconds)
-        except FairleadError as error:
-            # a figure less; the jobs themselves are ours and must be run
-            log.info("waits_not_measured", why=error.message)
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
         """Renew leases. Those that do not come back are lost."""

@@ -43,12 +43,15 @@ class StoreSource:
         lease_seconds: float,
         served: Sequence[UUID] | None = None,
         served_pairs: Sequence[tuple[UUID, UUID]] = (),
+        waits: bool = False,
     ) -> None:
+        """With `waits`, jobs say how long they had waited."""
         self._database = database
         self._worker = worker
         self._lease_seconds = lease_seconds
         self._served = served
         self._served_pairs = served_pairs
+        self._waits = waits
         # anywhere: workers that all began with the same tenant would give it more than its turn
         self._cursor = Cursor(uuid4())
         self.crowded = False
@@ -74,6 +77,7 @@ class StoreSource:
                 served=self._served,
                 served_pairs=self._served_pairs,
                 cursor=self._cursor,
+                waits=self._waits,
             )
         )
         self._cursor = claim.cursor

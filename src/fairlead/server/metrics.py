@@ -10,7 +10,7 @@ import structlog
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.app import Fairlead
@@ -34,6 +34,7 @@ REMEMBER_SECONDS = 2.0
 SHARE = 10
 STATUSES = ("queued", "running", "succeeded", "failed", "dead_letter", "canceled")
 EVENTS = ("enqueued", "succeeded", "failed", "dead_letter", "canceled")
+Family = CounterMetricFamily | GaugeMetricFamily
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -42,6 +43,7 @@ class Figures:
     """What the database says, ready to be shown."""
 
     levels: list[Levels]
+    enqueued: dict[str, int]
     oldest: dict[str, float]
     fleet: Fleet
 
@@ -88,12 +90,15 @@ class Metrics:
             oldest = await metrics.oldest(tx, [one.tenant_id for one in shown])
             fleet = await metrics.fleet(tx)
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
+        # of all and not of the others: those change, and a sum of theirs would fall at times, which no counter may
+        enqueued = {ALL: sum(one.enqueued for one in levels)}
         if self._fl.settings.metrics_public:
             # whoever asks: not who our tenants are
-            return Figures(_summed(levels, ALL), {ALL: max(by_slug.values(), default=0.0)}, fleet)
-        return Figures([*shown, *_summed(levels[MOST_TENANTS:], OTHERS)], by_slug, fleet)
+            return Figures(_summed(levels, ALL), enqueued, {ALL: max(by_slug.values(), default=0.0)}, fleet)
+        enqueued |= {one.tenant: one.enqueued for one in shown}
+        return Figures([*shown, *_summed(levels[MOST_TENANTS:], OTHERS)], enqueued, by_slug, fleet)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """What is not counted here but read, for the registry."""
         sockets = GaugeMetricFamily("fairlead_live_connections", "Live sockets of this process.")
         sockets.add_metric([], self._live.connections)
@@ -110,7 +115,7 @@ def _summed(levels: list[Levels], name: str) -> list[Levels]:
     return [Levels(tenant=name, tenant_id=levels[0].tenant_id, **total)]
 
 
-def _families(figures: Figures) -> Iterator[GaugeMetricFamily]:
+def _families(figures: Figures) -> Iterator[Family]:
     jobs = GaugeMetricFamily(
         "fairlead_jobs",
         "Jobs by tenant and status; finished ones until retention.",
@@ -133,7 +138,12 @@ def _families(figures: Figures) -> Iterator[GaugeMetricFamily]:
     )
     for tenant, seconds in figures.oldest.items():
         oldest.add_metric([tenant], max(0.0, seconds))
-    yield from (jobs, minute, oldest)
+    enqueued = CounterMetricFamily(
+        "fairlead_jobs_enqueued", "Jobs that were enqueued, ever, by whatever process.", labels=["tenant"]
+    )
+    for tenant, number in figures.enqueued.items():
+        enqueued.add_metric([tenant], number)
+    yield from (jobs, minute, oldest, enqueued)
     for name, about, value in (
         ("fairlead_workers", "Workers seen in the last minute.", figures.fleet.workers),
         ("fairlead_worker_slots", "Jobs that they could run at once.", figures.fleet.slots),

@@ -14,6 +14,7 @@ from fairlead.model.job import NewJob
 sql = queries_beside(__file__)
 
 _JOB = copying.start(14)
+_TRACED_JOB = copying.start(15)
 _HOT = copying.start(5)
 
 
@@ -65,12 +66,27 @@ async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
     return holders
 
 
-async def insert(tx: Tx, rows: Iterable[Row], places: Iterable[Place], *, now: datetime, actor: str) -> None:
+async def holder(tx: Tx, key: Key) -> UUID | None:
+    """The active job that has this dedupe key."""
+    tenant_id, digest = key
+    found = await tx.values(sql.holders, {"tenants": [tenant_id], "hashes": [digest]})
+    return found[0][2] if found else None
+
+
+async def insert(
+    tx: Tx,
+    rows: Iterable[Row],
+    places: Iterable[Place],
+    *,
+    now: datetime,
+    actor: str,
+    trace: str | None = None,
+) -> None:
     """Write the jobs, put each in ready or later, and count them at their places."""
-    load = _Load(now, actor)
+    load = _Load(now, actor, trace)
     [(bound,)] = await tx.values(sql.bound)
     copied = _copied_by_way if bound else _copied
-    await copied(tx, "jobs", load.records(rows))
+    await copied(tx, "jobs" if trace is None else "traced_jobs", load.records(rows))
     for what, hot in (("ready", load.ready), ("later", load.later)):
         if hot:
             await copied(tx, what, hot)
@@ -94,21 +110,25 @@ async def _copied_by_way(tx: Tx, table: str, records: Iterable[bytes]) -> None:
 class _Load:
     """One load on its way: turns requests into COPY rows and sorts them into ready and later."""
 
-    def __init__(self, now: datetime, actor: str) -> None:
+    def __init__(self, now: datetime, actor: str, trace: str | None) -> None:
         self._now = now
         self._actor = copying.text(actor)
+        self._begin = _JOB if trace is None else _TRACED_JOB
+        # a column more, and only in a load that is traced
+        self._end = b"" if trace is None else copying.text(trace)
         self.ready: list[bytes] = []
         self.later: list[bytes] = []
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The rows of jobs; the hot rows gather in ready and later."""
+        begin, end = self._begin, self._end
         for new, payload, place in rows:
             place.count += 1
             key = copying.uuid(new.id)
             job, hot = self._shared(new, place)
             waits = new.scheduled_for is not None and new.scheduled_for > self._now
             (self.later if waits else self.ready).append(_HOT + key + hot)
-            yield _JOB + key + job + copying.jsonb(payload)
+            yield begin + key + job + copying.jsonb(payload) + end
 
     def _shared(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
         """Everything but id and payload: the same bytes for all plain jobs of one place."""

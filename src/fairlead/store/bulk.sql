@@ -29,6 +29,12 @@ select id, tenant_id, definition_id, parent_id, priority, max_attempts, schedule
     dedupe_key, correlation_id, created_by, payload
 from fairlead.jobs with no data;
 
+-- name: stage_traced_jobs
+create temporary table staged on commit drop as
+select id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at, source, source_ref,
+    dedupe_key, correlation_id, created_by, payload, trace
+from fairlead.jobs with no data;
+
 -- name: stage_ready
 create temporary table staged on commit drop as
 select job_id, tenant_id, definition_id, priority, scheduled_for from fairlead.ready with no data;
@@ -45,6 +51,11 @@ insert into fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, ma
     source, source_ref, dedupe_key, correlation_id, created_by, payload)
 select * from pg_temp.staged;
 
+-- name: move_traced_jobs
+insert into fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
+    source, source_ref, dedupe_key, correlation_id, created_by, payload, trace)
+select * from pg_temp.staged;
+
 -- name: move_ready
 insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) select * from pg_temp.staged;
 
@@ -57,6 +68,11 @@ drop table pg_temp.staged;
 -- name: copy_jobs
 copy fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
     source, source_ref, dedupe_key, correlation_id, created_by, payload)
+from stdin (format binary)
+
+-- name: copy_traced_jobs
+copy fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
+    source, source_ref, dedupe_key, correlation_id, created_by, payload, trace)
 from stdin (format binary)
 
 -- name: copy_ready

@@ -44,7 +44,9 @@ class Answer:
     definition_id: UUID | None
 
 
-async def enqueue(tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: str) -> Answer:
+async def enqueue(
+    tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: str, trace: str | None = None
+) -> Answer:
     """Enqueue a checked request whose payload was validated against that version of its definition."""
     arguments = {
         "tenant": new.tenant,
@@ -59,6 +61,8 @@ async def enqueue(tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: s
     for name in _OPTIONS:
         if (value := getattr(new, name)) is not None:
             arguments[name] = value
+    if trace is not None:
+        arguments["trace"] = trace
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
     [answer] = await tx.values(f"{sql.enqueue}({named})", arguments)
     return Answer(*answer)
@@ -270,7 +274,7 @@ async def inconsistencies(tx: Tx) -> list[tuple[UUID | None, str]]:
     return [(job_id, problem) for job_id, problem in await tx.values(sql.inconsistencies)]
 
 
-def joined(requests: list[tuple[NewJob, bytes, int]], *, actor: str) -> str:
+def joined(requests: list[tuple[NewJob, bytes, int]], *, actor: str, trace: str | None = None) -> str:
     """The document that enqueue_joined takes, for checked requests with their payloads and versions."""
     documents = []
     for new, payload, version in requests:
@@ -284,5 +288,7 @@ def joined(requests: list[tuple[NewJob, bytes, int]], *, actor: str) -> str:
             "id": new.id,
             "expected_version": version,
         }
+        if trace is not None:
+            document["trace"] = trace
         documents.append(document)
     return msgspec.json.encode(documents).decode()

@@ -13,7 +13,7 @@ sql = queries_beside(__file__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """How a tenant's jobs stand, and what the last whole minute brought."""
+    """How a tenant's jobs stand, how many there ever were, and what the last whole minute brought."""
 
     tenant: str
     tenant_id: UUID
@@ -23,6 +23,7 @@ class Levels:
     failed: int
     dead_letter: int
     canceled: int
+    enqueued: int
     minute_enqueued: int
     minute_succeeded: int
     minute_failed: int
@@ -52,8 +53,3 @@ async def oldest(tx: Tx, tenants: Sequence[UUID], *, most: int = 200) -> dict[UU
 async def fleet(tx: Tx) -> Fleet:
     [row] = await tx.values(sql.fleet)
     return Fleet(*row)
-
-
-async def waits(tx: Tx, jobs: Sequence[UUID]) -> list[float]:
-    """How many seconds each of these claimed jobs had waited since it was due."""
-    return [float(seconds) for (seconds,) in await tx.values(sql.waits, {"jobs": list(jobs)})]

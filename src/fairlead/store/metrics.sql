@@ -3,8 +3,12 @@
 
 -- name: levels
 -- How many jobs of each tenant stand where, and what the last whole minute did to them. In a minute every change of a
--- job adds up to nought but its coming: the sum of all is how many came.
-select t.slug as tenant, c.*
+-- job adds up to nought but its coming: the sum of all is how many came. So is the sum of all minutes, with those that
+-- retention has removed since.
+select t.slug as tenant, c.*,
+    (c.queued + c.running + c.succeeded + c.failed + c.dead_letter + c.canceled
+        + coalesce((select sum(r.jobs) from fairlead.removed_jobs r where r.tenant_id = c.tenant_id), 0))::bigint
+        as enqueued
 from (
     select c.tenant_id, sum(c.queued)::bigint as queued, sum(c.running)::bigint as running,
         sum(c.succeeded)::bigint as succeeded, sum(c.failed)::bigint as failed,
@@ -47,8 +51,3 @@ select (select count(*) from fairlead.job_workers where last_seen_at > clock_tim
     (select coalesce(sum(concurrency), 0) from fairlead.job_workers
         where last_seen_at > clock_timestamp() - interval '1 minute'),
     (select online from fairlead.system);
-
--- name: waits
--- How long these jobs, which have just been claimed, waited from the time they were due.
-select greatest(0, extract(epoch from started_at - scheduled_for))::float8
-from fairlead.jobs where id = any(%(jobs)s) and started_at is not null;

@@ -53,6 +53,19 @@ with shortest as materialized (
         -count(*) filter (where status = 'succeeded'), -count(*) filter (where status = 'failed'),
         -count(*) filter (where status = 'dead_letter'), -count(*) filter (where status = 'canceled')
     from gone group by tenant_id, definition_id
+), added as (
+    -- one row in the place of those that are there, but for those that another round is adding to
+    delete from fairlead.removed_jobs where ctid = any(array(
+        select r.spot from (select distinct tenant_id, definition_id from gone) g cross join lateral (
+            select r.ctid as spot from fairlead.removed_jobs r
+            where r.tenant_id = g.tenant_id and r.definition_id = g.definition_id
+            for update skip locked) r))
+    returning tenant_id, definition_id, jobs
+), noted as (
+    insert into fairlead.removed_jobs (tenant_id, definition_id, jobs)
+    select tenant_id, definition_id, sum(jobs)
+    from (select * from added union all select tenant_id, definition_id, 1 from gone) r
+    group by tenant_id, definition_id
 )
 select (select count(*) from gone) as removed,
     case when (select count(*) from ended) = %(limit)s then (select id from ended order by id desc limit 1)
