@@ -76,6 +76,7 @@ class AtWork:
     """A handler at work."""
 
     task: asyncio.Task[Outcome]
+    ran = None
 
     def cancel(self) -> None:
         self.task.cancel()

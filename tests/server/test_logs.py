@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fairlead import Fairlead, Settings
+from fairlead.actions import access
 from fairlead.store import logs, retention
 from fairlead.store.logs import LAST_SEQ
 from tests import given
@@ -192,6 +193,8 @@ async def test_logs_of_another_tenants_job_are_not_there(world: World) -> None:
         ({"cursor": "1.99999999999"}, "cursor"),
         ({"cursor": "1.1", "after_seq": 1, "attempt_no": 1}, "after_seq"),
         ({"from": 1}, "from"),
+        ({"follow": "perhaps"}, "follow"),
+        ({"follow": "true", "wait": 31}, "wait"),
     ],
 )
 async def test_a_page_that_makes_no_sense_is_refused(world: World, params: dict[str, Any], path: str) -> None:
@@ -201,6 +204,64 @@ async def test_a_page_that_makes_no_sense_is_refused(world: World, params: dict[
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert [one["path"] for one in answer.json()["errors"]] == [path]
+
+
+async def test_a_follower_is_answered_as_soon_as_something_is_said(world: World) -> None:
+    job_id = await enqueued(world)
+    following = asyncio.create_task(read(world, job_id, follow="true", wait=25))
+    item = await claimed(world)
+    asked = {"cursor": "1.0", "follow": ""}  # as in ?follow
+    await say(world, item, "one\n")
+    page = await asyncio.wait_for(following, 20)
+    assert (texts(page), page["next_cursor"], page["complete"]) == (["one\n"], "1.0", False)
+
+    following = asyncio.create_task(read(world, job_id, **asked))
+    await asyncio.wait({following}, timeout=0.05)
+    assert not following.done()  # nothing was said since
+    await say(world, item, "two\n", start=1)
+    assert texts(await asyncio.wait_for(following, 20)) == ["two\n"]
+
+
+async def test_a_follower_is_answered_when_the_job_is_over(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    following = asyncio.create_task(read(world, job_id, follow="true"))
+    await tell(world, item, "complete")
+
+    page = await asyncio.wait_for(following, 20)
+    assert page == {"items": [], "next_cursor": None, "complete": True}
+
+
+async def test_a_follower_of_a_silent_job_is_answered_when_he_has_waited_long_enough(world: World) -> None:
+    job_id = await enqueued(world)
+
+    page = await asyncio.wait_for(read(world, job_id, follow="true", wait=0.3), 20)
+
+    assert page == {"items": [], "next_cursor": "0.-1", "complete": False}
+
+
+async def test_a_follower_whose_token_is_revoked_meanwhile_is_told_nothing(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    following = asyncio.create_task(
+        world.call("GET", f"/jobs/{job_id}/logs", who="viewer", params={"follow": "true"})
+    )
+    await asyncio.wait({following}, timeout=0.05)
+    async with world.fl.transaction() as tx:
+        await access.revoke_secret(tx, given.TESTER, world.secrets[given.TENANT, "viewer"])
+    world.app.state.gatekeeper.forget()
+    await say(world, item, "secret")
+
+    assert (await asyncio.wait_for(following, 20)).status_code == 401
+
+
+async def test_escape_sequences_are_kept_and_left_out_if_somebody_asks_for_that(world: World) -> None:
+    job_id = await enqueued(world)
+    item = await claimed(world)
+    await say(world, item, "\x1b[31mred\x1b[0m \x1b[3", "1mand more\x1b[0m")
+
+    assert texts(await read(world, job_id)) == ["\x1b[31mred\x1b[0m \x1b[3", "1mand more\x1b[0m"]
+    assert texts(await read(world, job_id, strip_ansi="true")) == ["red ", "and more"]
 
 
 async def test_a_log_goes_with_its_job(world: World) -> None:

@@ -157,10 +157,8 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
     if secrets := mask_for(owner.payload, owner.secret_paths, tx.redact_patterns):
         outcome = secrets.outcome(outcome)
     mask = _mask(tx, owner)
-    change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask))
-    if (ending.stderr_tail or ending.exit_code is not None) and await leases.hold(tx, lease):
-        stderr = tail(ending.stderr_tail, mask)
-        await leases.keep_ending(tx, lease, stderr_tail=stderr, exit_code=ending.exit_code)
+    ran = {"exit_code": ending.exit_code, "stderr": tail(ending.stderr_tail, mask)}
+    change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask), ran=ran)
     done = await queue.finish(tx, [(lease, change)], actor=principal.actor)
     if lease.job_id not in done:
         raise _lost(lease)

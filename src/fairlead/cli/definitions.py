@@ -1,16 +1,24 @@
 """`fairlead definitions`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from fairlead.actions import commands
 from fairlead.actions import definitions as actions
+from fairlead.actions.commands import Synced
+from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
+from fairlead.handlers.commands import specs_from
+from fairlead.model.command import CommandSpec
 from fairlead.model.definition import Definition, Kind
+from fairlead.settings import config_file
 
 
 @click.group()
@@ -50,6 +58,48 @@ async def put(session: Session, *, key: str, arg_schema: str | None, as_json: bo
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.patch(tx, fl.principal, key, changes)
     _show([changed], as_json=as_json, one=True)
+
+
+@definitions.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--force", is_flag=True, help="Also make commands of definitions that are something else.")
+@output.json_option
+@command
+async def sync(session: Session, *, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Publish the definitions of the commands in fairlead.toml; the programs need not be on this machine."""
+    file = config_file()
+    specs = specs_from(file)
+    if not specs:
+        raise InvalidInput(
+            f"There are no commands in {file}. Describe one as [commands.KEY], or name another file in FAIRLEAD_CONFIG."
+        )
+    async with session.open() as fl:
+        did = await _synced(fl, list(specs.values()), force=force, dry_run=dry_run)
+    if as_json:
+        output.say_json({"items": did, "dry_run": dry_run})
+        return
+    output.table(
+        ("definition", "would be" if dry_run else "is", "version", "what changed"),
+        [(one.key, one.result, one.version, ", ".join(one.fields) or None) for one in did],
+        empty="",
+    )
+
+
+async def _synced(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[Synced]:
+    did: list[Synced] = []
+
+    async def work(tx: Tx) -> None:
+        did[:] = await commands.sync(tx, fl.principal, specs, force=force)
+        if dry_run:
+            raise _DryRun  # takes back what was done
+
+    with suppress(_DryRun):
+        await fl.database.transact(work)
+    return did
+
+
+class _DryRun(Exception):
+    """Nothing is to stay."""
 
 
 def _read_json(given: str, name: str) -> Any:

@@ -1,10 +1,8 @@
 """`fairlead jobs`."""
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -13,15 +11,13 @@ import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fairlead.actions import jobs as actions
-from fairlead.actions import logs
 from fairlead.cli import output
+from fairlead.cli.logs import logs
 from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
 from fairlead.errors import InvalidInput
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
 from fairlead.model.request import parsed
-
-FOLLOW_SECONDS = 0.5
 
 
 @click.group()
@@ -29,6 +25,7 @@ def jobs() -> None:
     """Enqueue jobs and see what became of them."""
 
 
+jobs.add_command(logs)
 jobs.add_command(watch)
 
 
@@ -59,7 +56,7 @@ async def enqueue(session: Session, *, file: TextIO | None, as_json: bool, **req
         return
     given = {name: value for name, value in request.items() if value is not None}
     if "payload" in given:
-        given["payload"] = _read_payload(given["payload"])
+        given["payload"] = read_json(given["payload"])
     new = parsed(given)
     async with session.open() as fl:
         enqueued = await fl.submit(new)
@@ -106,12 +103,13 @@ def _read_line(number: int, line: str, tenant: str | None) -> NewJob:
         raise InvalidInput(f"Line {number}: {error.message} Nothing was enqueued.", error.faults) from error
 
 
-def _read_payload(text: str) -> Any:
+def read_json(text: str, what: str = "payload") -> Any:
+    """What somebody wrote as JSON."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise InvalidInput(
-            f'The payload is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
+            f'The {what} is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
         ) from error
 
 
@@ -214,7 +212,7 @@ async def cancel(session: Session, *, job_id: UUID, as_json: bool) -> None:
 @command
 async def retry(session: Session, *, job_id: UUID, payload: str | None, as_json: bool) -> None:
     """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-    edited = None if payload is None else _read_payload(payload)
+    edited = None if payload is None else read_json(payload)
     async with session.open() as fl:
         job = await fl.retry(job_id, payload=edited)
     _answer(job, "queued again", as_json=as_json)
@@ -234,33 +232,6 @@ async def why(session: Session, *, job_id: UUID, as_json: bool) -> None:
         output.facts((reason.code, reason.message) for reason in answer.reasons)
 
 
-@jobs.command("logs")
-@click.argument("job_id", type=click.UUID)
-@click.option("--attempt", "attempt_no", type=click.IntRange(min=1), help="Only this attempt's.")
-@click.option("--follow", is_flag=True, help="Go on until the job is over.")
-@output.json_option
-@command
-async def read_logs(
-    session: Session, *, job_id: UUID, attempt_no: int | None, follow: bool, as_json: bool
-) -> None:
-    """Print what a job's attempts said."""
-    cursor = None
-    async with session.open() as fl:
-        while True:
-            async with fl.transaction() as tx:
-                page = await logs.read(tx, fl.principal, job_id, attempt_no=attempt_no, cursor=cursor)
-            for chunk in page.items:
-                if as_json:
-                    output.say_json(chunk)
-                else:
-                    click.echo(chunk.text, nl=not chunk.text.endswith("\n"))
-            if page.complete or not (page.items or follow):
-                return
-            cursor = page.next_cursor
-            if not page.items:
-                await asyncio.sleep(FOLLOW_SECONDS)
-
-
 def _answer(job: Job, what: str, *, as_json: bool) -> None:
     if as_json:
         output.say_json(job)
@@ -269,9 +240,6 @@ def _answer(job: Job, what: str, *, as_json: bool) -> None:
 
 
 def _print_job(job: Job) -> None:
-    def exact(moment: datetime | None) -> str | None:
-        return None if moment is None else f"{moment.isoformat(timespec='seconds')} ({output.ago(moment)})"
-
     pairs = [
         ("id", job.id),
         ("tenant", job.tenant),
@@ -281,12 +249,12 @@ def _print_job(job: Job) -> None:
         ("priority", job.priority),
         ("source", job.source),
         ("created by", job.created_by),
-        ("queued", exact(job.queued_at)),
-        ("scheduled for", exact(job.scheduled_for)),
-        ("started", exact(job.started_at)),
-        ("finished", exact(job.finished_at)),
+        ("queued", output.exact(job.queued_at)),
+        ("scheduled for", output.exact(job.scheduled_for)),
+        ("started", output.exact(job.started_at)),
+        ("finished", output.exact(job.finished_at)),
         ("progress", _how_far(job.progress)),
-        ("cancel requested", exact(job.cancel_requested_at)),
+        ("cancel requested", output.exact(job.cancel_requested_at)),
         ("dedupe key", job.dedupe_key),
         ("correlation id", job.correlation_id),
         ("payload", msgspec.json.encode(job.payload).decode()),
@@ -300,12 +268,28 @@ def _how_far(reported: Any) -> str | None:
     return f"{reported['percent']:g} %  {reported['message']}".rstrip() if reported else None
 
 
+def _ended_with(attempt: Attempt) -> str | None:
+    """How the process of an attempt ended, if it had one."""
+    if attempt.signal is not None:
+        return f"signal {attempt.signal}"
+    return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
+
+
 def _print_attempts(attempts: list[Attempt]) -> None:
     if attempts:
         output.table(
-            ("attempt", "status", "started", "ms", "worker", "error"),
+            ("attempt", "status", "started", "ms", "worker", "pid", "ended with", "error"),
             [
-                (a.attempt_no, a.status, a.started_at, a.duration_ms, a.worker_id, a.error_text)
+                (
+                    a.attempt_no,
+                    a.status,
+                    a.started_at,
+                    a.duration_ms,
+                    a.worker_id,
+                    a.pid,
+                    _ended_with(a),
+                    a.error_text,
+                )
                 for a in attempts
             ],
             empty="",

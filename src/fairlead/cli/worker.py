@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,36 @@ import click
 
 from fairlead.app import Fairlead
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import Session, actor, command
 from fairlead.errors import InvalidInput
+from fairlead.runtime.triggering import triggering
+from fairlead.settings import config_file
 
 RESTART_SECONDS = 1.0
 WORN_OUT = 75
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", required=False)
 @click.option(
     "--concurrency", default=100, show_default=True, help="The most jobs that run at once in a process."
 )
 @click.option("--processes", default=1, show_default=True, help="How many such processes.")
+@click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events, in each process.")
 @click.option("--lifeline", type=int, hidden=True)  # a pipe that its supervisor holds open
 @command
 async def worker(
-    session: Session, *, app: str, concurrency: int, processes: int, lifeline: int | None
+    session: Session,
+    *,
+    app: str | None,
+    concurrency: int,
+    processes: int,
+    scheduler: bool,
+    lifeline: int | None,
 ) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
+
+    The commands of fairlead.toml are run too; without APP, only these.
 
     The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
     """
@@ -42,24 +54,45 @@ async def worker(
     if processes > 1:
         await _supervise(processes)
         return
-    fl = load_app(app)
-    fl.settings = replace(
-        fl.settings, **{name: value for name, value in session.flags.items() if value is not None}
-    )
+    fl = _fairlead(session, app)
     stop, abandon = _signals()
     if lifeline is not None:
         _outlive_nobody(lifeline, stop)
     _calm_collector()
-    async with fl:
-        output.console(stderr=True).print(
-            f"serving {', '.join(sorted(fl.functions)) or 'nothing'}; Ctrl-C stops"
-        )
+    async with fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
+        output.console(stderr=True).print(f"serving {_named(fl)}; Ctrl-C stops")
         await fl.work(stop, abandon, concurrency=concurrency)
     if fl.threads.stuck:
         output.console(stderr=True).print(
             f"{fl.threads.stuck} threads will not end; a fresh process has to go on"
         )
         os._exit(WORN_OUT)  # an ordinary exit would wait for them
+
+
+def _fairlead(session: Session, app: str | None) -> Fairlead:
+    """The application, or one of its own, with the commands of fairlead.toml; refused if there is nothing to run."""
+    if app is None:
+        fl = Fairlead(settings=session.settings(), actor=actor())
+    else:
+        fl = load_app(app)
+        given = {name: value for name, value in session.flags.items() if value is not None}
+        fl.settings = replace(fl.settings, **given)
+    if not fl.commands:  # it may have allowed those of another file itself
+        fl.allow_commands()
+    if not fl.functions and not fl.commands:
+        raise InvalidInput(
+            f"There is nothing to run: {config_file()} has no [commands.…], and "
+            + ("no APP was named, such as jobs:fl." if app is None else f"{app} has no functions.")
+        )
+    return fl
+
+
+def _named(fl: Fairlead) -> str:
+    """What is run here."""
+    functions, commands = ", ".join(sorted(fl.functions)), ", ".join(sorted(fl.commands))
+    if not commands:
+        return functions
+    return f"{functions} and the commands {commands}" if functions else f"only the commands {commands}"
 
 
 def _calm_collector() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -13,11 +13,14 @@ from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Context, Fatal, Snooze, Stopped
 from fairlead.handlers.log import clean
-from fairlead.handlers.registry import Handler, PayloadInvalid
+from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
 from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Outcome, Snoozed, Succeeded
 
 logger = structlog.get_logger(__name__)
+
+# What does the work: a function, a command.
+H = TypeVar("H")
 
 GRACE_SECONDS = 5.0
 MAX_OUTPUT_BYTES = 1_048_576
@@ -38,7 +41,7 @@ class Bounds(NamedTuple):
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
-class Attempt:
+class Attempt(Generic[H]):
     """The frame around a handler. It ends once, and `then` is told how; what comes later is not listened to.
 
     Kinds of attempt say how to launch the handler, how to interrupt it, and what is left to do
@@ -51,9 +54,7 @@ class Attempt:
     _timed = False
     _giving_up: asyncio.TimerHandle | None = None
 
-    def __init__(
-        self, handler: Handler, ctx: Context, bounds: Bounds, then: Callable[[Outcome], None]
-    ) -> None:
+    def __init__(self, handler: H, ctx: Context, bounds: Bounds, then: Callable[[Outcome], None]) -> None:
         self.handler = handler
         self.ctx = ctx
         self.loop = asyncio.get_running_loop()

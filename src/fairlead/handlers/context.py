@@ -55,6 +55,16 @@ class Progress(NamedTuple):
     message: str
 
 
+class Ran(NamedTuple):
+    """What is known of the process that a command was."""
+
+    pid: int | None
+    exit_code: int | None
+    signal: int | None
+    stdout: str
+    stderr: str
+
+
 class _Pause:
     """Awaited, it lets the loop turn once; not awaited, it is nothing."""
 
@@ -86,6 +96,8 @@ class Context:
     _thread = 0
     # Set by whoever knows the secrets of the payload: they are masked in the log.
     mask: Mask | None = None
+    # Set by an attempt that was a process.
+    ran: Ran | None = None
 
     def __init__(
         self,

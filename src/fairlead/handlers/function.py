@@ -18,9 +18,9 @@ def start(
     then: Callable[[Outcome], None],
     bounds: Bounds,
     threads: Threads,
-) -> Attempt:
+) -> Attempt[Handler]:
     """Start an attempt; `then` is told its outcome, once."""
-    attempt: Attempt
+    attempt: Attempt[Handler]
     if handler.isolate:
         attempt = Isolated(handler, ctx, bounds, then)
     elif handler.is_async:
@@ -60,7 +60,7 @@ async def run(
 _at_work: set["OnLoop"] = set()
 
 
-class OnLoop(Attempt):
+class OnLoop(Attempt[Handler]):
     """`async def`, as a task that is cancelled to stop it and abandoned if it will not."""
 
     _task: asyncio.Task[None]
@@ -91,7 +91,7 @@ class OnLoop(Attempt):
         self.end(outcome)
 
 
-class InThread(Attempt):
+class InThread(Attempt[Handler]):
     """`def`, in a thread that is told to stop and cannot be made to."""
 
     def __init__(

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairlead import tracing
 from fairlead.errors import FairleadError
 from fairlead.handlers import wire
 from fairlead.handlers.attempt import Attempt, failure
 from fairlead.handlers.context import Stopped
+from fairlead.handlers.registry import Handler
 from fairlead.handlers.tree import kill_tree, signal_group
 from fairlead.model.outcome import Canceled, Failed, Outcome
 
@@ -25,7 +27,7 @@ _ROOT = str(Path(__file__).parents[2])
 _DRAIN_SECONDS = 1.0
 
 
-class Isolated(Attempt):
+class Isolated(Attempt[Handler]):
     """A function in a process of its own, in a session of its own.
 
     To stop it, its group gets SIGTERM and, after the grace, it and all its descendants SIGKILL. The
@@ -155,6 +157,7 @@ class Isolated(Attempt):
             sys_path=[str(Path(entry).absolute()) if entry == "" else entry for entry in sys.path],
             max_output_bytes=self.bounds.max_output_bytes,
             facts=wire.Facts(**facts),
+            trace=tracing.carried(),
         )
 
 

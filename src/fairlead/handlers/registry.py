@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -108,6 +109,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._of_tenants: dict[tuple[str, UUID], Handler] = {}
 
     def add(self, key: str, function: Callable[..., Any], *, isolate: bool = False) -> Handler:
         """Serve a definition with a function; a second one for the same key is refused."""
@@ -116,7 +118,14 @@ class Registry:
         handler = self._handlers[key] = Handler.of(key, function, isolate=isolate)
         return handler
 
-    def get(self, key: str) -> Handler | None:
+    def add_for(self, tenant_id: UUID, key: str, function: Callable[..., Any]) -> None:
+        """Serve a definition with a function of its own for one tenant."""
+        self._of_tenants[key, tenant_id] = Handler.of(key, function)
+
+    def get(self, key: str, tenant_id: UUID | None = None) -> Handler | None:
+        """The function for a definition: the tenant's own, if there is one."""
+        if self._of_tenants and tenant_id is not None and (key, tenant_id) in self._of_tenants:
+            return self._of_tenants[key, tenant_id]
         return self._handlers.get(key)
 
     @property

@@ -135,6 +135,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     cost_cents: int = 0
     log: str | None = None
+    # of an attempt that was a process: pid, exit_code, signal, stderr
+    ran: dict[str, Any] | None = None
 
 
 _DONE = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded")

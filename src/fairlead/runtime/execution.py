@@ -1,26 +1,50 @@
 """From a claimed job to its outcome: the handler, its context, its time."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import structlog
+
+from fairlead import tracing
 from fairlead.deadlines import Deadlines
+from fairlead.errors import FairleadError
 from fairlead.handlers import function
 from fairlead.handlers.attempt import Bounds
+from fairlead.handlers.command import CommandAttempt, Way
+from fairlead.handlers.commands import Command, SecretMissing
 from fairlead.handlers.context import Context, Progress
-from fairlead.handlers.registry import Registry
+from fairlead.handlers.registry import Handler, Registry
+from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
-from fairlead.model.outcome import Failed, Outcome
-from fairlead.model.redact import Mask, Patterns, mask_for
+from fairlead.model.outcome import Canceled, Failed, Outcome
+from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in
+from fairlead.runtime.source import Held
 from fairlead.runtime.worker import Attempt
+
+log = structlog.get_logger(__name__)
 
 Enqueue = Callable[[NewJob], Awaitable[Any]]
 OnProgress = Callable[[Lease, Progress], object]
+# the stream, the text, and how many bytes of one attempt are kept
+OnSaid = Callable[[Held, str, str, int], object]
+Ended = Callable[[Outcome], None]
+
+
+class Means(NamedTuple):
+    """What an execution has from its process: where progress and output go, and what commands are run by."""
+
+    on_progress: OnProgress | None = None
+    on_said: OnSaid | None = None
+    # called when an attempt that said something is over, before its end is written
+    settle: Callable[[Lease], Awaitable[None]] | None = None
+    supervised: Supervised | None = None
 
 
 class Execution:
-    """Runs held jobs with the registry's handlers."""
+    """Runs held jobs with the registry's handlers and with the commands that may be run here."""
 
     def __init__(
         self,
@@ -28,23 +52,29 @@ class Execution:
         *,
         threads: Threads,
         enqueue: Enqueue,
-        on_progress: OnProgress | None = None,
+        commands: Mapping[str, Command] | None = None,
+        means: Means = Means(),  # noqa: B008 - immutable
         redact_patterns: Patterns = (),
     ) -> None:
         self._registry = registry
+        self._commands = commands or {}
+        self._means = means
         self._threads = threads
         self._enqueue = enqueue
-        self._on_progress = on_progress
+        self._settling: set[asyncio.Task[None]] = set()
         self._redact_patterns = redact_patterns
         self._deadlines = Deadlines()
         self._bounds = lru_cache(1000)(self._bounds_of)
+        self._traced = tracing.provided()
 
     def __call__(self, attempt: Attempt) -> None:
         """Start an attempt."""
         job = attempt.held.job
-        handler = self._registry.get(job.definition_key)
+        handler = self._registry.get(job.definition_key, job.tenant_id) or self._commands.get(
+            job.definition_key
+        )
         if handler is None:
-            why = f"this worker has no function for {job.definition_key}"
+            why = f"this worker has no function or command for {job.definition_key}"
             attempt.ended(Failed("HandlerMissing", why))
             return
         ctx = attempt.run = Context(
@@ -60,28 +90,105 @@ class Execution:
             enqueue=self._enqueue,
             on_progress=self._progress_of(attempt.held.lease),
         )
-        ended: Callable[[Outcome], None] = attempt.ended
+        if self._traced or job.trace is not None:
+            self._start_traced(handler, ctx, attempt)
+        else:
+            self._start(handler, ctx, attempt, attempt.ended)
+
+    def _start(self, handler: Handler | Command, ctx: Context, attempt: Attempt, ended: Ended) -> None:
+        job = attempt.held.job
+        if isinstance(handler, Command):
+            self._start_command(handler, ctx, attempt, ended)
+            return
         if job.secret_paths or self._redact_patterns:
-            ended = self._without_secrets(attempt, ctx)
+            ended = self._without_secrets(attempt, ctx, ended)
         function.start(handler, ctx, ended, self._bounds(job.timeout_seconds), self._threads)
 
-    def _without_secrets(self, attempt: Attempt, ctx: Context) -> Callable[[Outcome], None]:
+    def _start_command(self, command: Command, ctx: Context, attempt: Attempt, ended: Ended) -> None:
+        job = attempt.held.job
+        if self._means.supervised is None:
+            ended(Failed("HandlerMissing", "this process runs no commands"))
+            return
+        try:
+            env, secrets = command.environment()
+        except SecretMissing as error:
+            ended(Failed("SecretMissing", f"a secret of the command {command.key} cannot be given: {error}"))
+            return
+        secrets += secrets_in(job.payload, job.secret_paths)
+        if secrets or self._redact_patterns:
+            ended = self._masked_by(Mask(secrets, self._redact_patterns), ctx, ended)
+        bounds = Bounds(
+            min(job.timeout_seconds, command.spec.timeout), self._deadlines, command.spec.grace_seconds
+        )
+        way = Way(self._means.supervised, self._telling(attempt, command.spec.max_log_bytes))
+        CommandAttempt(command, ctx, bounds, self._settled(attempt, ended), env=env, way=way).start()
+
+    def _telling(self, attempt: Attempt, max_bytes: int) -> Callable[[str, str], object]:
+        said = self._means.on_said
+        return lambda stream, text: None if said is None else said(attempt.held, stream, text, max_bytes)
+
+    def _settled(self, attempt: Attempt, ended: Ended) -> Ended:
+        """First what it said, then how it ended: after that nothing more is taken from it."""
+        settle = self._means.settle
+        if settle is None:
+            return ended
+
+        async def settled(outcome: Outcome) -> None:
+            try:
+                await settle(attempt.held.lease)
+            except FairleadError as error:
+                log.warning("output_not_kept", job_id=str(attempt.held.job.job_id), why=error.message)
+            ended(outcome)
+
+        def then(outcome: Outcome) -> None:
+            task = asyncio.ensure_future(settled(outcome))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+        return then
+
+    def _start_traced(self, handler: Handler | Command, ctx: Context, attempt: Attempt) -> None:
+        """Have the handler run in a span that ends with it, and is told what has been masked already."""
+        job = attempt.held.job
+        span = tracing.running(
+            job.definition_key,
+            trace_of_job=job.trace,
+            job_id=job.job_id,
+            tenant=job.tenant,
+            tenant_id=job.tenant_id,
+            attempt_no=job.attempt_no,
+            # from where lines in the log have it
+            worker_id=structlog.contextvars.get_contextvars().get("worker_id"),
+        )
+        if span is None:
+            self._start(handler, ctx, attempt, attempt.ended)
+            return
+
+        def ended(outcome: Outcome) -> None:
+            span.ended(_named(attempt, outcome), _error(attempt, outcome))
+            attempt.ended(outcome)
+
+        with span:
+            self._start(handler, ctx, attempt, ended)
+
+    def _without_secrets(self, attempt: Attempt, ctx: Context, ended: Ended) -> Ended:
         """Have the payload's secrets masked in whatever the attempt says, before it is written anywhere."""
         job = attempt.held.job
         mask = mask_for(job.payload, job.secret_paths, self._redact_patterns)
-        if mask is None:
-            return attempt.ended
+        return ended if mask is None else self._masked_by(mask, ctx, ended)
+
+    def _masked_by(self, mask: Mask, ctx: Context, ended: Ended) -> Ended:
         ctx.mask = mask
         ctx._on_progress = _masked(mask, ctx._on_progress)  # noqa: SLF001
-        return lambda outcome: attempt.ended(mask.outcome(outcome))
+        return lambda outcome: ended(mask.outcome(outcome))
 
     def _bounds_of(self, seconds: float) -> Bounds:
         return Bounds(seconds, self._deadlines)
 
     def _progress_of(self, lease: Lease) -> Callable[[Progress], object] | None:
-        if self._on_progress is None:
+        tell = self._means.on_progress
+        if tell is None:
             return None
-        tell = self._on_progress
         return lambda progress: tell(lease, progress)
 
 
@@ -89,3 +196,22 @@ def _masked(mask: Mask, tell: Callable[[Progress], object] | None) -> Callable[[
     if tell is None:
         return None
     return lambda progress: tell(progress._replace(message=mask.text(progress.message)))
+
+
+def _named(attempt: Attempt, outcome: Outcome) -> str:
+    """The outcome as a span tells it: as the attempt's status, or `snoozed`."""
+    if attempt.lost:
+        return "lost"
+    if isinstance(outcome, Failed) and outcome.timed_out:
+        return "timeout"
+    if isinstance(outcome, Canceled) and attempt.released:
+        return "released"
+    return type(outcome).__name__.lower()
+
+
+def _error(attempt: Attempt, outcome: Outcome) -> tracing.Error | None:
+    if attempt.lost:
+        return tracing.Error("LeaseLost", "the lease was lost before the handler ended")
+    if isinstance(outcome, Failed):
+        return tracing.Error(outcome.kind, outcome.message, outcome.traceback)
+    return None

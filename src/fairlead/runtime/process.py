@@ -14,20 +14,22 @@ from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Progress
+from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease
 from fairlead.runtime.duties import Duties
-from fairlead.runtime.execution import OnProgress
+from fairlead.runtime.execution import Means
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.reporter import Reporter
 from fairlead.runtime.service import Service, wait_any
-from fairlead.runtime.source import JobSource
+from fairlead.runtime.shipper import Shipper
+from fairlead.runtime.source import Held, JobSource
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
 from fairlead.settings import Settings
-from fairlead.store import metrics, workers
+from fairlead.store import workers
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +43,11 @@ class Plan:
 
     url: str
     settings: Settings
-    start: Callable[[OnProgress], Start]
+    start: Callable[[Means], Start]
     threads: Threads
     served: Sequence[UUID] | None
+    # and of these definitions for one tenant each: may grow and shrink as it runs
+    served_pairs: Sequence[tuple[UUID, UUID]] = ()
     keys: Sequence[str]
     concurrency: int
     version: str
@@ -65,7 +69,12 @@ class WorkerProcess:
             stack.enter_context(structlog.contextvars.bound_contextvars(worker_id=self.worker_id))
             database = await stack.enter_async_context(Database(plan.url, settings, session=PLANNER))
             source: JobSource = StoreSource(
-                database, worker=self.worker_id, lease_seconds=settings.lease_seconds, served=plan.served
+                database,
+                worker=self.worker_id,
+                lease_seconds=settings.lease_seconds,
+                served=plan.served,
+                served_pairs=plan.served_pairs,
+                waits=bool(settings.metrics_port),
             )
             sweeping = _watchdog(database)
             if settings.metrics_port:
@@ -77,10 +86,19 @@ class WorkerProcess:
                 reporter.add(lease, progress)
                 reporting.wake()
 
+            shipper = Shipper(database)
+            shipping = Service("shipper", shipper)
+
+            def say(held: Held, stream: str, text: str, max_bytes: int) -> None:
+                shipper.add(held, stream, text, max_bytes=max_bytes)
+                shipping.wake()
+
+            supervised = Supervised(settings.lease_seconds)
+            stack.callback(supervised.close)
             stager = Service("stager", Stager(database, settings.poll_seconds * 5))
             worker = self.worker = Worker(
                 source,
-                plan.start(report),
+                plan.start(Means(report, say, shipper.settle, supervised)),
                 concurrency=plan.concurrency,
                 lease_seconds=settings.lease_seconds,
                 poll_seconds=settings.poll_seconds,
@@ -101,7 +119,8 @@ class WorkerProcess:
 
             stack.enter_context(listener.subscribe(hear))
             helpers = [
-                asyncio.create_task(one.run(stop), name=one.name) for one in (stager, watchdog, reporting)
+                asyncio.create_task(one.run(stop), name=one.name)
+                for one in (stager, watchdog, reporting, shipping)
             ]
             finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
             try:
@@ -147,7 +166,7 @@ def _metered(source: JobSource, database: Database, watchdog: Watchdog) -> Itera
     """The same source, whose figures Prometheus can read within the block."""
     from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415 - few need it, all would wait for it
 
-    meter = Meter(source, lambda jobs: database.single(lambda tx: metrics.waits(tx, jobs)))
+    meter = Meter(source)
     meter.count_rescues(lambda: watchdog.rescued)
     with exposed(meter, database.settings.metrics_host, database.settings.metrics_port):
         yield meter

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
+from fairlead.handlers.context import Ran
 from fairlead.model.job import Lease
 from fairlead.model.outcome import MAX_LOST, Canceled, Change, Outcome, Released, Snoozed, decide
 from fairlead.runtime.finisher import Finisher
@@ -36,6 +37,10 @@ class Run(Protocol):
 
     def lose(self, grace: float) -> None:
         """Have it stopped in so many seconds."""
+
+    @property
+    def ran(self) -> Ran | None:
+        """What is known of its process, if it was one."""
 
     def kept_log(self) -> str:
         """What it has logged."""
@@ -71,7 +76,12 @@ class Attempt:
     def change(self, outcome: Outcome) -> Change:
         """What its outcome does to its job, with what it logged."""
         change = decide(self.held.job, outcome)
-        if self.run is not None and (text := self.run.kept_log()):
+        if self.run is None:
+            return change
+        if self.run.ran is not None:
+            told = self.run.ran._asdict()
+            return msgspec.structs.replace(change, log=told.pop("stdout"), ran=told)
+        if text := self.run.kept_log():
             change = msgspec.structs.replace(change, log=text)
         return change
 

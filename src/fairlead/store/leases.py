@@ -42,11 +42,6 @@ async def hold(tx: Tx, lease: Lease) -> bool:
     return bool(await tx.values(sql.hold, named(lease)))
 
 
-async def keep_ending(tx: Tx, lease: Lease, *, stderr_tail: str | None, exit_code: int | None) -> None:
-    """What a process left behind, for the attempt of a lease that is held."""
-    await tx.run(sql.keep_ending, {**named(lease), "stderr_tail": stderr_tail, "exit_code": exit_code})
-
-
 async def owner_seen(tx: Tx, worker_id: str) -> None:
     """Who renews a lease is there."""
     await tx.run(sql.owner_seen, {"worker_id": worker_id})

@@ -19,10 +19,6 @@ select job_id from fairlead.leases
 where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and expires_at > clock_timestamp()
 for update;
 
--- name: keep_ending
-update fairlead.job_attempts set stderr_tail = %(stderr_tail)s, exit_code = %(exit_code)s
-where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s;
-
 -- name: owner_seen
 -- A worker of a hundred jobs renews a hundred leases: once in a while is enough.
 update fairlead.job_workers set last_seen_at = clock_timestamp()

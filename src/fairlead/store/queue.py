@@ -57,6 +57,9 @@ class Claimed(msgspec.Struct, array_like=True):
     # what these two stand for
     whose: Whose = _UNKNOWN
     terms: Terms = _UNKNOWN
+    trace: str | None = None
+    # seconds from when it was due to this claim, if that was asked for
+    waited: float = 0.0
 
     @property
     def tenant(self) -> str:
@@ -93,6 +96,9 @@ class _Document(msgspec.Struct):
     tenants: dict[str, str] = {}
     definitions: list[Terms] = []
     jobs: list[Claimed] = []
+    # of those jobs that belong to a trace
+    traces: dict[UUID, str] | None = None
+    waits: dict[UUID, float] | None = None
 
 
 _document = msgspec.json.Decoder(_Document)
@@ -127,10 +133,12 @@ async def claim(
     served_pairs: Sequence[tuple[UUID, UUID]] = (),
     cursor: Cursor = Cursor(),  # noqa: B008 - immutable
     host: UUID | None = None,
+    waits: bool = False,
 ) -> Claim:
     """Take up to `wanted` jobs that are due, served and held back by no gate or limit: fair between tenants.
 
-    Served are the definitions in `served` (None: all), and those in `served_pairs` for one tenant each.
+    Served are the definitions in `served` (None: all), and those in `served_pairs` for one tenant each. With `waits`
+    each job says how long it had waited.
     """
     token = uuid4()
     values = {
@@ -144,12 +152,18 @@ async def claim(
         "host": host,
         "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
     }
-    [(text,)] = await tx.quick(sql.claim, values)
+    [(text,)] = await tx.quick(sql.claim_with_waits if waits else sql.claim, values)
     document = _document.decode(text)
     tenants = {name: Whose(UUID(name), slug) for name, slug in document.tenants.items()}
     for job in document.jobs:
         job.whose = tenants[job.tenant_named]
         job.terms = document.definitions[job.definition_place]
+    if document.traces:
+        for job in document.jobs:
+            job.trace = document.traces.get(job.job_id)
+    if document.waits:
+        for job in document.jobs:
+            job.waited = document.waits[job.job_id]
     go_on = Cursor(*document.cursor) if document.cursor else cursor
     return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded))
 
@@ -202,6 +216,7 @@ class _End(msgspec.Struct, omit_defaults=True):
     message: str | None = None
     cost: int = 0
     log: str | None = None
+    ran: Any = None
 
 
 async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
@@ -225,6 +240,7 @@ def _end_of(lease: Lease, change: Change) -> _End:
         change.message,
         change.cost_cents,
         change.log,
+        change.ran,
     )
 
 

@@ -7,6 +7,12 @@ select fairlead.claim(
     served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s,
     served_pairs => %(served_pairs)s)::text;
 
+-- name: claim_with_waits
+select fairlead.claim(
+    worker => %(worker)s, token => %(token)s, wanted => %(wanted)s, lease_seconds => %(lease_seconds)s,
+    served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s,
+    served_pairs => %(served_pairs)s, with_waits => true)::text;
+
 -- name: heartbeat
 -- Leases that do not come back are lost. It never waits: a lease that somebody has locked is being finished, or asked to
 -- stop, and needs no renewing now (waiting for it, with others already locked, could deadlock with a finish).
@@ -38,10 +44,10 @@ with outcome as (
     select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
         coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
         coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, o.output, o.error, o.message,
-        coalesce(o.cost, 0) as cost, o.log
+        coalesce(o.cost, 0) as cost, o.log, o.ran
     from jsonb_to_recordset(%(ends)s) as o(
         job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
-        charge int, loss int, output jsonb, error jsonb, message text, cost bigint, log text)
+        charge int, loss int, output jsonb, error jsonb, message text, cost bigint, log text, ran jsonb)
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
@@ -60,11 +66,13 @@ with outcome as (
         cost_cents = j.cost_cents + e.cost
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
-        e.attempt_no, e.attempt_status, e.message, e.cost, e.started_at, e.delay, e.log
+        e.attempt_no, e.attempt_status, e.message, e.cost, e.started_at, e.delay, e.log, e.ran
 ), attempted as (
     update fairlead.job_attempts a
     set status = case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end,
         finished_at = clock_timestamp(), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
+        pid = (c.ran ->> 'pid')::int, exit_code = (c.ran ->> 'exit_code')::int, signal = (c.ran ->> 'signal')::int,
+        stderr_tail = c.ran ->> 'stderr',
         duration_ms = extract(epoch from clock_timestamp() - c.started_at) * 1000
     from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
 ), again as (

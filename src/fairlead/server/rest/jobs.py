@@ -7,12 +7,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BeforeValidator, Field
 
+from fairlead import tracing
 from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
 from fairlead.actions import why as explanation
 from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, NewJob, Source
 from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.following import LONGEST_WAIT_SECONDS, followed, without_ansi
 from fairlead.server.once import once
 from fairlead.server.views import (
     AttemptView,
@@ -51,6 +53,9 @@ def _split(given: Any) -> Any:
     return [part.strip() for text in texts for part in text.split(",")]
 
 
+# `?follow` says as much as `?follow=true`
+Flag = Annotated[bool, BeforeValidator(lambda given: given == "" or given)]
+
 Statuses = Annotated[list[JobStatus], BeforeValidator(_split), Field(min_length=1, max_length=100)]
 
 
@@ -83,6 +88,11 @@ class BulkBody(Body):
     """Jobs to enqueue, all or none."""
 
     jobs: list[JobBody] = Field(min_length=1, max_length=MOST_IN_BULK)
+
+
+def _trace_of(request: Request) -> dict[str, list[str]]:
+    """The headers that say which trace the request belongs to."""
+    return {name: request.headers.getlist(name) for name in ("traceparent", "tracestate")}
 
 
 class RetryBody(Body):
@@ -129,12 +139,15 @@ class TickBody(Body):
 
 
 class LogsQuery(Body):
-    """What of a job's log: of one attempt or of all, behind a place."""
+    """What of a job's log: of one attempt or of all, behind a place. With `follow` the answer waits for something new."""
 
     attempt_no: int | None = Field(None, ge=1, le=2_147_483_647)
     after_seq: int | None = Field(None, ge=-1, le=2_147_483_647)
     cursor: Text | None = None
     limit: int = Field(logs.MAX_PAGE, ge=1, le=logs.MAX_PAGE)
+    follow: Flag = Field(default=False, description="Wait until there is something, or it is complete.")
+    wait: float = Field(25, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds that `follow` waits at most.")
+    strip_ansi: Flag = Field(default=False, description="Leave out colours and other escape sequences.")
 
 
 class PageQuery(FilterQuery):
@@ -152,7 +165,8 @@ async def create(request: Request, body: JobBody, caller: Writer) -> JSONRespons
 
     async def enqueued(tx: Any) -> tuple[int, Any]:
         await jobs.require_room(tx, caller.tenant, caller.fl.settings)
-        made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
+        with tracing.continued(_trace_of(request)):
+            made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
         job, _ = await jobs.show(tx, caller.principal, made.id)
         view = EnqueuedView.of(job, deduplicated=made.deduplicated)
         return (200 if made.deduplicated else 201), plain(view)
@@ -167,7 +181,8 @@ async def create_many(request: Request, body: BulkBody, caller: Writer) -> JSONR
 
     async def enqueued(tx: Any) -> tuple[int, Any]:
         await jobs.require_room(tx, caller.tenant, caller.fl.settings, more=len(new))
-        made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
+        with tracing.continued(_trace_of(request)):
+            made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
         return 201, {"items": [{"id": str(one.id), "deduplicated": one.deduplicated} for one in made]}
 
     # COPY does not go with row-level security: the tenant is a checked parameter here
@@ -246,20 +261,26 @@ async def attempts(job_id: UUID, caller: Reader) -> ListOf[AttemptView]:
 
 
 @router.get("/jobs/{job_id}/logs")
-async def read_logs(job_id: UUID, query: Annotated[LogsQuery, Query()], caller: Reader) -> LogsPage:
+async def read_logs(
+    request: Request, job_id: UUID, query: Annotated[LogsQuery, Query()], caller: Reader
+) -> LogsPage:
     """What a job's attempts said. While it is not `complete`, ask again from `next_cursor`."""
-    async with caller.transaction() as tx:
-        page = await logs.read(
-            tx,
-            caller.principal,
-            job_id,
-            attempt_no=query.attempt_no,
-            after_seq=query.after_seq,
-            cursor=query.cursor,
-            limit=query.limit,
-        )
+
+    async def look() -> logs.LogPage:
+        async with caller.transaction() as tx:
+            return await logs.read(
+                tx,
+                caller.principal,
+                job_id,
+                attempt_no=query.attempt_no,
+                after_seq=query.after_seq,
+                cursor=query.cursor,
+                limit=query.limit,
+            )
+
+    page = await (followed(request, look, seconds=query.wait) if query.follow else look())
     return LogsPage(
-        items=[ChunkView.of(one) for one in page.items],
+        items=[ChunkView.of(one) for one in (without_ansi(page.items) if query.strip_ansi else page.items)],
         next_cursor=page.next_cursor,
         complete=page.complete,
     )

@@ -1,0 +1,60 @@
+"""Definitions of commands, published as somebody's fairlead.toml has them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from fairlead.actions import definitions
+from fairlead.db.tx import Tx
+from fairlead.errors import DefinitionExists, Fault
+from fairlead.model.access import Permission, Principal
+from fairlead.model.command import CommandSpec, definition_of
+from fairlead.model.definition import Definition, DefinitionSpec, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What became of one definition, and which of its fields are not as they were."""
+
+    key: str
+    result: Literal["created", "changed", "unchanged"]
+    version: int
+    fields: list[str]
+
+
+async def sync(
+    tx: Tx, principal: Principal, commands: Iterable[CommandSpec], *, force: bool = False
+) -> list[Synced]:
+    """Publish what the commands say of their definitions, all or none; what they do not say stays as it is.
+
+    A key that is something else than a command is refused, unless `force` makes a command of it.
+    """
+    principal.require(Permission.MANAGE_DEFINITIONS)
+    wanted = {spec.key: definition_of(spec) for spec in commands}
+    there = await definitions.by_keys(tx, principal, list(wanted))
+    if not force:
+        _check_kinds(there)
+    return [
+        _compared(there.get(key), await definitions.patch(tx, principal, key, wanted[key]))
+        for key in sorted(wanted)
+    ]
+
+
+def _check_kinds(there: Mapping[str, Definition]) -> None:
+    others = [there[key] for key in sorted(there) if there[key].kind is not Kind.COMMAND]
+    if others:
+        raise DefinitionExists(
+            f"There is a definition {others[0].key!r} of kind {others[0].kind} already: its jobs are run by something "
+            "else. Give the command another key, or make a command of it with --force.",
+            [Fault(f"commands.{one.key}", f"is a {one.kind} already") for one in others],
+        )
+
+
+def _compared(before: Definition | None, after: Definition) -> Synced:
+    if before is None:
+        return Synced(after.key, "created", after.version, [])
+    if before.version == after.version:
+        return Synced(after.key, "unchanged", after.version, [])
+    names = [one.name for one in fields(DefinitionSpec)]
+    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
+    return Synced(after.key, "changed", after.version, changed)

@@ -1,0 +1,97 @@
+"""Short commands through a worker, against a bare loop that starts the same program."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from fairlead.actions import definitions
+from fairlead.app import Fairlead
+from fairlead.bench.draining import until
+from fairlead.bench.run import TENANT, Measure, Progress, compared
+from fairlead.db.tx import Tx
+from fairlead.model.command import definition_of
+from fairlead.model.job import NewJob
+from fairlead.settings import Settings
+
+ROUNDS = 5
+JOBS = 200
+AT_ONCE = 50
+KEY = "bench-true"
+_TOML = f"""
+[commands.{KEY}]
+argv = ["/bin/true"]
+"""
+
+# The first claim to the last finish, by the database's clock.
+_RATE = """
+select count(*) / extract(epoch from max(a.finished_at) - min(a.started_at))
+from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
+"""
+
+_ENDED = """
+select count(*) from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+where j.correlation_id = %s and a.status = 'succeeded'
+"""
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Commands a second with one worker."""
+    del url  # the settings have it
+    values, limits = [], []
+    async with Fairlead(settings=settings, actor="bench") as fl:
+        await _allow(fl)
+        await fl.add_tenant(TENANT, exist_ok=True)
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fl.work(stop, concurrency=AT_ONCE))
+            try:
+                await _rate(fl, AT_ONCE)
+                for number in range(1, ROUNDS + 1):
+                    progress(f"round {number} of {ROUNDS}")
+                    limits.append(await _bare(JOBS))
+                    values.append(await _rate(fl, JOBS))
+            finally:
+                stop.set()
+    note = f"{AT_ONCE} at once; limit: bare asyncio.create_subprocess_exec of /bin/true, as many at once"
+    return compared("commands", values, limits, unit="jobs/s", note=note)
+
+
+async def _allow(fl: Fairlead) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "fairlead.toml"
+        file.write_text(_TOML)
+        fl.allow_commands(file)
+
+    async def published(tx: Tx) -> None:
+        says = definition_of(fl.commands[KEY].spec)
+        await definitions.patch(tx, fl.principal, says.pop("key"), says)
+
+    await fl.database.transact(published)
+
+
+async def _rate(fl: Fairlead, count: int) -> float:
+    mark = uuid4().hex
+    await fl.enqueue_many([NewJob(definition=KEY, tenant=TENANT, correlation_id=mark) for _ in range(count)])
+
+    async def done() -> bool:
+        [(ended,)] = await fl.database.transact(lambda tx: tx.values(_ENDED, [mark]))
+        return bool(ended == count)
+
+    await until(done)
+    [(rate,)] = await fl.database.transact(lambda tx: tx.values(_RATE, [mark]))
+    return float(rate)
+
+
+async def _bare(count: int) -> float:
+    left = iter(range(count))
+
+    async def one_by_one() -> None:
+        for _ in left:
+            process = await asyncio.create_subprocess_exec("/bin/true")
+            await process.wait()
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(one_by_one() for _ in range(AT_ONCE)))
+    return count / (time.perf_counter() - begun)

@@ -1,0 +1,92 @@
+"""`fairlead jobs logs`: what attempts said, or say."""
+
+import asyncio
+import sys
+from dataclasses import replace
+from uuid import UUID
+
+import click
+
+from fairlead.actions import logs as actions
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.model.ansi import Plain
+from fairlead.store.logs import Chunk
+
+FOLLOW_SECONDS = 0.25
+
+
+@click.command()
+@click.argument("job_id", type=click.UUID)
+@click.option("--attempt", "attempt_no", type=click.IntRange(min=1), help="Only this attempt's.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("--cursor", help="Go on behind this place, ATTEMPT.SEQ.")
+@click.option(
+    "--strip-ansi/--keep-ansi",
+    default=None,
+    help="Whether to leave out colours and the like (default: unless it goes to a terminal).",
+)
+@output.json_option
+@command
+async def logs(
+    session: Session,
+    *,
+    job_id: UUID,
+    attempt_no: int | None,
+    follow: bool,
+    cursor: str | None,
+    strip_ansi: bool | None,
+    as_json: bool,
+) -> None:
+    """Print what a job's attempts said; what they wrote to standard error goes there."""
+    printer = _Printer(strip_ansi, as_json=as_json)
+    async with session.open() as fl:
+        while True:
+            async with fl.transaction() as tx:
+                page = await actions.read(tx, fl.principal, job_id, attempt_no=attempt_no, cursor=cursor)
+            for chunk in page.items:
+                printer.print(chunk)
+            if page.complete or not (page.items or follow):
+                break
+            cursor = page.next_cursor
+            if not page.items:
+                await asyncio.sleep(FOLLOW_SECONDS)
+    printer.end()
+
+
+class _Printer:
+    """Prints chunks as they were written; each attempt begins on a line of its own."""
+
+    def __init__(self, strip: bool | None, *, as_json: bool) -> None:  # noqa: FBT001
+        self._as_json = as_json
+        self._strip = strip
+        self._attempt_no: int | None = None
+        self._plain: dict[str, Plain] = {}
+        # of the streams, those whose last line has not ended
+        self._open: set[bool] = set()
+
+    def print(self, chunk: Chunk) -> None:
+        if chunk.attempt_no != self._attempt_no:
+            self.end()
+            self._attempt_no = chunk.attempt_no
+        err = chunk.stream == "stderr" and not self._as_json
+        text = self._stripped(chunk, err=err)
+        if self._as_json:
+            output.say_json(replace(chunk, text=text))
+        elif text:
+            click.echo(text, nl=False, err=err, color=True)
+            (self._open.discard if text.endswith("\n") else self._open.add)(err)
+
+    def _stripped(self, chunk: Chunk, *, err: bool) -> str:
+        strip = self._strip
+        if strip is None:
+            # machines have what was written, unless they say otherwise
+            strip = not self._as_json and not (sys.stderr if err else sys.stdout).isatty()
+        return self._plain.setdefault(chunk.stream, Plain()).text(chunk.text) if strip else chunk.text
+
+    def end(self) -> None:
+        """End the lines that have not ended."""
+        for err in sorted(self._open):
+            click.echo(err=err)
+        self._open.clear()
+        self._plain.clear()

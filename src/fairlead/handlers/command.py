@@ -1,0 +1,310 @@
+"""Running a command: exactly its argv, in a session of its own, under the supervisor."""
+
+import contextlib
+import os
+import signal
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from fairlead.errors import Fault, Refused
+from fairlead.handlers.attempt import Attempt, Bounds, OutputInvalid, failure, kept_output
+from fairlead.handlers.commands import Command
+from fairlead.handlers.context import Context, Fatal, Ran
+from fairlead.handlers.log import clean
+from fairlead.handlers.output import Output
+from fairlead.handlers.pipes import Lines, Pipe
+from fairlead.handlers.supervised import Supervised, request_for
+from fairlead.handlers.supervisor import Message
+from fairlead.handlers.taking import OURS
+from fairlead.handlers.tree import signal_group
+from fairlead.model.argv import Facts, Rooted, refused
+from fairlead.model.command import filled_for
+from fairlead.model.definition import check_payload
+from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Snoozed, Succeeded
+
+logger = structlog.get_logger(__name__)
+
+RESULT = f"{OURS}result "
+PROGRESS = f"{OURS}progress "
+PROGRESS_FD = 3
+# What reading something as JSON, and as what is expected, may end with.
+_NOT_JSON = (ValueError, TypeError, RecursionError)
+LAST_SECONDS = 1.5
+
+# Given chunks of what the command writes: the stream and the text.
+Told = Callable[[str, str], object]
+
+
+class Way(NamedTuple):
+    """What all commands of a process are run by, and where what they write goes."""
+
+    supervised: Supervised
+    told: Told
+
+
+class CommandAttempt(Attempt[Command]):
+    """One run of a command: to stop it, it and all that it started get SIGTERM and, after the grace, SIGKILL."""
+
+    def __init__(
+        self,
+        command: Command,
+        ctx: Context,
+        bounds: Bounds,
+        then: Callable[[Outcome], None],
+        *,
+        env: dict[str, str],
+        way: Way,
+    ) -> None:
+        super().__init__(command, ctx, bounds, then)
+        self._env = env
+        self._way = way
+        self._run = 0
+        self._pid: int | None = None
+        self._ended: Message = {}
+        self._trouble: str | None = None
+        self._result: Any = None
+        self._flaw: str | None = None
+        self._result_file: Path | None = None
+        self._pipes: list[Pipe] = []
+        self._done = False
+
+    def launch(self) -> None:
+        try:
+            check_payload(self.handler.schema, self.handler.key, self.ctx.payload)
+            argv, paths = filled_for(self.handler.spec, self._facts())
+            check_links(self.handler.key, paths)
+        except Refused as refusal:
+            # the payload will not fit any better the next time
+            self.end(Failed(type(refusal).__name__, refusal.message, retryable=False))
+            return
+        try:
+            self._begin(argv)
+        except BaseException:
+            self._clear()
+            self._done = True
+            raise
+        self.running()
+
+    def _begin(self, argv: list[str]) -> None:
+        command, spec = self.handler, self.handler.spec
+        self._stdout, self._stderr = self._output("stdout"), self._output("stderr")
+        self._result_file = self._way.supervised.new_file(command.uid, command.gid)
+        for feed in (self._stdout.feed, self._stderr.feed, Lines(self._hear_progress).feed):
+            self._pipes.append(Pipe(feed))
+        request = request_for(
+            argv=argv,
+            env={**self._env, **self._about()},
+            cwd=spec.cwd or "/",
+            umask=spec.umask,
+            limits=command.limits,
+            uid=command.uid,
+            gid=command.gid,
+        )
+        self._run = self._way.supervised.run(self, request, [pipe.theirs for pipe in self._pipes])
+        for pipe in self._pipes:
+            pipe.given()
+
+    def interrupt(self) -> None:
+        self._way.supervised.stop(self._run, 0.0 if self.forsaken else self._grace)
+
+    def abandon(self) -> None:
+        """Kill it; if even that is not noticed in time, it has ended all the same."""
+        self._way.supervised.stop(self._run, 0.0)
+        self.loop.call_later(LAST_SECONDS, self.gone)
+
+    # What the supervisor tells
+
+    def heard(self, message: Message) -> None:
+        """The command began, or ended, or could not be started."""
+        self._pid = message.get("pid", self._pid)
+        self._trouble = message.get("trouble", self._trouble)
+        if "exit" in message:
+            self._ended = message
+        if "lost" in message and self._pid is not None and not self._ended:
+            # its keeper does this and more, unless it was killed too
+            signal_group(self._pid, signal.SIGKILL)
+        if "left" in message:
+            logger.error("processes_left", job_id=str(self.ctx.job_id), pids=message["left"])
+
+    def gone(self) -> None:
+        """Nothing is left of it, or nobody waits for it any more."""
+        if self._done:
+            return
+        self._done = True
+        try:
+            outcome = self._concluded()
+        except Exception as error:  # noqa: BLE001 - whatever it left behind, it has ended
+            outcome = failure(error)
+        self.end(outcome)
+
+    def _concluded(self) -> Outcome:
+        try:
+            for pipe in self._pipes:
+                pipe.finish()
+            stdout, stderr = self._stdout.end(), self._stderr.end()
+            self.ctx.ran = Ran(
+                pid=self._pid,
+                exit_code=self._ended.get("exit"),
+                signal=self._ended.get("signal"),
+                stdout=stdout,
+                stderr=stderr,
+            )
+            return self._outcome(stderr)
+        finally:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Leave nothing open or behind."""
+        for pipe in self._pipes:
+            pipe.close()
+        if self._result_file is not None:
+            with contextlib.suppress(
+                OSError
+            ):  # what a command made of it in a folder of ours goes with the folder
+                self._result_file.unlink()
+
+    def _outcome(self, stderr: str) -> Outcome:
+        code, spec = self._ended.get("exit"), self.handler.spec
+        if self._trouble is not None:
+            kind = "CommandNotStarted" if self._pid is None else "CommandLost"
+            return Failed(kind, clean(self._trouble, LONGEST_MESSAGE))
+        if code in spec.success_exit_codes:
+            return self._succeeded()
+        if code is not None and code in spec.snooze_exit_codes:
+            return Snoozed(spec.snooze_exit_codes[code])
+        last = stderr.strip().rpartition("\n")[2]
+        message = _manner(code, self._ended.get("signal")) + (f": {last}" if last else "")
+        return Failed(
+            "CommandFailed",
+            clean(message, LONGEST_MESSAGE),
+            retryable=code is None or code not in spec.fatal_exit_codes,
+        )
+
+    def _succeeded(self) -> Outcome:
+        try:
+            result = self._result_in_file()
+            result = self._result if result is None else result
+            if self._flaw is not None:
+                raise OutputInvalid(self._flaw)
+            return Succeeded(None if result is None else kept_output(result, self.bounds.max_output_bytes))
+        except Fatal as error:
+            return Failed(type(error).__name__, clean(str(error), LONGEST_MESSAGE), retryable=False)
+
+    # What it writes
+
+    def _output(self, stream: str) -> Output:
+        spec = self.handler.spec
+        return Output(
+            tail_bytes=spec.tail_bytes,
+            cap_bytes=spec.max_log_bytes,
+            told=lambda text: self._way.told(stream, text),
+            mask=self.ctx.mask,
+            takes={RESULT: self._hear_result, PROGRESS: self._hear_progress} if stream == "stdout" else None,
+        )
+
+    def _hear_result(self, text: str) -> None:
+        try:
+            self._result, self._flaw = msgspec.json.decode(text, type=dict[str, Any]), None
+        except _NOT_JSON as error:
+            self._flaw = f"A line that begins with {RESULT!r} must go on with a JSON object: {error}."
+
+    def _hear_progress(self, text: str) -> None:
+        """`40`, `40 and some words`, or `{"percent": 40, "message": "…"}`; anything else is nothing."""
+        with contextlib.suppress(*_NOT_JSON):
+            if text.lstrip().startswith("{"):
+                said = msgspec.json.decode(text, type=dict[str, Any])
+                self.ctx.progress(said.get("percent"), str(said.get("message", "")))  # type: ignore[arg-type]
+            else:
+                percent, _, message = text.strip().partition(" ")
+                self.ctx.progress(float(percent.removesuffix("%")), message)
+
+    # What it is given
+
+    def _facts(self) -> Facts:
+        ctx = self.ctx
+        return Facts(
+            payload=ctx.payload,
+            tenant_id=ctx.tenant_id,
+            tenant_slug=ctx.tenant,
+            job_id=ctx.job_id,
+            attempt=ctx.attempt_no,
+            correlation_id=ctx.correlation_id,
+        )
+
+    def _about(self) -> dict[str, str]:
+        ctx = self.ctx
+        about = {
+            "FAIRLEAD_JOB_ID": str(ctx.job_id),
+            "FAIRLEAD_TENANT_ID": str(ctx.tenant_id),
+            "FAIRLEAD_TENANT": ctx.tenant,
+            "FAIRLEAD_DEFINITION": ctx.definition_key,
+            "FAIRLEAD_ATTEMPT": str(ctx.attempt_no),
+            "FAIRLEAD_RESULT_FILE": str(self._result_file),
+            "FAIRLEAD_PROGRESS_FD": str(PROGRESS_FD),
+        }
+        if ctx.correlation_id is not None:
+            about["FAIRLEAD_CORRELATION_ID"] = ctx.correlation_id
+        if self.bounds.timeout is not None:
+            deadline = datetime.now(UTC) + timedelta(seconds=self.bounds.timeout)
+            about["FAIRLEAD_DEADLINE"] = deadline.isoformat(timespec="milliseconds")
+        return about
+
+    def _result_in_file(self) -> Any:
+        """What the command left in its file; the file is the command's, and so nothing that it says is trusted."""
+        most = self.bounds.max_output_bytes
+        text = _read(self._result_file, most) if self._result_file else b""
+        if len(text) > most:
+            raise OutputInvalid(f"The result file has more than {most} bytes.")
+        if not text.strip():
+            return None
+        try:
+            return msgspec.json.decode(text)
+        except _NOT_JSON as error:
+            raise OutputInvalid(f"The result file is not JSON: {error}.") from None
+
+
+def _read(path: Path, most: int) -> bytes:
+    """The beginning of a file, of one byte more than `most`."""
+    try:
+        # not through a link, and not waiting for whoever might write to a pipe
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise OutputInvalid(f"The result file cannot be read: {error.strerror}.") from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OutputInvalid("The result file is no plain file.")
+        chunks = []
+        while most >= 0 and (chunk := os.read(fd, most + 1)):
+            chunks.append(chunk)
+            most -= len(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(fd)
+
+
+def check_links(key: str, paths: list[Rooted]) -> None:
+    """Refuse paths that lead out of their root by links, as far as these are there now."""
+    faults = [
+        Fault(one.name, "must not leave its root by a link")
+        for one in paths
+        if not Path(os.path.realpath(one.path)).is_relative_to(os.path.realpath(one.root))
+    ]
+    if faults:
+        raise refused(key, faults)
+
+
+def _manner(code: int | None, number: int | None) -> str:
+    if code is not None:
+        return f"exited with status {code}"
+    try:
+        return f"was killed by {signal.Signals(number or 0).name}"
+    except ValueError:
+        return f"was killed by signal {number}"

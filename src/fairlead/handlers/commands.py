@@ -1,0 +1,182 @@
+"""The programs that this worker may run: read from its own fairlead.toml, found and checked before anything runs."""
+
+import contextlib
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from fairlead.errors import CommandInvalid, Fault, SettingInvalid
+from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
+from fairlead.model.argv_shape import Field
+from fairlead.model.command import CommandSpec, SecretSource, definition_of
+from fairlead.model.command_reading import commands_of
+from fairlead.model.definition import validator
+from fairlead.model.redact import hidden, secret_paths
+
+with contextlib.suppress(ImportError):  # Windows: see POSIX
+    import grp
+    import pwd
+    import resource
+
+_WRITABLE_BY_OTHERS = stat.S_IWOTH
+
+
+class SecretMissing(Exception):
+    """A secret cannot be given to a command. Says which and why, and nothing of what it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program that may be run, and all that running it needs to know."""
+
+    spec: CommandSpec
+    uid: int | None
+    gid: int | None
+    limits: dict[str, int]
+    schema: jsonschema_rs.Draft202012Validator
+
+    @property
+    def key(self) -> str:
+        return self.spec.key
+
+    def environment(self, environ: Mapping[str, str] = os.environ) -> tuple[dict[str, str], list[str]]:
+        """What the command is given of ours, and which values in it are secrets."""
+        secrets = {name: secret_of(source, environ) for name, source in self.spec.secrets.items()}
+        passed = {name: environ[name] for name in self.spec.env if name in environ}
+        return {**passed, **self.spec.set_env, **secrets}, list(secrets.values())
+
+
+def commands_from(path: Path) -> dict[str, Command]:
+    """The commands of a fairlead.toml, each ready to be run; none where there is no such file."""
+    return {key: command_of(spec) for key, spec in specs_from(path).items()}
+
+
+def specs_from(path: Path) -> dict[str, CommandSpec]:
+    """The same as the file says them: whether they can be run here is not looked at."""
+    if not path.is_file():
+        return {}
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingInvalid(f"{path} is not valid TOML: {error}") from error
+    return commands_of(document)
+
+
+def command_of(spec: CommandSpec) -> Command:
+    """A command that can be run here, or a refusal that says why not."""
+    if not POSIX:
+        raise _invalid(spec, "argv", "commands can be run on Linux and macOS only")
+    _check_executable(spec)
+    uid, gid = _ids(spec)
+    limits = {name: value for name, value in asdict(spec.limits).items() if value is not None}
+    _check_limits(spec, limits, root=(os.getuid() if uid is None else uid) == 0)
+    for name, source in spec.secrets.items():
+        try:
+            secret_of(source, os.environ)
+        except SecretMissing as error:
+            raise _invalid(spec, f"secrets.{name}", str(error)) from None
+    if spec.cwd is not None and not Path(spec.cwd).is_dir():
+        raise _invalid(spec, "cwd", f"{spec.cwd} is not a folder")
+    schema = validator(definition_of(spec)["arg_schema"])
+    sample = _sample(spec.argv.shape)
+    if hidden(sample, secret_paths(spec.arg_schema)) != sample:
+        raise _invalid(
+            spec,
+            "argv",
+            "what arg_schema marks as a secret must not be in an argument, which everybody here can see",
+        )
+    return Command(spec=spec, uid=uid, gid=gid, limits=limits, schema=schema)
+
+
+def secret_of(source: SecretSource, environ: Mapping[str, str]) -> str:
+    """A secret's value, now."""
+    if source.kind == "env":
+        if source.name not in environ:
+            raise SecretMissing(f"the variable {source.name} is not set")
+        value = os.fsencode(environ[source.name])
+    else:
+        try:
+            value = Path(source.name).read_bytes().rstrip(b"\n")
+        except OSError as error:
+            raise SecretMissing(f"the file {source.name} cannot be read: {error.strerror}") from None
+    if b"\x00" in value:
+        raise SecretMissing(f"{source.name} has NUL in it")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise SecretMissing(f"{source.name} is not UTF-8 text") from None
+
+
+def _check_limits(spec: CommandSpec, limits: Mapping[str, int], *, root: bool) -> None:
+    if "processes" in limits and root:
+        raise _invalid(
+            spec, "limits.processes", "root's processes are not counted: name a user to run the command as"
+        )
+    for name, value in limits.items():
+        most = resource.getrlimit(getattr(resource, KERNEL_LIMITS[name]))[1]
+        if os.getuid() != 0 and most != resource.RLIM_INFINITY and value > most:
+            raise _invalid(spec, f"limits.{name}", f"is more than the {most} that the worker may have itself")
+
+
+def _sample(field: Field) -> Any:
+    """A payload of what gets into arguments; None if nothing does."""
+    if field.fields:
+        found = {name: _sample(one) for name, one in field.fields.items()}
+        return {name: one for name, one in found.items() if one is not None}
+    if field.items:
+        return [_sample(field.items)]
+    return "" if field.slots else None
+
+
+def _check_executable(spec: CommandSpec) -> None:
+    path = Path(spec.argv.executable)
+    if not path.is_absolute():
+        raise _invalid(spec, "argv[0]", "must be an absolute path")
+    if not path.is_file():
+        raise _invalid(spec, "argv[0]", f"{path} is not there, or not a file")
+    if not os.access(path, os.X_OK):
+        raise _invalid(spec, "argv[0]", f"{path} is not executable")
+    for place in _on_the_way(path):
+        mode = place.stat().st_mode
+        # whoever may write to a folder may put another file in its place, unless it is sticky
+        if mode & _WRITABLE_BY_OTHERS and not (place.is_dir() and mode & stat.S_ISVTX):
+            raise _invalid(spec, "argv[0]", f"{place} can be written to by everybody: chmod o-w {place}")
+
+
+def _on_the_way(path: Path) -> Iterator[Path]:
+    """The file and all folders that it is found by, also those of links on the way: to replace one is to replace it."""
+    real = path.resolve()
+    yield from (real, *real.parents)
+    yield from path.parents
+    while path.is_symlink():
+        path = path.parent / path.readlink()
+        yield from path.parents
+
+
+def _ids(spec: CommandSpec) -> tuple[int | None, int | None]:
+    if spec.user is None and spec.group is None:
+        return None, None
+    if os.getuid() != 0:
+        raise _invalid(spec, "user", "only a worker that runs as root can run commands as somebody else")
+    try:
+        user: Any = None
+        if spec.user is not None:
+            user = pwd.getpwuid(spec.user) if isinstance(spec.user, int) else pwd.getpwnam(spec.user)
+        group = user.pw_gid if spec.group is None else spec.group
+        gid = grp.getgrnam(group).gr_gid if isinstance(group, str) else group
+    except KeyError as error:
+        raise _invalid(spec, "user", f"there is no such user or group here: {error.args[0]}") from error
+    return (None if user is None else user.pw_uid), gid
+
+
+def _invalid(spec: CommandSpec, field: str, why: str) -> CommandInvalid:
+    return CommandInvalid(
+        f"The command {spec.key} cannot be run here: {field}: {why}.",
+        [Fault(f"commands.{spec.key}.{field}", why)],
+    )

@@ -1,0 +1,173 @@
+"""What a command writes: decoded as it comes, without secrets, told on in chunks, and kept within bounds."""
+
+import codecs
+from collections.abc import Callable
+
+from fairlead.handlers.taking import Takes, Taking
+from fairlead.model.redact import Mask
+
+# A line that has not ended is told on when it is longer than this; a pattern is looked for so far ahead.
+MOST_HELD = 16_384
+AHEAD = 1_024
+LONGEST_CHUNK = 32_768
+
+# the bytes that are not the first of a character
+_INNER = bytes(range(0x80, 0xC0))
+
+Told = Callable[[str], object]
+
+
+class Output:
+    """One stream of a command. Up to a cap everything is told on; of what comes then only the end is kept."""
+
+    def __init__(
+        self,
+        *,
+        tail_bytes: int,
+        cap_bytes: int,
+        told: Told,
+        mask: Mask | None = None,
+        takes: Takes | None = None,
+    ) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._taking = Taking(takes) if takes else None
+        self._left = max(cap_bytes, tail_bytes)
+        self._told = told
+        self._mask = mask
+        self._held = ""
+        self._ends = Ends(tail_bytes // 2)
+        self._rest: Rest | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what was written."""
+        if self._taking is not None:
+            data = self._taking.feed(data)
+        if data:
+            self._show(data)
+
+    def end(self) -> str:
+        """Take what is left, and give what is kept of all of it: the beginning, the end, and a mark between."""
+        if self._taking is not None and (data := self._taking.end()):
+            self._show(data)
+        if self._rest is None:
+            self._held += self._decoder.decode(b"", final=True)
+            self._pass(len(self._held))
+        else:
+            text, lost = self._rest.text(self._mask)
+            if lost:
+                self._ends.skip(lost)
+            self._ends.add(_storable(text).encode())
+        return self._ends.text()
+
+    def _show(self, data: bytes) -> None:
+        if self._rest is None and len(data) > self._left:
+            self._take(data[: self._left])
+            self._turn()
+            data = data[self._left :]
+        if self._rest is None:
+            self._take(data)
+            self._left -= len(data)
+        else:
+            self._rest.add(data)
+
+    # Up to the cap
+
+    def _take(self, data: bytes) -> None:
+        self._held += self._decoder.decode(data)
+        self._pass(self._ready())
+
+    def _ready(self) -> int:
+        """How much of what is held may go: whole lines; of a line without end, what no secret reaches into."""
+        at = self._held.rfind("\n") + 1
+        if self._mask is None:
+            return at or (len(self._held) if len(self._held) > MOST_HELD else 0)
+        if not at and len(self._held) > MOST_HELD:
+            at = self._mask.before_match(self._held, len(self._held) - AHEAD)
+        return self._mask.safe_cut(self._held, at)
+
+    def _pass(self, count: int) -> None:
+        text, self._held = self._held[:count], self._held[count:]
+        text = _storable(text if self._mask is None else self._mask.part(text))
+        self._ends.add(text.encode())
+        for begin in range(0, len(text), LONGEST_CHUNK):
+            self._told(text[begin : begin + LONGEST_CHUNK])
+
+    # Beyond it
+
+    def _turn(self) -> None:
+        """Go over to keeping the end only. What a secret may reach out of goes there too, so that it is seen whole."""
+        mask = self._mask
+        self._pass(len(self._held) if mask is None else mask.safe_cut(self._held, len(self._held)))
+        self._rest = Rest(3 + self._ends.half + (0 if mask is None else 4 * mask.longest))
+        self._rest.add(self._held.encode() + self._decoder.getstate()[0])
+        self._held = ""
+
+
+class Ends:
+    """The first and the last bytes of what is shown, and how many there are in all."""
+
+    def __init__(self, half: int) -> None:
+        self.half = half
+        self._room = half
+        self._head, self._tail = bytearray(), bytearray()
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        """Take more."""
+        self._total += len(data)
+        if self._room:
+            self._head += data[: self._room]
+            taken = min(self._room, len(data))
+            self._room -= taken
+            data = data[taken:]
+        self._tail += data
+        if len(self._tail) > 2 * self.half:
+            del self._tail[: len(self._tail) - self.half]
+
+    def skip(self, count: int) -> None:
+        """Here so many bytes are missing: what came before is not the end of it all."""
+        self._total += count
+        self._room = 0
+        self._tail.clear()
+
+    def text(self) -> str:
+        """Both ends, and a mark between unless that is all."""
+        kept = len(self._head) + len(self._tail)
+        if kept == self._total and kept <= 2 * self.half:
+            return (self._head + self._tail).decode()
+        head = self._head.decode(errors="ignore")
+        tail = self._tail[len(self._tail) - min(self.half, len(self._tail)) :].decode(errors="ignore")
+        dropped = self._total - len(head.encode()) - len(tail.encode())
+        return f"{head}\n… {dropped} bytes dropped …\n{tail}"
+
+
+class Rest:
+    """The end of what comes beyond the cap."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._data = bytearray()
+        self._lost = 0
+
+    def add(self, data: bytes) -> None:
+        """Take more."""
+        self._data += data
+        if len(self._data) > 2 * self._most:
+            self._lost += len(self._data) - self._most
+            del self._data[: len(self._data) - self._most]
+
+    def text(self, mask: Mask | None) -> tuple[str, int]:
+        """What is kept of it, without secrets and without pieces of them, and how many bytes are missing before."""
+        data = self._data
+        if self._lost:
+            data = data[:3].lstrip(_INNER) + data[3:]
+            self._lost += len(self._data) - len(data)
+        text = data.decode(errors="replace")
+        if mask is None:
+            return text, self._lost
+        at = mask.safe_start(text) if self._lost else 0
+        return mask.part(text[at:]), self._lost + len(text[:at].encode())
+
+
+def _storable(text: str) -> str:
+    return text.replace("\x00", "\\x00")

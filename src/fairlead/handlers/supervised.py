@@ -1,0 +1,206 @@
+"""The worker's side of its supervisor: started when the first command is to run, told that we live, asked to run and to stop."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from fairlead.handlers import supervisor
+from fairlead.handlers.supervisor import MOST_FDS, Message, packed
+
+log = structlog.get_logger(__name__)
+
+# The parts of a lease after which a worker that is not heard is taken for stopped, and within which it says that it lives.
+PATIENCE = 0.5
+ALIVE = 0.1
+# How long the supervisor has to take a message, and to end; and its keepers to kill what ran, when it was killed.
+SEND_SECONDS = 5
+END_SECONDS = 10.0
+LOST_SECONDS = 0.5
+# Runs that are asked for in one message.
+TOGETHER = MOST_FDS // 8
+
+
+class Runner(Protocol):
+    """Who asked for a run, and is told of it."""
+
+    def heard(self, message: Message) -> None:
+        """Something happened: `pid`, `exit` and `signal`, `trouble`, `left`."""
+
+    def gone(self) -> None:
+        """Nothing is left of it; whatever was not said will not be."""
+
+
+class Supervised:
+    """All commands of this process, through one supervisor."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._runners: dict[int, Runner] = {}
+        self._number = 0
+        self._waiting: list[tuple[bytes, list[int]]] = []
+        self._link: supervisor.Link | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def run(self, runner: Runner, request: Message, fds: Sequence[int]) -> int:
+        """Have a command run with these descriptors for its stdout, stderr and so on, which stay ours: its number."""
+        self._open()
+        self._number += 1
+        self._runners[self._number] = runner
+        message = {"op": "run", "run": self._number, "fds": len(fds), **request}
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        # ours may be closed before it is sent
+        self._waiting.append((packed(message), [os.dup(fd) for fd in fds]))
+        return self._number
+
+    def _flush(self) -> None:
+        """Have all run that was asked for in a turn of the loop: each message alone would cost a switch of processes."""
+        waiting, self._waiting = self._waiting, []
+        for begin in range(0, len(waiting), TOGETHER):
+            some = waiting[begin : begin + TOGETHER]
+            fds = [fd for _, beside in some for fd in beside]
+            self._send_packed(b"".join(data for data, _ in some), fds)
+            for fd in fds:
+                os.close(fd)
+
+    def new_file(self, uid: int | None, gid: int | None) -> Path:
+        """An empty file for the result of a command that runs as this user; to be removed when it is over."""
+        self._open()
+        path = self._folder / f"{secrets.token_hex(8)}.json"
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            if uid is not None or gid is not None:
+                os.fchown(fd, -1 if uid is None else uid, -1 if gid is None else gid)
+        finally:
+            os.close(fd)
+        return path
+
+    def stop(self, run: int, grace: float) -> None:
+        """Ask a command and all that it started to end, and kill what is left of it after so many seconds."""
+        self._flush()
+        if run in self._runners:
+            self._send({"op": "stop", "run": run, "grace": grace})
+
+    def close(self) -> None:
+        """End the supervisor, and with it whatever runs."""
+        self._flush()
+        self._closing.set()
+        link, self._link = self._link, None
+        if link is not None:
+            asyncio.get_running_loop().remove_reader(link.sock)
+            link.sock.close()
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # The way there
+
+    def _open(self) -> None:
+        if self._link is not None:
+            return
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+        self._folder = Path(tempfile.mkdtemp(prefix="fairlead-"))
+        self._folder.chmod(0o711)  # to be passed through, not to be listed
+        script, fd = str(Path(supervisor.__file__)), theirs.fileno()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", script, str(fd), str(self._folder)],
+                pass_fds=[fd],
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                start_new_session=True,
+            )
+        link = self._link = supervisor.Link(ours)
+        asyncio.get_running_loop().add_reader(ours, self._readable, link)
+        self._closing = threading.Event()
+        self._say_alive()
+        threading.Thread(
+            target=self._live, args=(link, self._closing), name="fairlead-alive", daemon=True
+        ).start()
+
+    def _live(self, link: supervisor.Link, closing: threading.Event) -> None:
+        """In a thread of its own: a handler that keeps the loop busy is no reason to kill commands."""
+        while not closing.wait(self._lease_seconds * ALIVE):
+            if self._link is link:
+                self._say_alive()
+
+    def _say_alive(self) -> None:
+        self._send({"op": "alive", "seconds": self._lease_seconds * PATIENCE})
+
+    def _send(self, message: Message) -> None:
+        self._send_packed(packed(message))
+
+    def _send_packed(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        link = self._link
+        if link is None:
+            return
+        with self._lock:
+            taken = link.send_packed(data, fds)
+        if not taken and self._process is not None:
+            self._process.kill()  # it hangs, or was stopped: its keepers end what runs, and we begin anew
+
+    def _readable(self, link: supervisor.Link) -> None:
+        heard = link.receive()
+        if heard is None:
+            self._lost(link)
+            return
+        for message, _ in heard:
+            run = message.pop("run")
+            if message.get("gone"):
+                self._runners.pop(run).gone()
+            elif run in self._runners:
+                self._runners[run].heard(message)
+
+    def _lost(self, link: supervisor.Link) -> None:
+        """It was killed, and its keepers kill what ran."""
+        log.error("supervisor_lost", commands=len(self._runners))
+        if self._link is link:
+            self.close()
+        runners, self._runners = self._runners, {}
+        for runner in runners.values():
+            runner.heard({"trouble": "the supervisor of commands was killed", "lost": True})
+            asyncio.get_running_loop().call_later(LOST_SECONDS, runner.gone)
+
+
+def request_for(
+    *,
+    argv: Sequence[str],
+    env: dict[str, str],
+    cwd: str,
+    umask: int,
+    limits: dict[str, int],
+    uid: int | None,
+    gid: int | None,
+) -> dict[str, Any]:
+    """What the supervisor needs to know of a command."""
+    return {
+        "argv": list(argv),
+        "env": env,
+        "cwd": cwd,
+        "umask": umask,
+        "limits": limits,
+        "uid": uid,
+        "gid": gid,
+    }

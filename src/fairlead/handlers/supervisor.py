@@ -1,0 +1,588 @@
+"""The supervisor of a worker's commands: a small process that outlives nobody.
+
+It is started once by a worker, as a script that imports nothing of ours, and told over a socket what to run. For each
+command it forks a keeper; the keeper becomes the parent of whatever the command leaves behind, so that at the end it can
+find and kill all of it, also what has left the session. When the worker is gone (the socket closes), or has not been
+heard for as long as it said (it was stopped), everything that runs is killed.
+
+Messages are a length and JSON; file descriptors come along with those that need them.
+"""
+
+import array
+import contextlib
+import ctypes
+import gc
+import json
+import math
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+    import resource
+except ImportError:  # Windows, where the library is imported all the same; `command_of` tells the user
+    POSIX = False
+else:
+    POSIX = True
+
+HEADER = struct.Struct("!I")
+# with one message, or with several that are sent together
+MOST_FDS = 240
+# How long a keeper has to end what it should before it is ended itself.
+PATIENCE_SECONDS = 3.0
+# How often a keeper looks for processes that do not die; and how often at most.
+LOOK_SECONDS = 0.02
+MOST_SWEEPS = 250
+MOST_PASSES = 50
+# Keepers that wait for the next command: to make one costs more than the command, mostly.
+MOST_IDLE = 16
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+# signals that mean something else here than to a command
+HANDLED = tuple(
+    number
+    for number in signal.Signals
+    if number.name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGTERM", "SIGCHLD", "SIGXFSZ")
+)
+KERNEL_LIMITS = {
+    "memory_bytes": "RLIMIT_AS",
+    "cpu_seconds": "RLIMIT_CPU",
+    "open_files": "RLIMIT_NOFILE",
+    "processes": "RLIMIT_NPROC",
+    "file_bytes": "RLIMIT_FSIZE",
+}
+_CLOSED_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_libc = ctypes.CDLL(None) if POSIX else None
+
+Message = dict[str, Any]
+
+
+class Link:
+    """Messages in both directions over a socket, with descriptors beside them."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._data = b""
+        self._fds: list[int] = []
+        self.unsent = bytearray()
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
+        """Say something; False if the other end does not take it. Where nobody is left to hear it, reading will tell."""
+        return self.send_packed(packed(message), fds)
+
+    def send_packed(self, data: bytes, fds: Sequence[int] = ()) -> bool:
+        """Say one thing or several, with the descriptors of all of them in their order."""
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            sent = self.sock.sendmsg([data], beside)
+            if sent < len(data):
+                self.sock.sendall(data[sent:])
+        except OSError as error:
+            return isinstance(error, ConnectionError)
+        return True
+
+    def send_soon(self, message: Message) -> None:
+        """Say something as soon as it is listened to; see `unsent`."""
+        self.unsent += packed(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Say of what is unsent as much as can be said without waiting."""
+        with contextlib.suppress(OSError):
+            while self.unsent:
+                del self.unsent[: self.sock.send(self.unsent, socket.MSG_DONTWAIT)]
+
+    def receive(self) -> list[tuple[Message, list[int]]] | None:
+        """What has come; None when the other end is closed."""
+        try:
+            data, beside, _, _ = self.sock.recvmsg(65_536, socket.CMSG_SPACE(MOST_FDS * 4), _CLOSED_ON_EXEC)
+        except ConnectionError:
+            return None
+        for level, kind, found in beside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(found[: len(found) - len(found) % fds.itemsize])
+                self._fds += fds
+        if not data:
+            return None
+        self._data += data
+        return list(self._messages())
+
+    def _messages(self) -> Iterator[tuple[Message, list[int]]]:
+        while len(self._data) >= HEADER.size:
+            (length,) = HEADER.unpack_from(self._data)
+            if len(self._data) < HEADER.size + length:
+                return
+            message = json.loads(self._data[HEADER.size : HEADER.size + length])
+            self._data = self._data[HEADER.size + length :]
+            count = message.get("fds", 0)
+            fds, self._fds = self._fds[:count], self._fds[count:]
+            yield message, fds
+
+
+def packed(message: Message) -> bytes:
+    """A message as it goes over the socket."""
+    text = _ENCODE(message).encode()
+    return HEADER.pack(len(text)) + text
+
+
+class Supervisor:
+    """Gives commands to keepers, passes on what they tell, and ends them all when the worker is gone."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._link = Link(control)
+        self._selector = selectors.DefaultSelector()
+        self._pids: dict[Link, int] = {}
+        self._busy: dict[int, Link] = {}  # by the run's number
+        self._idle: list[Link] = []
+        self._doomed: dict[Link, float] = {}  # when keepers that should be done with a run are killed
+        self._deadline = math.inf
+
+    def run(self) -> None:
+        """Until the worker is gone, and nothing of its commands is left."""
+        adopt_orphans()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of commands too: a core has their secrets
+        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(ignored, signal.SIG_IGN)
+        woken = hear_of_deaths()
+        self._selector.register(woken, selectors.EVENT_READ, None)
+        self._selector.register(self._link.sock, selectors.EVENT_READ, self._link)
+        working = True
+        while working or self._busy:
+            for key, events in self._selector.select(
+                pause_until(min((self._deadline, *self._doomed.values())))
+            ):
+                if key.data is None:
+                    os.read(woken, 4096)
+                    self._reap()
+                elif key.data is not self._link:
+                    self._hear_keeper(key.data)
+                elif events & selectors.EVENT_READ:
+                    working = self._hear_worker()
+            if working:
+                self._tell_worker()
+            self._mind_time()
+
+    def _mind_time(self) -> None:
+        now = time.monotonic()
+        if now >= self._deadline:
+            self._deadline = math.inf
+            self._kill_all()
+        for link in [link for link, moment in self._doomed.items() if now >= moment]:
+            del self._doomed[link]
+            send_signal(self._pids[link], signal.SIGKILL)
+
+    def _tell_worker(self) -> None:
+        """Never waiting for it: it may be stopped, and then its commands must end."""
+        self._link.flush()
+        more = selectors.EVENT_WRITE if self._link.unsent else 0
+        if self._selector.get_key(self._link.sock).events != selectors.EVENT_READ | more:
+            self._selector.modify(self._link.sock, selectors.EVENT_READ | more, self._link)
+
+    def _hear_worker(self) -> bool:
+        heard = self._link.receive()
+        if heard is None:
+            self._selector.unregister(self._link.sock)
+            self._deadline = math.inf
+            self._kill_all()
+            return False
+        for message, fds in heard:
+            if message["op"] == "run":
+                link = self._busy[message["run"]] = self._idle.pop() if self._idle else self._new_keeper()
+                link.send(message, fds)
+                for fd in fds:
+                    os.close(fd)
+            elif message["op"] == "alive":
+                self._deadline = time.monotonic() + message["seconds"]
+            elif message["run"] in self._busy:
+                self._stop(message["run"], message["grace"])
+        return True
+
+    def _stop(self, run: int, grace: float) -> None:
+        link = self._busy[run]
+        # its command may have stopped it
+        send_signal(self._pids[link], signal.SIGCONT)
+        link.send({"op": "stop", "run": run, "grace": grace})
+        self._doomed[link] = min(
+            self._doomed.get(link, math.inf), time.monotonic() + grace + PATIENCE_SECONDS
+        )
+
+    def _new_keeper(self) -> Link:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for sock in (ours, self._link.sock, *(link.sock for link in self._pids)):
+                    sock.close()
+                self._selector.close()
+                Keeper(Link(theirs)).run()
+            finally:
+                os._exit(0)
+        theirs.close()
+        link = Link(ours)
+        self._pids[link] = pid
+        self._selector.register(ours, selectors.EVENT_READ, link)
+        return link
+
+    def _hear_keeper(self, link: Link) -> None:
+        heard = link.receive()
+        for message, _ in heard or ():
+            self._link.send_soon(message)
+            if message.get("gone"):
+                del self._busy[message["run"]]
+                self._doomed.pop(link, None)
+                self._rest(link)
+        if heard is None:
+            self._lose(link)
+
+    def _lose(self, link: Link) -> None:
+        """A keeper is gone. What it kept came to us, and is gone too before that is said."""
+        pid = self._pids[link]
+        self._bury(link)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)  # its socket closes before its children are ours
+        self._kill_strays()
+        for run in [run for run, busy in self._busy.items() if busy is link]:
+            del self._busy[run]
+            self._link.send_soon({"run": run, "trouble": "its keeper was killed"})
+            self._link.send_soon({"run": run, "gone": True})
+
+    def _rest(self, link: Link) -> None:
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(link)
+        else:
+            self._bury(link)
+
+    def _bury(self, link: Link) -> None:
+        if link in self._idle:
+            self._idle.remove(link)
+        self._doomed.pop(link, None)
+        self._selector.unregister(link.sock)
+        link.sock.close()
+        del self._pids[link]
+
+    def _reap(self) -> None:
+        killed = False
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                killed = killed or os.WIFSIGNALED(found[1])
+        if killed:
+            self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """What comes to us from a keeper that was killed is killed too."""
+        for _ in range(MOST_PASSES):
+            strays = children(os.getpid()) - set(self._pids.values())
+            if not strays:
+                return
+            for pid in strays:
+                kill_below(pid)
+                send_signal(pid, signal.SIGKILL)
+            time.sleep(LOOK_SECONDS / 10)
+
+    def _kill_all(self) -> None:
+        for run in self._busy:
+            self._stop(run, 0)
+
+
+class Keeper:
+    """The parent of a command and of all that it leaves behind; when nothing is left of it, of the next."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._selector = selectors.DefaultSelector()
+        self._alone = False
+        self._run = self._main = self._sweeps = 0
+        self._ended = False
+        self._kill_at = math.inf
+
+    def run(self) -> None:
+        """Until the supervisor is gone, or has no more use for it."""
+        adopt_orphans()
+        woken = hear_of_deaths()
+        self._selector.register(woken, selectors.EVENT_READ)
+        self._selector.register(self._link.sock, selectors.EVENT_READ)
+        while not self._alone or self._run:
+            for key, _ in self._selector.select(LOOK_SECONDS if self._sweeps else pause_until(self._kill_at)):
+                if key.fd == woken:
+                    os.read(woken, 4096)
+                else:
+                    self._hear()
+            if self._run:
+                self._look_after()
+
+    def _hear(self) -> None:
+        heard = self._link.receive()
+        if heard is None:  # what runs must end, then
+            self._selector.unregister(self._link.sock)
+            self._alone, self._kill_at = True, 0.0
+        for message, fds in heard or ():
+            if message["op"] == "run":
+                self._begin(message, fds)
+            elif message["run"] == self._run:
+                self._kill_at = min(self._kill_at, time.monotonic() + message["grace"])
+                if message["grace"] > 0:
+                    for pid in below(os.getpid()):
+                        send_signal(pid, signal.SIGTERM)
+
+    def _begin(self, request: Message, fds: list[int]) -> None:
+        self._run, self._sweeps, self._ended, self._kill_at = request["run"], 0, False, math.inf
+        self._main = self._launch(request, fds)
+        for fd in fds:
+            os.close(fd)
+        if self._main:
+            self._tell(pid=self._main)
+
+    def _tell(self, **what: Any) -> None:
+        self._link.send({"run": self._run, **what})
+
+    def _look_after(self) -> None:
+        if not self._reap():
+            self._over()
+        elif self._ended or time.monotonic() >= self._kill_at:
+            self._sweeps += 1
+            kill_below(os.getpid())
+            if self._sweeps == MOST_SWEEPS:
+                self._tell(left=sorted(below(os.getpid())))
+                self._over()
+                os._exit(1)  # not to be used again: it still has children
+
+    def _over(self) -> None:
+        self._tell(gone=True)
+        self._run, self._sweeps, self._kill_at = 0, 0, math.inf
+
+    def _reap(self) -> bool:
+        """Bury the dead, tell of the command's own end, and say whether anybody is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._main:
+                self._ended = True
+                code = os.waitstatus_to_exitcode(status)
+                self._tell(exit=code if code >= 0 else None, signal=-code if code < 0 else None)
+
+    def _launch(self, request: Message, fds: list[int]) -> int:
+        """The command's pid; 0 if it could not be started, and then it was said why."""
+        if request["limits"] or request["uid"] is not None or request["gid"] is not None:
+            return self._fork(request, fds)
+        try:
+            return spawn(request, fds)
+        except (OSError, ValueError) as error:
+            self._tell(trouble=f"{type(error).__name__}: {error}")
+            return 0
+
+    def _fork(self, request: Message, fds: list[int]) -> int:
+        """The slower way: what the command is held to must be set by the process that becomes it."""
+        told, tells = os.pipe2(os.O_CLOEXEC)
+        keeper = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            way = Way(tells)
+            try:
+                become(request, fds, way, keeper)
+            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                os.write(way.fd, f"{type(error).__name__}: {error}".encode()[:1000])
+            finally:
+                os._exit(127)
+        os.close(tells)
+        trouble = b""
+        while chunk := os.read(told, 1000):
+            trouble += chunk
+        os.close(told)
+        if not trouble:
+            return pid
+        os.waitpid(pid, 0)
+        self._tell(trouble=trouble.decode(errors="replace"))
+        return 0
+
+
+def spawn(request: Message, fds: list[int]) -> int:
+    """Start the command without a copy of this process, which costs more than most commands."""
+    places = 1 + len(fds)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    # none of them in a place of another, or it would be overwritten before it is in its own
+    low = [fd for fd in (nothing, *fds) if fd < places]
+    moved = {fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, places) for fd in low}
+    umask = os.umask(request["umask"])
+    try:
+        os.chdir(request["cwd"])
+        return os.posix_spawn(
+            request["argv"][0],
+            request["argv"],
+            request["env"],
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, moved.get(fd, fd), at) for at, fd in enumerate((nothing, *fds))
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=HANDLED,
+        )
+    finally:
+        os.umask(umask)
+        os.chdir("/")
+        for fd in (nothing, *moved.values()):
+            os.close(fd)
+
+
+class Way:
+    """Where a process says that it could not become the command."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+
+def become(request: Message, fds: list[int], way: Way, keeper: int) -> None:
+    """Turn this process into the command; if that cannot be, raise."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in HANDLED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    in_place([os.open(os.devnull, os.O_RDONLY), *fds], way)
+    os.umask(request["umask"])
+    for name, value in request["limits"].items():
+        if (kind := getattr(resource, KERNEL_LIMITS[name], None)) is not None:
+            resource.setrlimit(kind, (value, value + 1 if name == "cpu_seconds" else value))
+    if request["gid"] is not None:
+        os.setgroups([])
+        os.setgid(request["gid"])
+    if request["uid"] is not None:
+        os.setuid(request["uid"])
+    os.chdir(request["cwd"])
+    if sys.platform == "linux" and _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != keeper:
+        raise RuntimeError("the keeper is gone")
+    os.execve(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - that there is no shell is the point
+
+
+def in_place(fds: list[int], way: Way) -> None:
+    """Make these the descriptors 0, 1, 2 …; all others close when the command begins."""
+    # first all of them above the places, so that none is overwritten before it is in its own
+    top = max(*fds, way.fd, len(fds)) + 1
+    for at, fd in enumerate([*fds, way.fd]):
+        os.dup2(fd, top + at, inheritable=False)
+    way.fd = top + len(fds)
+    for at in range(len(fds)):
+        os.dup2(top + at, at, inheritable=True)
+
+
+# Processes
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends (Linux; elsewhere a command's own group is all we find)."""
+    if sys.platform == "linux" and _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def hear_of_deaths() -> int:
+    """A descriptor that can be read when a child has died."""
+    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    return woken
+
+
+def pause_until(moment: float) -> float | None:
+    """How long to wait for something to happen."""
+    return None if moment == math.inf else max(0.0, moment - time.monotonic())
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder for results, with those that nobody has read."""
+    with contextlib.suppress(OSError):
+        for file in folder.iterdir():
+            with contextlib.suppress(OSError):
+                file.unlink()
+        folder.rmdir()
+
+
+def send_signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def kill_below(ancestor: int) -> None:
+    """Kill all descendants. Stopped first: what is stopped cannot have more of them."""
+    known: set[int] = set()
+    for _ in range(MOST_PASSES):
+        new = below(ancestor) - known
+        if not new:
+            break
+        for pid in new:
+            send_signal(pid, signal.SIGSTOP)
+        known |= new
+    for pid in known:
+        send_signal(pid, signal.SIGKILL)
+
+
+def below(ancestor: int) -> set[int]:
+    """The living descendants of a process."""
+    if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return _below_by_parents(ancestor)
+    found: set[int] = set()
+    left = [ancestor]
+    while left:
+        new = children(left.pop()) - found
+        found |= new
+        left += new
+    return found
+
+
+def children(pid: int) -> set[int]:
+    """The children of a process that are not dead."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found.update(map(int, (task / "children").read_text().split()))
+    return {one for one in found if _state(one)[0] not in "ZX"}
+
+
+def _below_by_parents(ancestor: int) -> set[int]:
+    of: dict[int, list[int]] = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        state, parent = _state(int(folder.name))
+        if state not in "ZX":
+            of[parent].append(int(folder.name))
+    found: set[int] = set()
+    left = [ancestor]
+    while left:
+        new = set(of[left.pop()]) - found
+        found |= new
+        left += new
+    return found
+
+
+def _state(pid: int) -> tuple[str, int]:
+    """A process's state and parent; of one that is gone, dead."""
+    try:
+        # the name is in brackets and may hold anything
+        state, parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+        return state, int(parent)
+    except (OSError, ValueError):
+        return "X", 0
+
+
+if __name__ == "__main__":
+    # what is never looked through is never copied: half the price of a fork
+    gc.disable()
+    gc.freeze()
+    try:
+        Supervisor(socket.socket(fileno=int(sys.argv[1]))).run()
+    finally:
+        remove(Path(sys.argv[2]))

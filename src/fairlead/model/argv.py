@@ -1,0 +1,197 @@
+"""A command's argv as a template: typed slots that a payload can fill, and never add to.
+
+Values are looked up and placed, once: what is filled in is not read again, and no shell ever sees it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from fairlead.errors import CommandRefused, Fault
+from fairlead.model.argv_shape import ABSENT, DASHED, Field, misfits
+from fairlead.model.definition import MAX_FAULTS
+from fairlead.model.parts import ITEM, Each, Flag, Joined, Part, Text, When
+from fairlead.model.path import MISSING, Flaw, Path, look_up
+from fairlead.model.slot import MAX_ARGUMENT_BYTES, Slot, SlotType, dashed, text_of
+
+MAX_BYTES = 131_072
+MAX_ARGUMENTS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Argv:
+    """An argv template that was read: the executable, and the parts that follow it."""
+
+    executable: str
+    parts: tuple[Part, ...]
+    # what the parts make of the payload, see argv_shape
+    shape: Field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the slots of one attempt are filled from."""
+
+    payload: Any
+    tenant_id: UUID | str
+    tenant_slug: str
+    job_id: UUID | str
+    attempt: int
+    correlation_id: str | None = None
+
+    def context(self) -> dict[str, Any]:
+        return {
+            "payload": self.payload,
+            "tenant": {"id": str(self.tenant_id), "slug": self.tenant_slug},
+            "job": {"id": str(self.job_id), "attempt": self.attempt, "correlation_id": self.correlation_id},
+        }
+
+
+class Rooted(NamedTuple):
+    """A path that fills a slot: what the slot is named by, and the folder that it may not leave, also by links."""
+
+    name: str
+    path: str
+    root: str
+
+
+class Filled(NamedTuple):
+    """The arguments for one attempt, the executable first, and the paths among them."""
+
+    arguments: list[str]
+    paths: list[Rooted]
+
+
+def filled(key: str, argv: Argv, facts: Facts) -> Filled:
+    """What one attempt is run with; CommandRefused names each slot that cannot be filled."""
+    if type(facts.payload) is not dict:
+        raise refused(key, [Fault("payload", "must be an object")])
+    if faults := list(islice(misfits(argv.shape, facts.payload, "payload"), MAX_FAULTS)):
+        raise refused(key, faults)
+    filling = _Filling()
+    try:
+        filling.add(argv.executable)
+        filling.parts(argv.parts, facts.context(), "")
+    except _TooMuch as error:
+        filling.faults.append(Fault("argv", str(error)))
+    if filling.faults:
+        raise refused(key, filling.faults[:MAX_FAULTS])
+    return Filled(filling.arguments, filling.paths)
+
+
+class _TooMuch(Exception):
+    """More than a program should be started with."""
+
+
+class _Filling:
+    def __init__(self) -> None:
+        self.arguments: list[str] = []
+        self.paths: list[Rooted] = []
+        self.faults: list[Fault] = []
+        self.size = 0
+
+    def add(self, argument: str) -> None:
+        size = len(argument.encode("utf-8", "surrogatepass"))
+        self.size += size
+        self.arguments.append(argument)
+        if size > MAX_ARGUMENT_BYTES:
+            raise _TooMuch(f"an argument must have at most {MAX_ARGUMENT_BYTES} bytes")
+        if self.size > MAX_BYTES:
+            raise _TooMuch(f"all arguments together must have at most {MAX_BYTES} bytes")
+        if len(self.arguments) > MAX_ARGUMENTS:
+            raise _TooMuch(f"there must be at most {MAX_ARGUMENTS} arguments")
+
+    def parts(self, parts: Sequence[Part], context: Mapping[str, Any], item: str) -> None:
+        for part in parts:
+            self.part(part, context, item)
+
+    def part(self, part: Part, context: Mapping[str, Any], item: str) -> None:
+        """Add what the part comes to; `item` names the item that the context has."""
+        match part:
+            case Text():
+                self.add(self.text(part, context, item))
+            case Flag():
+                if look_up(part.path, context) is True:
+                    self.add(part.text)
+            case When():
+                self.parts(part.then if _given(part.path, context) else part.otherwise, context, item)
+            case Each():
+                for name, value in self.items(part.path, context):
+                    self.parts(part.argv, {**context, ITEM: value}, name)
+            case Joined():
+                self.add(self.joined(part, context))
+
+    def text(self, text: Text, context: Mapping[str, Any], item: str) -> str:
+        argument = ""
+        opener = None
+        for piece in text.pieces:
+            if isinstance(piece, str):
+                argument += piece
+            else:
+                opener = opener if argument else piece
+                argument += self.slot(piece, context, item)
+        if opener:
+            self.undashed(opener, argument, _name(opener.path, item))
+        return argument
+
+    def joined(self, part: Joined, context: Mapping[str, Any]) -> str:
+        texts = []
+        for name, value in self.items(part.path, context):
+            texts.append(self.slot(part.slot, {ITEM: value}, name))
+            if part.separator in texts[-1]:
+                self.faults.append(Fault(name, "must not hold what the items are joined with"))
+        argument = part.prefix + part.separator.join(texts)
+        if not part.prefix:
+            self.undashed(part.slot, argument, str(part.path))
+        return argument
+
+    def undashed(self, slot: Slot, argument: str, name: str) -> None:
+        """A fault if the argument begins with a dash for what the slot, at its beginning, was filled with."""
+        if dashed(slot, argument):
+            self.faults.append(Fault(name, DASHED))
+
+    def slot(self, slot: Slot, context: Mapping[str, Any], item: str) -> str:
+        """The slot's text, or a fault."""
+        name = _name(slot.path, item)
+        value = look_up(slot.path, context)
+        if value is MISSING or value is None:
+            self.faults.append(Fault(name, ABSENT))
+            return ""
+        try:
+            text = text_of(slot, value)
+        except Flaw as flaw:
+            self.faults.append(Fault(name, flaw.message))
+            return ""
+        if slot.type is SlotType.PATH:
+            self.paths.append(Rooted(name, text, slot.root))
+        return text
+
+    def items(self, path: Path, context: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The items of a list and their names."""
+        value = look_up(path, context)
+        if type(value) is not list:
+            self.faults.append(Fault(str(path), ABSENT))
+            return
+        for index, item in enumerate(value):
+            yield f"{path}[{index}]", item
+
+
+def _given(path: Path, context: Mapping[str, Any]) -> bool:
+    value = look_up(path, context)
+    return value is not MISSING and value is not None and value is not False
+
+
+def _name(path: Path, item: str) -> str:
+    if path.segments[0] != ITEM:
+        return str(path)
+    return ".".join((item, *(str(Path((segment,))) for segment in path.segments[1:])))
+
+
+def refused(key: str, faults: Sequence[Fault]) -> CommandRefused:
+    """The refusal of a payload that the command cannot be run with."""
+    first = faults[0]
+    return CommandRefused(
+        f"The command {key} cannot be run with this payload: {first.path} {first.message}.", faults
+    )

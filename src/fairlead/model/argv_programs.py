@@ -1,0 +1,54 @@
+"""A net under the allowlist: what a shell or an interpreter runs is literal, never a payload's."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from fairlead.model.parts import Each, Flag, Joined, Part, Text, When
+
+# Without the digits of a version: python3.12 is python.
+_RUNNERS = frozenset(
+    re.findall(
+        r"\w+",
+        "sh bash dash ash ksh mksh zsh fish csh tcsh busybox python pypy perl ruby node php lua awk gawk mawk tclsh "
+        "env sudo su doas xargs nice ionice nohup setsid timeout stdbuf chroot",
+    )
+)
+_VERSION = re.compile(r"[0-9.]+$")
+# options, variables and numbers come before what is run: nice -n 5 env LANG=C sh
+_BEFORE = re.compile(r"-|\w+=\S*$|[0-9.]+[smhd]?$")
+
+
+def programs(executable: str, parts: Iterable[Part]) -> Iterator[str]:
+    """Why the parts would let a payload say what a shell or an interpreter runs."""
+    words = _words(parts)
+    runner = executable
+    while _is_runner(runner):
+        word = next((word for word in words if word is None or not _BEFORE.match(word)), "")
+        if word is None:
+            yield (
+                f"what {runner} runs must be literal: give a payload's values as arguments after it, as in "
+                '["/bin/sh", "-c", "echo \\"$1\\"", "sh", "{payload.text}"]'
+            )
+            return
+        runner = word
+
+
+def _is_runner(word: str) -> bool:
+    return _VERSION.sub("", word.rpartition("/")[2]) in _RUNNERS
+
+
+def _words(parts: Iterable[Part]) -> Iterator[str | None]:
+    """The words in order; None for one that a payload has a part in."""
+    for part in parts:
+        match part:
+            case Text():
+                literal = all(isinstance(piece, str) for piece in part.pieces)
+                yield "".join(map(str, part.pieces)) if literal else None
+            case Flag():
+                yield part.text
+            case When():
+                yield from _words((*part.then, *part.otherwise))
+            case Each():
+                yield from _words(part.argv)
+            case Joined():
+                yield None

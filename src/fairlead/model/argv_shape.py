@@ -1,0 +1,195 @@
+"""What an argv template makes of a payload: its fields and their types, as a check and as JSON Schema.
+
+A field has one type wherever it is used: a value that is given must fit also where its part is left out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fairlead.errors import Fault
+from fairlead.model.parts import ITEM, Each, Flag, Joined, Part, Text, When
+from fairlead.model.path import MISSING, Flaw, Path
+from fairlead.model.slot import Slot, dashed, kinds, schema, text_of
+
+MAX_ITEMS = 1_000
+ABSENT = "is missing, and the command needs it"
+DASHED = "must not make an argument begin with -"
+
+
+@dataclass(slots=True)
+class Field:
+    """A value in the payload, and all that the template does with it."""
+
+    # whether the command cannot do without it, whatever else is given
+    required: bool = False
+    fields: dict[str, "Field"] = field(default_factory=dict)
+    items: "Field | None" = None
+    # the slots that it fills; whether its text begins an argument
+    slots: dict[Slot, bool] = field(default_factory=dict)
+    flag: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    field: Field
+    # whether the parts in hand are always there
+    sure: bool
+
+
+_Scopes = Mapping[str, _Scope]
+
+
+def shape_of(parts: Iterable[Part]) -> Field:
+    """The payload that the parts are filled from."""
+    payload = Field(required=True)
+    _grow(parts, {"payload": _Scope(payload, sure=True)})
+    return payload
+
+
+def _grow(parts: Iterable[Part], scopes: _Scopes) -> None:
+    for part in parts:
+        match part:
+            case Text():
+                _grow_text(part, scopes)
+            case Flag():
+                _at(part.path, _unsure(scopes)).flag = True
+            case When():
+                _at(part.path, _unsure(scopes))
+                _grow((*part.then, *part.otherwise), _unsure(scopes))
+            case Each():
+                items = _items(_at(part.path, scopes))
+                _grow(part.argv, {**_unsure(scopes), ITEM: _Scope(items, sure=True)})
+            case Joined():
+                items = _items(_at(part.path, scopes))
+                _fill(part.slot, {ITEM: _Scope(items, sure=True)}, leading=False)
+
+
+def _grow_text(text: Text, scopes: _Scopes) -> None:
+    for index, piece in enumerate(text.pieces):
+        if isinstance(piece, Slot):
+            _fill(piece, scopes, leading=index == 0)
+
+
+def _fill(slot: Slot, scopes: _Scopes, *, leading: bool) -> None:
+    slots = _at(slot.path, scopes).slots
+    slots[slot] = slots.get(slot, False) or leading
+
+
+def _unsure(scopes: _Scopes) -> _Scopes:
+    return {name: replace(scope, sure=False) for name, scope in scopes.items()}
+
+
+def _items(one: Field) -> Field:
+    one.items = one.items or Field()
+    return one.items
+
+
+def _at(path: Path, scopes: _Scopes) -> Field:
+    """The field that a path leads to, made on the way; one of no account if the path is not into the payload."""
+    root, *names = path.segments
+    if root not in scopes:
+        return Field()
+    found, sure = scopes[root].field, scopes[root].sure
+    found.required |= sure
+    for name in names:
+        found = found.fields.setdefault(name, Field())
+        found.required |= sure
+    return found
+
+
+# As a check
+
+
+def misfits(one: Field, value: Any, name: str) -> Iterator[Fault]:
+    """Where and why a payload does not fit. No fault tells a value."""
+    if value is MISSING or value is None:
+        if one.required:
+            yield Fault(name, ABSENT)
+        return
+    if one.flag and type(value) is not bool:
+        yield Fault(name, "must be true or false")
+    yield from _misfit_slots(one, value, name)
+    if one.items is not None:
+        yield from _misfit_items(one.items, value, name)
+    if one.fields and type(value) is not dict:
+        yield Fault(name, "must be an object")
+    elif one.fields:
+        for key, below in one.fields.items():
+            yield from misfits(below, value.get(key, MISSING), f"{name}.{Path((key,))}")
+
+
+def _misfit_slots(one: Field, value: Any, name: str) -> Iterator[Fault]:
+    for slot, leading in one.slots.items():
+        try:
+            text = text_of(slot, value)
+        except Flaw as flaw:
+            yield Fault(name, flaw.message)
+        else:
+            if leading and dashed(slot, text):
+                yield Fault(name, DASHED)
+
+
+def _misfit_items(items: Field, value: Any, name: str) -> Iterator[Fault]:
+    if type(value) is not list:
+        yield Fault(name, "must be a list")
+    elif len(value) > MAX_ITEMS:
+        yield Fault(name, f"must have at most {MAX_ITEMS} items")
+    else:
+        for index, item in enumerate(value):
+            yield from misfits(items, item, f"{name}[{index}]")
+
+
+def contradictions(one: Field, name: str) -> Iterator[str]:
+    """Fields that the template uses in ways that no value can serve."""
+    uses = [kinds(slot) for slot in one.slots]
+    uses += [frozenset({kind}) for kind, used in _containers(one) if used]
+    if uses and not frozenset.intersection(*uses):
+        listed = sorted({"/".join(sorted(use)) for use in uses})
+        yield f"{name} cannot be all of {', '.join(listed)} at once"
+    if one.items is not None:
+        yield from contradictions(one.items, f"{name}[]")
+    for key, below in one.fields.items():
+        yield from contradictions(below, f"{name}.{Path((key,))}")
+
+
+def _containers(one: Field) -> list[tuple[str, bool]]:
+    return [("boolean", one.flag), ("array", one.items is not None), ("object", bool(one.fields))]
+
+
+# As a schema
+
+
+def payload_schema(payload: Field) -> dict[str, Any]:
+    """JSON Schema that every payload fits which the template accepts, unless it has fields that none uses."""
+    return _object(payload)
+
+
+def _schema(one: Field) -> dict[str, Any]:
+    forms = [schema(slot, leading=leading) for slot, leading in one.slots.items()]
+    if one.flag:
+        forms.append({"type": "boolean"})
+    if one.items is not None:
+        forms.append({"type": "array", "maxItems": MAX_ITEMS, "items": _schema(one.items)})
+    if one.fields:
+        forms.append(_object(one))
+    if not one.required:
+        forms = [_or_null(form) for form in forms]
+    unique = [form for index, form in enumerate(forms) if form not in forms[:index]]
+    return {"allOf": unique} if len(unique) > 1 else unique[0] if unique else {}
+
+
+def _object(one: Field) -> dict[str, Any]:
+    required = [key for key, below in one.fields.items() if below.required]
+    return {
+        "type": "object",
+        "properties": {key: _schema(below) for key, below in one.fields.items()},
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+def _or_null(form: dict[str, Any]) -> dict[str, Any]:
+    if "enum" in form:
+        return {**form, "enum": [*form["enum"], None]}
+    return {**form, "type": [form["type"], "null"]}

@@ -1,0 +1,110 @@
+"""The words of an argv template: text with slots, `--path={payload.path}`, and the paths in them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairlead.model.parts import ITEM
+from fairlead.model.path import Flaw, Path, path_at, path_of
+from fairlead.model.slot import Slot, SlotType
+
+OWN = {
+    "tenant.id": SlotType.STRING,
+    "tenant.slug": SlotType.STRING,
+    "job.id": SlotType.STRING,
+    "job.attempt": SlotType.INTEGER,
+    "job.correlation_id": SlotType.STRING,
+}
+INLINE = (SlotType.STRING, SlotType.INTEGER, SlotType.NUMBER, SlotType.UUID)
+
+_BRACE = re.compile(r"[{}]")
+_TYPE = re.compile(r":([a-z]+)")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What slots may name here: the payload and our own facts, and within `each` also the item."""
+
+    # what `{item}` is, as its each says
+    item: Slot | None = None
+
+
+def pieces_of(text: str, scope: Scope) -> Iterator[str | Slot]:
+    """The literal texts and slots of a word, or a Flaw. `{{` and `}}` are braces themselves."""
+    at = 0
+    while brace := _BRACE.search(text, at):
+        yield text[at : brace.start()]
+        at = brace.end()
+        if text.startswith(brace[0], at):
+            yield brace[0]
+            at += 1
+        elif brace[0] == "}":
+            raise Flaw("a } that closes nothing is written }}")
+        else:
+            slot, at = _slot_at(text, at, scope)
+            yield slot
+    yield text[at:]
+
+
+def literal_of(text: str) -> str:
+    """The text, with its doubled braces, that has no slots; or a Flaw."""
+    pieces = list(pieces_of(text, Scope()))
+    if any(isinstance(piece, Slot) for piece in pieces):
+        raise Flaw("must be literal text without slots; a { is written {{")
+    if "\x00" in text:
+        raise Flaw("must not have NUL")
+    return "".join(str(piece) for piece in pieces)
+
+
+def source_of(text: str, scope: Scope) -> Path:
+    """The path that a field such as `slot` or `if` names, or a Flaw."""
+    return _checked(path_of(text), scope)
+
+
+def own_type(path: Path) -> SlotType | None:
+    """The type of one of our own facts; None for what a payload gives."""
+    return OWN.get(str(path))
+
+
+def _slot_at(text: str, at: int, scope: Scope) -> tuple[Slot, int]:
+    path, at = path_at(text, at)
+    _checked(path, scope)
+    said = _TYPE.match(text, at)
+    at = said.end() if said else at
+    if not text.startswith("}", at):
+        raise Flaw(
+            f"{path} is not followed by }} or by a type such as :integer}}; a {{ itself is written {{{{"
+        )
+    return _slot(path, said[1] if said else None, scope), at + 1
+
+
+def _slot(path: Path, said: str | None, scope: Scope) -> Slot:
+    own = own_type(path)
+    if said is None:
+        if scope.item and path == scope.item.path:
+            return scope.item
+        return Slot(path=path, type=own or SlotType.STRING)
+    if own:
+        raise Flaw(f"{path} takes no type")
+    if said not in INLINE:
+        raise Flaw(
+            f"the type in braces must be one of {', '.join(INLINE)}; "
+            f'path and enum are written {{ slot = "{path}", type = … }}'
+        )
+    return Slot(path=path, type=SlotType(said))
+
+
+def _checked(path: Path, scope: Scope) -> Path:
+    root = path.segments[0]
+    if root == ITEM:
+        if scope.item is None:
+            raise Flaw("item is known only in the argv of an each")
+    elif root == "payload":
+        if len(path.segments) == 1:
+            raise Flaw("payload must be followed by the name of a field, such as payload.path")
+    elif str(path) not in OWN:
+        raise Flaw(f"{path} is none of payload.…, {', '.join(OWN)}")
+    if any(_NUMBER.fullmatch(segment) for segment in path.segments):
+        raise Flaw(f"{path} must not have a number for a name; the items of a list are given by each")
+    return path

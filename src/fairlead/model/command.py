@@ -1,0 +1,97 @@
+"""Commands: the programs that a worker may run, as its fairlead.toml lists them. Nothing here runs or reads one."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fairlead.model.argv import Argv, Facts, Filled, filled
+from fairlead.model.argv_shape import payload_schema
+from fairlead.model.definition import Kind
+from fairlead.model.outcome import Backoff
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """Where the worker finds a secret when it starts the command: a variable of its own, or a file."""
+
+    kind: Literal["env", "file"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the kernel holds each process of the command to; None leaves it as the worker's own."""
+
+    memory_bytes: int | None = None
+    cpu_seconds: int | None = None
+    open_files: int | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSpec:
+    """One command of the allowlist. Made by `commands_of`, which checks it."""
+
+    key: str
+    argv: Argv
+    description: str | None = None
+    timeout: int = 3600
+    grace_seconds: float = 5.0
+    # the environment: names passed on, fixed values, and secrets
+    env: tuple[str, ...] = ()
+    set_env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, SecretSource] = field(default_factory=dict)
+    cwd: str | None = None
+    umask: int = 0o077
+    user: str | int | None = None
+    group: str | int | None = None
+    limits: Limits = Limits()
+    # bytes of each stream that an attempt keeps, and of output that can be followed
+    tail_bytes: int = 65_536
+    max_log_bytes: int = 1_048_576
+    success_exit_codes: frozenset[int] = frozenset({0})
+    fatal_exit_codes: frozenset[int] = frozenset()
+    # exit code → seconds
+    snooze_exit_codes: Mapping[int, float] = field(default_factory=dict)
+    # of the definition only
+    arg_schema: Mapping[str, Any] | None = None
+    max_attempts: int | None = None
+    max_running: int | None = None
+    max_running_per_tenant: int | None = None
+    default_priority: int | None = None
+    retention_days: int | None = None
+    backoff: Backoff | None = None
+
+
+def argv_for(spec: CommandSpec, facts: Facts) -> list[str]:
+    """Exactly what to execute for one attempt; CommandRefused names each slot that cannot be filled, never a value."""
+    return filled_for(spec, facts).arguments
+
+
+def filled_for(spec: CommandSpec, facts: Facts) -> Filled:
+    """The same, and which of the arguments hold paths: whether these lead out by links, only the run can tell."""
+    return filled(spec.key, spec.argv, facts)
+
+
+def schema_of(spec: CommandSpec) -> dict[str, Any]:
+    """JSON Schema, derived from the slots, for the payloads that the command can be run with."""
+    return payload_schema(spec.argv.shape)
+
+
+def definition_of(spec: CommandSpec) -> dict[str, Any]:
+    """What to publish as the command's definition; what the file does not say is left out."""
+    said = {
+        "key": spec.key,
+        "kind": Kind.COMMAND.value,
+        "description": spec.description,
+        "arg_schema": schema_of(spec) if spec.arg_schema is None else dict(spec.arg_schema),
+        "timeout_seconds": spec.timeout,
+        "max_attempts": spec.max_attempts,
+        "max_running": spec.max_running,
+        "max_running_per_tenant": spec.max_running_per_tenant,
+        "default_priority": spec.default_priority,
+        "retention_days": spec.retention_days,
+        "backoff": asdict(spec.backoff) if spec.backoff else None,
+    }
+    return {name: value for name, value in said.items() if value is not None}

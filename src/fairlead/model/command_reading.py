@@ -1,0 +1,197 @@
+"""Reading the allowlist of commands from a parsed fairlead.toml."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from fairlead.errors import CommandInvalid, DefinitionInvalid, Fault
+from fairlead.model import command_words as words
+from fairlead.model.argv_reading import ArgvReading
+from fairlead.model.command import CommandSpec, Limits, definition_of
+from fairlead.model.definition import KEY, MAX_RUNNING, DefinitionSpec, validator
+from fairlead.model.outcome import Backoff
+from fairlead.model.path import Flaw, Path
+
+_YEAR = 31_536_000
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "description": words.text,
+    "timeout": words.whole(1, 2_592_000),
+    "grace_seconds": words.seconds(0, 3600),
+    "env": words.names,
+    "cwd": words.folder,
+    "umask": words.umask,
+    "user": words.account,
+    "group": words.account,
+    "tail_bytes": words.size(0, 2**20),
+    "max_log_bytes": words.size(0, 2**30),
+    "success_exit_codes": words.exit_codes,
+    "fatal_exit_codes": words.exit_codes,
+    "max_attempts": words.whole(1, 1000),
+    "max_running": words.whole(1, MAX_RUNNING),
+    "max_running_per_tenant": words.whole(1, MAX_RUNNING),
+    "default_priority": words.whole(-1_000_000, 1_000_000),
+    "retention_days": words.whole(1, 36_500),
+}
+_LIMITS: dict[str, Callable[[Any], Any]] = {
+    "memory_bytes": words.size(2**20),
+    "cpu_seconds": words.whole(1, _YEAR),
+    "open_files": words.whole(8, 2**20),
+    "processes": words.whole(1, 2**22),
+    "file_bytes": words.size(0),
+}
+_BACKOFF = {one.name: words.number for one in fields(Backoff)}
+_TABLES = ("argv", "set_env", "secrets", "limits", "snooze_exit_codes", "arg_schema", "backoff")
+FIELDS = frozenset((*_PLAIN, *_TABLES))
+
+
+def commands_of(document: Mapping[str, Any]) -> dict[str, CommandSpec]:
+    """The commands that a parsed fairlead.toml lists, by key; CommandInvalid tells all that is wrong with any."""
+    tables = document.get("commands", {})
+    if not isinstance(tables, Mapping):
+        raise _invalid([Fault("commands", "must be a table of commands, such as [commands.sync-dropbox]")])
+    faults: list[Fault] = []
+    found = {key: _command(key, said, faults) for key, said in tables.items()}
+    if faults:
+        raise _invalid(faults)
+    return {key: spec for key, spec in found.items() if spec}
+
+
+def _command(key: str, said: Any, faults: list[Fault]) -> CommandSpec | None:
+    reading = _Reading(str(Path(("commands", key))))
+    spec = reading.command(key, said)
+    faults += reading.faults
+    return spec
+
+
+class _Reading:
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.faults: list[Fault] = []
+
+    def command(self, key: str, said: Any) -> CommandSpec | None:
+        if not KEY.fullmatch(key):
+            self.refuse("", f"must have a key that matches {KEY.pattern}")
+        if not isinstance(said, Mapping):
+            self.refuse("", "must be a table")
+            return None
+        for name in sorted(said.keys() - FIELDS):
+            self.refuse(name, f"is unknown; known are {', '.join(sorted(FIELDS))}")
+        values = self.read(said, "", _PLAIN)
+        values |= {name: getattr(self, name)(said[name]) for name in _TABLES if name in said}
+        if "argv" not in said:
+            self.refuse("argv", "is missing: the executable and its arguments")
+        self.outcomes(values)
+        self.variables(values)
+        if self.faults:
+            return None
+        spec = CommandSpec(key=key, **values)
+        self.published(spec)
+        return spec
+
+    # Fields that are tables
+
+    def argv(self, said: Any) -> Any:
+        reading = ArgvReading()
+        argv = reading.argv(said, f"{self.where}.argv")
+        self.faults += reading.faults
+        return argv
+
+    def set_env(self, said: Any) -> dict[str, str]:
+        return self.named("set_env", said, words.name, words.value)
+
+    def secrets(self, said: Any) -> dict[str, Any]:
+        return self.named("secrets", said, words.name, words.secret)
+
+    def snooze_exit_codes(self, said: Any) -> dict[int, float]:
+        return self.named("snooze_exit_codes", said, words.exit_code, words.seconds(0, _YEAR))
+
+    def limits(self, said: Any) -> Limits:
+        return Limits(**self.known("limits", said, _LIMITS))
+
+    def arg_schema(self, said: Any) -> Any:
+        try:
+            validator(words.table(said))
+        except Flaw as flaw:
+            self.refuse("arg_schema", flaw.message)
+        except DefinitionInvalid as error:
+            self.refuse("arg_schema", error.faults[0].message)
+        return said
+
+    def backoff(self, said: Any) -> Backoff | None:
+        values = self.known("backoff", said, _BACKOFF)
+        try:
+            return Backoff(**{name: value for name, value in values.items() if value is not None})
+        except DefinitionInvalid as error:
+            self.faults += [Fault(f"{self.where}.{path}", message) for path, message in error.faults]
+            return None
+
+    # What fields say together
+
+    def outcomes(self, values: Mapping[str, Any]) -> None:
+        """Each exit code means one thing, and one at least is a success."""
+        known = set(values.get("success_exit_codes", {0}) or ())
+        if values.get("success_exit_codes") == set():
+            self.refuse("success_exit_codes", "must have one exit code or more")
+        for name in ("fatal_exit_codes", "snooze_exit_codes"):
+            codes = set(values.get(name) or ())
+            if twice := sorted(codes & known):
+                self.refuse(name, f"has {twice[0]}, which another field has too")
+            known |= codes
+
+    def variables(self, values: Mapping[str, Any]) -> None:
+        """Each variable comes from one place."""
+        known = set(values.get("env") or ())
+        for name in ("set_env", "secrets"):
+            variables = set(values.get(name) or ())
+            if twice := sorted(variables & known):
+                self.refuse(f"{name}.{twice[0]}", "is given by another field too")
+            known |= variables
+
+    def published(self, spec: CommandSpec) -> None:
+        """What the definition's own rules refuse is refused here, before anybody publishes it."""
+        try:
+            DefinitionSpec(**{**definition_of(spec), "backoff": spec.backoff or Backoff()})
+        except DefinitionInvalid as error:
+            self.faults += [Fault(f"{self.where}.{path}", message) for path, message in error.faults]
+
+    def read(
+        self, said: Mapping[str, Any], prefix: str, readers: Mapping[str, Callable[[Any], Any]]
+    ) -> dict[str, Any]:
+        return {
+            name: self.tried(prefix + name, reader, said[name])
+            for name, reader in readers.items()
+            if name in said
+        }
+
+    def known(self, field: str, said: Any, readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+        """A table that has these fields and no others."""
+        table = self.tried(field, words.table, said) or {}
+        for name in sorted(table.keys() - readers.keys()):
+            self.refuse(f"{field}.{name}", f"is unknown; known are {', '.join(readers)}")
+        return self.read(table, f"{field}.", readers)
+
+    def named(
+        self, field: str, said: Any, name: Callable[[str], Any], value: Callable[[Any], Any]
+    ) -> dict[Any, Any]:
+        """A table whose names and values are both read."""
+        table = self.tried(field, words.table, said) or {}
+        return {
+            self.tried(f"{field}.{key}", name, key): self.tried(f"{field}.{key}", value, one)
+            for key, one in table.items()
+        }
+
+    def tried(self, field: str, read: Callable[[Any], Any], said: Any) -> Any:
+        try:
+            return read(said)
+        except Flaw as flaw:
+            self.refuse(field, flaw.message)
+            return None
+
+    def refuse(self, field: str, message: str) -> None:
+        self.faults.append(Fault(f"{self.where}.{field}" if field else self.where, message))
+
+
+def _invalid(faults: list[Fault]) -> CommandInvalid:
+    first = faults[0]
+    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+    return CommandInvalid(f"fairlead.toml is not valid: {first.path} {first.message}.{more}", faults)

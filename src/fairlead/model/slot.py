@@ -1,0 +1,174 @@
+"""A slot: the place in a command's argument that one value fills, and what that value may be."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fairlead.model.path import Flaw, Path
+from fairlead.model.payload import MAX_INTEGER_BITS
+
+MAX_ARGUMENT_BYTES = 32_768
+DASH = "-"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# The same rules for whoever validates with the schema: no control characters, and no dash first.
+_TEXT_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+_DASHLESS_PATTERN = r"^([^\u0000-\u001f\u007f-\u009f-][^\u0000-\u001f\u007f-\u009f]*)?$"
+
+
+class SlotType(StrEnum):
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    UUID = "uuid"
+    PATH = "path"
+    ENUM = "enum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Where a value comes from and what it may be."""
+
+    path: Path
+    type: SlotType = SlotType.STRING
+    # of a path: the folder that it may not leave
+    root: str = "/"
+    # of an enum: all that it may be
+    values: tuple[str | int, ...] = ()
+    # whether the value may make an argument begin with a dash
+    allow_dash: bool = False
+    # characters of a string or a path, as given
+    max_length: int = MAX_ARGUMENT_BYTES
+
+
+def text_of(slot: Slot, value: Any) -> str:
+    """The text that a value fills the slot with; a Flaw, which never tells the value, if it must not."""
+    return _TEXTS[slot.type](slot, value)
+
+
+def dashed(slot: Slot, text: str) -> bool:
+    """Whether the text must not be the beginning of an argument."""
+    return text.startswith(DASH) and not slot.allow_dash
+
+
+def unprintable(text: str) -> str | None:
+    """Why a text cannot be part of an argument, or None. Tells nothing of the text."""
+    if _CONTROL.search(text):
+        return "must have no control characters such as line breaks, tabs or NUL"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "must not have half of a surrogate pair"
+    return None
+
+
+def under(root: str, given: str) -> str:
+    """The path that lies under the root, absolute and without `.` and `..`; or a Flaw. Links are not looked at."""
+    top = _steps(root)
+    steps = _steps(given)
+    if given.startswith("/"):
+        if steps[: len(top)] != top:
+            raise Flaw("must lie under its root")
+        steps = steps[len(top) :]
+    below: list[str] = []
+    for step in steps:
+        if step != "..":
+            below.append(step)
+        elif below:
+            below.pop()
+        else:
+            raise Flaw("must not leave its root")
+    return "/" + "/".join((*top, *below))
+
+
+def _steps(path: str) -> list[str]:
+    return [step for step in path.split("/") if step not in ("", ".")]
+
+
+def _string(slot: Slot, value: Any) -> str:
+    if type(value) is not str:
+        raise Flaw("must be a string")
+    if len(value) > slot.max_length:
+        raise Flaw(f"must have at most {slot.max_length} characters")
+    if flaw := unprintable(value):
+        raise Flaw(flaw)
+    return value
+
+
+def _integer(_: Slot, value: Any) -> str:
+    if type(value) is not int:
+        raise Flaw("must be an integer")
+    if value.bit_length() > MAX_INTEGER_BITS:
+        raise Flaw(f"must have at most {MAX_INTEGER_BITS} bits")
+    return str(value)
+
+
+def _number(slot: Slot, value: Any) -> str:
+    if type(value) is int:
+        return _integer(slot, value)
+    if type(value) is not float or not math.isfinite(value):
+        raise Flaw("must be a number")
+    return repr(value)
+
+
+def _uuid(_: Slot, value: Any) -> str:
+    if type(value) is not str or not _UUID.fullmatch(value):
+        raise Flaw("must be a UUID: 8-4-4-4-12 hexadecimal digits")
+    return value.lower()
+
+
+def _path(slot: Slot, value: Any) -> str:
+    given = _string(slot, value)
+    if not given:
+        raise Flaw("must not be empty")
+    return under(slot.root, given)
+
+
+def _enum(slot: Slot, value: Any) -> str:
+    if any(type(one) is type(value) and one == value for one in slot.values):
+        return str(value)
+    raise Flaw("must be one of the values that the command lists")
+
+
+_TEXTS: dict[SlotType, Callable[[Slot, Any], str]] = {
+    SlotType.STRING: _string,
+    SlotType.INTEGER: _integer,
+    SlotType.NUMBER: _number,
+    SlotType.UUID: _uuid,
+    SlotType.PATH: _path,
+    SlotType.ENUM: _enum,
+}
+
+
+def kinds(slot: Slot) -> frozenset[str]:
+    """The types of JSON, as JSON Schema calls them, that can fill the slot."""
+    match slot.type:
+        case SlotType.INTEGER:
+            return frozenset({"integer"})
+        case SlotType.NUMBER:
+            return frozenset({"integer", "number"})
+        case SlotType.ENUM:
+            return frozenset("string" if isinstance(one, str) else "integer" for one in slot.values)
+    return frozenset({"string"})
+
+
+def schema(slot: Slot, *, leading: bool) -> dict[str, Any]:
+    """JSON Schema for what fills the slot: all of it, and little else. `leading`: its text begins an argument."""
+    dashless = leading and not slot.allow_dash
+    match slot.type:
+        case SlotType.STRING:
+            pattern = _DASHLESS_PATTERN if dashless else _TEXT_PATTERN
+            return {"type": "string", "maxLength": slot.max_length, "pattern": pattern}
+        case SlotType.PATH:
+            return {"type": "string", "minLength": 1, "maxLength": slot.max_length, "pattern": _TEXT_PATTERN}
+        case SlotType.UUID:
+            return {"type": "string", "format": "uuid"}
+        case SlotType.ENUM:
+            return {"enum": [one for one in slot.values if not (dashless and str(one).startswith(DASH))]}
+        case SlotType.INTEGER | SlotType.NUMBER:
+            return {"type": str(slot.type), **({"minimum": 0} if dashless else {})}

@@ -1,0 +1,71 @@
+"""Which definitions a worker serves: those of its functions, and those of its commands once they are published."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from uuid import UUID
+
+import structlog
+
+from fairlead.actions import definitions
+from fairlead.db.tx import Database, Tx
+from fairlead.model.access import Principal
+from fairlead.model.definition import Definition, Kind
+from fairlead.runtime.service import Service
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 5.0
+IDLE_SECONDS = 3600.0
+
+
+class Served:
+    """What is run here. Both lists change in place while a worker runs, as definitions are published."""
+
+    def __init__(self, functions: Collection[str], commands: Collection[str]) -> None:
+        self.ids: list[UUID] = []
+        self.keys: list[str] = sorted([*functions, *commands])
+        self._wanted = list(self.keys)
+        self._commands = sorted(commands)
+        self._warned: set[str] = set()
+
+    async def look(self, database: Database, principal: Principal) -> float:
+        """Find the definitions; seconds until it is worth to look again."""
+
+        async def by_keys(tx: Tx) -> dict[str, Definition]:
+            return await definitions.by_keys(tx, principal, self._wanted)
+
+        found = await database.transact(by_keys)
+        missing = [key for key in self._commands if not self._is_command(key, found.get(key))]
+        found = {key: one for key, one in found.items() if key not in missing}
+        self.ids[:] = [one.id for one in found.values()]
+        # a worker without keys would pass for one that serves everything
+        self.keys[:] = sorted(found) or self._wanted
+        return LOOK_SECONDS if missing else IDLE_SECONDS
+
+    @asynccontextmanager
+    async def kept(self, database: Database, principal: Principal) -> AsyncIterator[None]:
+        """Within the block, look for the definitions of commands that have none yet."""
+        if not self._commands:
+            yield
+            return
+        service = Service("served", lambda: self.look(database, principal))
+        looking = asyncio.create_task(service.run(asyncio.Event()))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+    def _is_command(self, key: str, definition: Definition | None) -> bool:
+        """Whether the definition says that a command is to be run; if not, that is told once."""
+        if definition is not None and definition.kind is Kind.COMMAND:
+            return True
+        if key not in self._warned:
+            self._warned.add(key)
+            if definition is None:
+                log.warning("command_without_definition", key=key, advice="run: fairlead definitions sync")
+            else:
+                log.warning("command_of_another_kind", key=key, kind=definition.kind.value)
+        return False

@@ -1,0 +1,43 @@
+"""Following a log over HTTP: answers that wait until something was said."""
+
+import time
+from asyncio import sleep
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from fastapi import Request
+
+from fairlead.actions.logs import LogPage
+from fairlead.model.ansi import Plain
+from fairlead.server.auth import Gatekeeper
+from fairlead.store.logs import Chunk
+
+LONGEST_WAIT_SECONDS = 30
+# Workers write a few times a second; who waits long for something waits a little longer for it.
+FIRST_PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+async def followed(request: Request, look: Callable[[], Awaitable[LogPage]], *, seconds: float) -> LogPage:
+    """What `look` finds as soon as there is something, or nothing more will be; at the latest after so long."""
+    until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
+    page, waited = await look(), False
+    while not page.items and not page.complete and (left := until - time.monotonic()) > 0:
+        await sleep(min(pause, left))
+        pause, waited = min(pause * 1.2, LONGEST_PAUSE_SECONDS), True
+        if await request.is_disconnected():
+            break
+        page = await look()
+    if waited:
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        await gatekeeper.caller(request)  # whose token was revoked meanwhile gets nothing
+    return page
+
+
+def without_ansi(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The same without escape sequences, also without those that two chunks share."""
+    plain: dict[tuple[int, str], Plain] = {}
+    return [
+        replace(one, text=plain.setdefault((one.attempt_no, one.stream), Plain()).text(one.text))
+        for one in chunks
+    ]

@@ -1,0 +1,245 @@
+"""Commands of real worker processes: hostile ones, and workers that die at the worst moments."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.actions import definitions
+from fairlead.db.tx import Tx
+from fairlead.model.command import definition_of
+from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
+from tests.handlers.commands import MARK, marked
+from tests.handlers.test_command import HOSTILE
+from tests.processes import FAIRLEAD, started, until
+
+TIMEOUT, GRACE = 2, 0.5
+LEASE = 4.0
+MOST_BYTES = 200 * 2**20
+
+# What a command leaves behind if nobody looks after it: in its session, out of it, and deaf to TERM.
+LINGERS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(120)
+        time.sleep(120)
+print("here", flush=True)
+time.sleep(120)
+"""
+NOISE = {
+    "endless": "import os\nwhile True: os.write(1, b'line of text\\n' * 5000)",
+    "no newline": "import os\nwhile True: os.write(1, b'x' * 65536)",
+    "noise": "import os\nnoise = os.urandom(65536)\nwhile True: os.write(1, noise); os.write(2, noise)",
+    "progress": "import os\nwhile True: os.write(3, b'50 half\\n' * 5000)",
+    "results": "import os\nwhile True: os.write(1, b'fairlead:result {}\\n' * 3000)",
+    "dribbles": "import os\nos.write(1, b'fairlead:result ')\nwhile True: os.write(1, b'x')",
+}
+COUNTS = "import time\nfor n in range(40): print(n, 'x' * 500, flush=True); time.sleep(0.02)"
+
+
+class Commands(Fleet):
+    """A fleet whose workers run commands, all of them with one mark in their environment."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        super().__init__(url, folder)
+        self.mark = uuid4().hex
+        self.config = folder / "fairlead.toml"
+        self._scripts: dict[str, str] = {}
+
+    def allow(self, **scripts: str) -> None:
+        """Have these scripts on the list, and their definitions in the database."""
+        tables = []
+        for key, text in scripts.items():
+            path = self.folder / f"{key}.py"
+            path.write_text(text)
+            argv = json.dumps([sys.executable, "-I", "-S", str(path)])
+            tables.append(
+                f"[commands.{key}]\nargv = {argv}\ntimeout = {120 if text in (LINGERS, COUNTS) else TIMEOUT}\n"
+                f'max_attempts = 1\ngrace_seconds = {GRACE}\nset_env = {{ {MARK} = "{self.mark}" }}\n'
+            )
+        self.config.write_text("\n".join(tables))
+        self.fl.inner.allow_commands(self.config)
+
+        async def publish(tx: Tx) -> None:
+            for command in self.fl.inner.commands.values():
+                says = definition_of(command.spec)
+                await definitions.patch(tx, self.fl.inner.principal, says.pop("key"), says)
+
+        self.fl._wait(self.fl.inner.database.transact(publish))
+
+    @contextmanager
+    def commanding(self, **settings: str) -> Iterator[WorkerUnderTest]:
+        """A worker that runs the commands of the list."""
+        argv = [FAIRLEAD, "--verbose", "worker", "tests.acceptance.commands_under_test:fl"]
+        env = {"FAIRLEAD_DATABASE_URL": self.url, "FAIRLEAD_CONFIG": str(self.config), **QUICK, **settings}
+        with started(argv, env=env, cwd=ROOT) as process:
+            worker = WorkerUnderTest(process)
+            try:
+                worker.says("serving")
+                yield worker
+            finally:
+                worker.end()
+
+    def alive(self) -> set[int]:
+        return marked(self.mark)
+
+    def lingers(self) -> UUID:
+        """A job whose command is there with all that it leaves behind."""
+        job = self.enqueue("lingers")
+        until(lambda: len(self.alive()) == 5, "the command to begin")
+        return job
+
+    def took(self, job_id: UUID) -> float:
+        [(seconds,)] = self.rows(
+            "select extract(epoch from finished_at - started_at)::float8 from fairlead.job_attempts where job_id = %s",
+            job_id,
+        )
+        return float(seconds)
+
+
+@pytest.fixture
+def commands(database_url: str, tmp_path: Path) -> Iterator[Commands]:
+    with Commands(database_url, tmp_path) as opened:
+        yield opened
+        opened.is_consistent()
+    assert not opened.alive()
+
+
+class Watch(threading.Thread):
+    """The most memory that a process has had."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self._pid = pid
+        self._over = threading.Event()
+        self.most = 0
+
+    def run(self) -> None:
+        while not self._over.wait(0.02):
+            self.most = max(
+                self.most,
+                int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"),
+            )
+
+    def end(self) -> int:
+        self._over.set()
+        self.join()
+        return self.most
+
+
+def test_a_worker_of_hostile_commands_stays_small_ends_them_in_time_and_goes_on(commands: Commands) -> None:
+    hostile = {key.replace(" ", "-"): text for key, text in (HOSTILE | NOISE).items()}
+    hostile |= {
+        f"signal-{number}": f"import os\nos.kill(os.getpid(), {number})"
+        for number in (1, 3, 6, 8, 9, 11, 15, 31)
+    }
+    commands.allow(**hostile, fine="print('fairlead:result {\"fine\": true}')")
+    with commands.commanding(FAIRLEAD_LEASE_SECONDS="20") as worker:
+        assert commands.output(commands.enqueue("fine")) == {"fine": True}
+        watch = Watch(worker.pid)
+        watch.start()
+
+        jobs = dict(zip(hostile, commands.enqueue_many(*[(key, {}) for key in hostile]), strict=True))
+        for job in jobs.values():
+            until(lambda job=job: commands.fl.read(job).status not in ("queued", "running"), "its end")  # type: ignore[misc]
+
+        assert watch.end() < MOST_BYTES
+        assert {
+            key: took for key, job in jobs.items() if (took := commands.took(job)) >= TIMEOUT + GRACE + 2
+        } == {}
+        until(lambda: not commands.alive(), "all of them to be gone", seconds=1)
+        assert commands.output(commands.enqueue("fine")) == {"fine": True}
+
+
+def test_nothing_is_left_of_the_commands_of_a_worker_that_is_killed(commands: Commands) -> None:
+    commands.allow(lingers=LINGERS)
+    with commands.commanding() as worker:
+        commands.lingers()
+
+        worker.kill()
+
+        until(lambda: not commands.alive(), "its commands to be gone", seconds=5)
+
+
+def test_commands_of_a_worker_that_is_stopped_are_dead_before_its_leases_end(commands: Commands) -> None:
+    commands.allow(lingers=LINGERS)
+    with commands.commanding(FAIRLEAD_LEASE_SECONDS=str(LEASE)) as worker:
+        job = commands.lingers()
+
+        worker.signal(signal.SIGSTOP)
+        until(lambda: not commands.alive(), "its commands to be gone", seconds=LEASE)
+
+        [(left,)] = commands.rows(
+            "select extract(epoch from expires_at - clock_timestamp())::float8 from fairlead.leases where job_id = %s",
+            job,
+        )
+        assert left > 0
+        worker.kill()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_worker_that_is_asked_to_end_leaves_no_command(commands: Commands, signals: int) -> None:
+    go = commands.folder / "go"
+    waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    commands.allow(lingers=LINGERS, waits=waits)
+    drain = "0.5" if signals == 1 else "60"
+    with commands.commanding(FAIRLEAD_DRAIN_SECONDS=drain) as worker:
+        job, last = commands.lingers(), commands.enqueue("waits")
+        until(lambda: len(commands.alive()) == 6, "both to run")
+        worker.signal(signal.SIGTERM)
+        go.touch()
+        commands.reaches(last, "succeeded")  # so the first is heard: two at once would be one
+        if signals == 2:
+            assert worker.process.poll() is None
+            worker.signal(signal.SIGTERM)
+
+        assert worker.exit_code(seconds=15) == 0
+        assert not commands.alive()
+        assert commands.stands(job) == ("queued", ["released"], 0)
+
+
+def test_a_canceled_job_leaves_no_process(commands: Commands) -> None:
+    commands.allow(lingers=LINGERS)
+    with commands.commanding():
+        job = commands.lingers()
+
+        commands.fl.cancel(job)
+
+        assert commands.reaches(job, "canceled") == ("canceled", ["canceled"], 0)
+        assert not commands.alive()
+
+
+def test_running_output_can_be_followed_without_gaps(commands: Commands) -> None:
+    commands.allow(counts=COUNTS)
+    seen: list[tuple[int, str]] = []
+    with commands.commanding():
+        job = commands.enqueue("counts")
+        live = False
+        while commands.fl.read(job).status in ("queued", "running"):
+            after = seen[-1][0] if seen else 0
+            seen += commands.rows(
+                "select seq, text from fairlead.log_chunks where job_id = %s and seq > %s order by seq",
+                job,
+                after,
+            )
+            live = live or (bool(seen) and commands.fl.read(job).status == "running")
+        seen += commands.rows(
+            "select seq, text from fairlead.log_chunks where job_id = %s and seq > %s order by seq",
+            job,
+            seen[-1][0],
+        )
+
+    assert live
+    assert [seq for seq, _ in seen] == list(range(1, len(seen) + 1))
+    assert "".join(text for _, text in seen) == "".join(f"{n} {'x' * 500}\n" for n in range(40))

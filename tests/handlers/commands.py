@@ -1,0 +1,86 @@
+"""Commands for tests: an allowlist entry, one attempt of it, and what is left of its processes."""
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairlead.deadlines import Deadlines
+from fairlead.handlers.attempt import Bounds
+from fairlead.handlers.command import CommandAttempt, Way
+from fairlead.handlers.commands import Command, command_of
+from fairlead.handlers.context import Context, Progress, Ran
+from fairlead.handlers.supervised import Supervised
+from fairlead.model.command_reading import commands_of
+from fairlead.model.outcome import Outcome
+from fairlead.model.redact import Mask
+from tests.handlers.attempts import context
+
+MARK = "FAIRLEAD_TEST_MARK"
+
+
+def command(*argv: Any, **fields: Any) -> Command:
+    """A command that may be run here, as a file would say it."""
+    return command_of(commands_of({"commands": {"work": {"argv": list(argv), **fields}}})["work"])
+
+
+def shell(script: str, *arguments: Any, **fields: Any) -> Command:
+    """A script of a shell, which has braces only as the script means them."""
+    fields = {"env": ["PATH"], **fields}
+    return command("/bin/sh", "-c", script.replace("{", "{{").replace("}", "}}"), "sh", *arguments, **fields)
+
+
+@dataclass
+class Run:
+    """One attempt that has begun."""
+
+    ctx: Context
+    outcome: asyncio.Future[Outcome]
+    told: list[tuple[str, str]] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+
+    @property
+    def ran(self) -> Ran:
+        assert self.ctx.ran is not None
+        return self.ctx.ran
+
+
+class Runs:
+    """Attempts under one supervisor."""
+
+    def __init__(self, supervised: Supervised) -> None:
+        self.supervised = supervised
+
+    def start(self, one: Command, payload: Any = None, *, timeout: float = 30.0, **more: Any) -> Run:
+        """An attempt that has begun."""
+        env, secrets = one.environment()
+        ctx = context(payload, **more)
+        run = Run(ctx, asyncio.get_running_loop().create_future())
+        ctx.mask = Mask(secrets) if secrets else None
+        ctx._on_progress = run.progress.append
+        bounds = Bounds(timeout, Deadlines(), one.spec.grace_seconds)
+        way = Way(self.supervised, lambda stream, text: run.told.append((stream, text)))
+        CommandAttempt(one, ctx, bounds, run.outcome.set_result, env=env, way=way).start()
+        return run
+
+    async def ended(self, one: Command, payload: Any = None, **more: Any) -> Run:
+        """An attempt that has ended."""
+        run = self.start(one, payload, **more)
+        await asyncio.wait_for(asyncio.shield(run.outcome), 40)
+        return run
+
+
+def marked(mark: str) -> set[int]:
+    """The living processes that have the mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                if state not in "ZX":
+                    found.add(int(folder.name))
+        except (OSError, IndexError):
+            continue
+    return found - {os.getpid()}

@@ -1,0 +1,164 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.db.tx import Database
+from fairlead.errors import DatabaseUnreachable
+from fairlead.model.job import Lease
+from fairlead.runtime.shipper import IDLE_SECONDS, IN_TAILS, MOST_WAITING, PAUSE_SECONDS, Said, Shipper
+from fairlead.runtime.source import Held
+from fairlead.runtime.store_source import StoreSource
+from fairlead.store import logs
+from fairlead.store.logs import LAST_SEQ
+from tests import given
+
+
+class Unruly:
+    """A database that fails, or waits, when it is told to."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.fails = 0
+        self.after_all = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def transact(self, work: Callable[..., Awaitable[Any]]) -> Any:
+        await self.gate.wait()
+        if self.fails:
+            self.fails -= 1
+            if self.after_all:  # it was written, and the answer was lost
+                await self._database.transact(work)
+            raise DatabaseUnreachable("not now")
+        return await self._database.transact(work)
+
+
+@pytest.fixture
+async def held(db: Database) -> Held:
+    async with db.transaction() as tx:
+        await given.queued_job(tx)
+    source = StoreSource(db, worker="w", lease_seconds=30)
+    [one] = await source.claim(1)
+    return one
+
+
+async def written(db: Database, lease: Lease) -> list[tuple[int, str, str]]:
+    async with db.transaction() as tx:
+        chunks = await logs.read(tx, lease.job_id, limit=1000)
+    return [(chunk.seq, chunk.stream, chunk.text) for chunk in chunks]
+
+
+async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(db: Database, held: Held) -> None:
+    shipper = Shipper(db)
+    for stream, text in [("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d")]:
+        shipper.add(held, stream, text)
+
+    assert await shipper() == IDLE_SECONDS
+    shipper.add(held, "stdout", "e")
+    await shipper.settle(held.lease)
+
+    assert await written(db, held.lease) == [
+        (1, "stdout", "ab"),
+        (2, "stderr", "c"),
+        (3, "stdout", "d"),
+        (4, "stdout", "e"),
+    ]
+
+
+@pytest.mark.parametrize("after_all", [False, True])
+async def test_what_could_not_be_written_is_written_later(
+    db: Database, held: Held, *, after_all: bool
+) -> None:
+    unruly = Unruly(db)
+    unruly.fails, unruly.after_all = 1, after_all
+    shipper = Shipper(unruly)  # type: ignore[arg-type]
+    shipper.add(held, "stdout", "a")
+    with pytest.raises(DatabaseUnreachable):
+        await shipper()
+
+    shipper.add(held, "stdout", "b")
+    await shipper()
+
+    assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
+
+
+async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held: Held) -> None:
+    unruly = Unruly(db)
+    unruly.gate.clear()
+    shipper = Shipper(unruly)  # type: ignore[arg-type]
+    shipper.add(held, "stdout", "a")
+    round_ = asyncio.create_task(shipper())
+    await asyncio.sleep(0)
+    shipper.add(held, "stdout", "b")
+    settling = asyncio.create_task(shipper.settle(held.lease))
+    await asyncio.sleep(0)
+    assert not settling.done()
+
+    unruly.gate.set()
+    await asyncio.gather(round_, settling)
+
+    assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
+
+
+async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Database, held: Held) -> None:
+    shipper = Shipper(db)
+    shipper.add(held, "stdout", "x" * IN_TAILS)
+
+    await shipper.settle(held.lease)
+
+    assert await written(db, held.lease) == []
+
+
+async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Database, held: Held) -> None:
+    shipper = Shipper(db)
+    shipper.add(held, "stdout", "x" * 90, max_bytes=100)
+    await shipper()
+    shipper.add(held, "stdout", "y" * 20, max_bytes=100)
+    await shipper()
+    shipper.add(held, "stdout", "z", max_bytes=100)
+
+    assert await shipper() == IDLE_SECONDS
+    assert [seq for seq, _, _ in await written(db, held.lease)] == [1, LAST_SEQ]
+
+
+async def test_nothing_is_taken_under_a_lease_that_is_over(db: Database, held: Held) -> None:
+    stale = Held(msgspec.structs.replace(held.lease, attempt_no=7), held.job)
+    shipper = Shipper(db)
+    shipper.add(stale, "stdout", "a")
+    await shipper()
+    shipper.add(stale, "stdout", "b")
+    await shipper.settle(stale.lease)
+
+    assert await written(db, held.lease) == []
+
+
+async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(held: Held) -> None:
+    said = Said(held, 10**9)
+    for _ in range(10 * MOST_WAITING // 1000):
+        said.add("stdout", "x" * 1000)
+    taken = said.take()
+    said.add("stdout", "after")
+
+    assert sum(len(chunk.text) for chunk in taken) <= MOST_WAITING
+    assert [(chunk.seq, chunk.stream) for chunk in said.chunks] == [
+        (len(taken) + 1, "log"),
+        (len(taken) + 2, "stdout"),
+    ]
+    assert "characters were not kept" in said.chunks[0].text
+
+
+async def test_more_to_write_is_written_soon(db: Database, held: Held) -> None:
+    unruly = Unruly(db)
+    shipper = Shipper(unruly)  # type: ignore[arg-type]
+    shipper.add(held, "stdout", "a")
+    unruly.gate.clear()
+    round_ = asyncio.create_task(shipper())
+    await asyncio.sleep(0)
+    shipper.add(held, "stdout", "b")
+    unruly.gate.set()
+
+    assert await round_ == PAUSE_SECONDS
+    await shipper.settle(held.lease)
