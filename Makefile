@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup dev check test test-only exact tools bench schema matrix lock format clean
+.PHONY: help setup dev check test test-only exact chaos tools bench schema matrix lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -44,6 +44,9 @@ test-only: setup
 
 exact: setup ## limits under half a minute of churn; `make test` churns for a moment
 	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py $(ARGS)
+
+chaos: setup ## schedulers killed and stopped at random for two minutes; `make test` does it for some seconds
+	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py $(ARGS)
 
 bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)

@@ -53,6 +53,7 @@ class Caller:
         self.commit = partial(do, hands.commit)
         self.rollback = partial(do, hands.rollback)
         self.run = partial(do, hands.run)
+        self.emit = partial(do, partial(face.emit, tx=hands.tx))
         self.enqueue = partial(do, partial(face.enqueue, tx=hands.tx))
         self.enqueue_many = partial(do, partial(face.enqueue_many, tx=hands.tx))
 

@@ -1,17 +1,21 @@
 """Rows and requests to begin a test with."""
 
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
 from fairlead import Settings
-from fairlead.actions import definitions, enqueue, tenants
+from fairlead.actions import definitions, enqueue, events, tenants, triggers
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Database, Tx
 from fairlead.model.access import trusted
+from fairlead.model.event import NewEvent
 from fairlead.model.job import NewJob
+from fairlead.model.trigger import Trigger
 from fairlead.store import jobs
+from fairlead.store import triggers as stored_triggers
 
 TENANT = "acme"
 OTHER = "umbrella"
@@ -104,6 +108,39 @@ async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
         {"id": job_id, "status": status},
     )
     return job_id
+
+
+EVENT = "folder.updated"
+
+
+async def trigger(tx: Tx, *, tenant: str = TENANT, **fields: Any) -> Trigger:
+    """A trigger for events, unless a schedule is asked for; its jobs are of the definition that takes anything."""
+    kind = "schedule" if {"cron_expr", "every_seconds"} & fields.keys() else "event"
+    document = {"label": "Rule", "trigger_type": kind, "definition_key": "anything", **fields}
+    if kind == "event":
+        document.setdefault("event_name", EVENT)
+    return (await triggers.create(tx, TESTER, tenant, document)).trigger
+
+
+async def due_trigger(tx: Tx, *, instants: int = 1, late: float = 0.0, **fields: Any) -> Trigger:
+    """A schedule so many instants of which are due and not seen to: the last of them came so many seconds ago."""
+    every = fields.pop("every_seconds", 3600)
+    now = await stored_triggers.moment(tx)
+    first = now - timedelta(seconds=late + every * (instants - 1))
+    made = await trigger(tx, **{"every_seconds": every, "start_at": first, **fields})
+    await behind(tx, made, first)
+    return made
+
+
+async def behind(tx: Tx, made: Trigger, first: datetime) -> None:
+    """As if no scheduler had been there since this instant."""
+    await tx.run("update fairlead.job_triggers set next_fire_at = %s where id = %s", [first, made.id])
+
+
+async def event(tx: Tx, *, name: str = EVENT, tenant: str = TENANT, **fields: Any) -> UUID:
+    """An event that waits."""
+    new = NewEvent(name=name, tenant=tenant, **fields)
+    return await events.emit(tx, TESTER, catalog(), new)
 
 
 async def count(tx: Tx, table: str) -> int:

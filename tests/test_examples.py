@@ -16,6 +16,19 @@ SAYS = {
         "refused, nothing stored: [1234]/customer ",
         "one job for two requests: True",
     ),
+    "commands.py": (
+        "archive: None\n  exit code 0, said: ",
+        "packed: ['.']\n",
+        "refused with payload_invalid",
+        "is failed: CommandFailed: exited with status 65: the model is missing",
+        "sync-dropbox: {'ran': 'sync-dropbox', 'attempt': 1}",
+        "  exit code 0, said: zoltag recompute-trained-tags --tenant-id ",
+        "train-keyword-models: {'ran': 'train-keyword-models', 'attempt': 1}",
+    ),
+    "event_trigger.py": (
+        "example.folder.updated: enqueued ",
+        "synced /photos/new, 100 files at most",
+    ),
     "first_job.py": (
         "example.greet {'name': 'Ada'} is queued",
         "refused with payload_invalid: ",
@@ -41,6 +54,14 @@ SAYS = {
         "dog.png is failed: Failed: there is nothing to do",
         "eel.png is canceled: no output",
     ),
+    "periodic.py": (
+        "count runs every 1 s, next at ",
+        "refused with already_registered",
+        "the one-shot ran",
+        "it ran three times",
+        "kept by the code: clean_up, next at ",
+        "kept by the code: often, next at ",
+    ),
     "plain_sql.py": (
         "refused with FL001 definition_unknown",
         "{'order': 1} is queued",
@@ -53,10 +74,19 @@ SAYS = {
         "is failed: Fatal: there is no such customer",
         "worker: ended with 0",
     ),
+    "schedules.py": (
+        "beat at 20",
+        "example.beat  every second from 20",
+        "No such triggers.",
+    ),
     "sync_app.py": (
         "refused with job_not_retryable",
         "canceled: canceled",
         "retried with another payload: {'month': '2026-03'} is queued",
+    ),
+    "traced.py": (
+        "POST /orders\n  enqueue example.order\n    run example.order\n      charge the card\n",
+        "\n      charge the card\n        enqueue example.receipt\n          run example.receipt\n",
     ),
 }
 # What others import.

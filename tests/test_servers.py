@@ -12,6 +12,10 @@ from fairlead.db import migrate
 from fairlead.db.binaries import Binaries, every_binaries
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.model.job import JobStatus
+from fairlead.model.trigger import FiringOutcome
+from fairlead.runtime.dispatcher import Dispatcher
+from fairlead.runtime.scheduler import Scheduler
+from fairlead.store import firings
 from tests import given
 
 FOUND = every_binaries()
@@ -43,4 +47,31 @@ async def test_a_job_lives_its_life_on_every_postgresql(anywhere: tuple[str, int
         with psycopg.connect(url) as connection:
             [joined] = [await fl.enqueue("anything", tenant="acme", tx=connection)]
         assert (await joined.read()).status is JobStatus.QUEUED
+        await given.no_inconsistencies(fl.database)
+
+
+async def test_triggers_fire_on_every_postgresql(anywhere: tuple[str, int]) -> None:
+    url, _ = anywhere
+    await migrate.up(url, "fairlead")
+    async with Fairlead(settings=Settings(database_url=url)) as fl:
+        async with fl.transaction() as tx:
+            await given.tenants_and_definitions(tx)
+            rule = await given.trigger(tx, filter={"n": {"lt": 3}})
+            schedule = await given.due_trigger(tx, instants=3, catch_up="all")
+        for n in range(4):
+            with psycopg.connect(url) as connection:
+                await fl.emit(given.EVENT, tenant="acme", data={"n": n}, tx=connection)
+        assert await Dispatcher(fl.database, fl.catalog, poll_seconds=9)() == 0
+        assert await Scheduler(fl.database, fl.catalog, poll_seconds=9)() == 0
+        async with fl.transaction() as tx:
+            fired = [
+                await firings.page(tx, one.id, outcome=None, before=None, limit=9) for one in (rule, schedule)
+            ]
+        enqueued, deduplicated, skipped = (
+            FiringOutcome.ENQUEUED,
+            FiringOutcome.DEDUPLICATED,
+            FiringOutcome.SKIPPED,
+        )
+        assert [one.outcome for one in fired[0]] == [deduplicated, deduplicated, enqueued]
+        assert [one.outcome for one in fired[1]] == [skipped, skipped, enqueued]
         await given.no_inconsistencies(fl.database)

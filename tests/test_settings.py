@@ -1,9 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from fairlead.errors import SettingInvalid
-from fairlead.settings import Settings, load
+from fairlead.handlers import command
+from fairlead.settings import Settings, load, unknown_variables
 
 
 def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) -> None:
@@ -66,3 +68,10 @@ def test_a_switch_is_set_by_a_word(word: str, *, means: bool, tmp_path: Path) ->
 def test_a_switch_that_says_neither_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingInvalid, match="enable_tick"):
         load(environ={"FAIRLEAD_ENABLE_TICK": "perhaps"}, file=tmp_path / "none")
+
+
+def test_what_commands_are_given_is_not_taken_for_a_misspelt_setting() -> None:
+    given = set(re.findall(r"FAIRLEAD_[A-Z_]+[A-Z]", Path(command.__file__).read_text(encoding="utf-8")))
+
+    assert given
+    assert unknown_variables(dict.fromkeys(given, "x") | {"FAIRLEAD_JOB_IDD": "x"}) == ["FAIRLEAD_JOB_IDD"]

@@ -6,12 +6,15 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, testing
-from fairlead.errors import InvalidInput, NotOpen
+from fairlead.actions import triggers
+from fairlead.errors import InvalidInput, NotOpen, TriggerUnknown
+from fairlead.runtime.tick import Tick
 from fairlead.store import tenants
 from tests import given
 from tests.processes import environment
@@ -281,3 +284,96 @@ async def test_a_long_list_is_cut_and_says_so(fl: Fairlead) -> None:
     await testing.assert_enqueued(fl, "anything", count=1001)
     with pytest.raises(AssertionError, match="… and 981 more"):
         await testing.assert_enqueued(fl, "greet")
+
+
+# Triggers
+
+
+async def with_rule(fl: Fairlead, event_name: str, name: str) -> None:
+    """A rule that greets whoever an event names."""
+    rule = {"label": f"on {event_name}", "trigger_type": "event", "event_name": event_name}
+    async with fl.transaction() as tx:
+        made: dict[str, Any] = {**rule, "definition_key": "greet", "payload_template": {"name": name}}
+        await triggers.create(tx, fl.principal, "test", made)
+
+
+async def test_events_become_jobs_without_a_scheduler_and_their_jobs_run(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        await with_rule(fl, "user.joined", "{{event.name}}")
+        for name in ("Ada", "Grace"):
+            await fl.emit("user.joined", tenant="test", data={"name": name})
+
+        assert await testing.dispatch_events(fl) == 2
+        assert await testing.dispatch_events(fl) == 0
+        await testing.assert_enqueued(fl, "greet", count=2)
+        assert (await testing.run_due(fl)).statuses == {"succeeded": 2}
+
+
+async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(server: str) -> None:
+    fl = Fairlead(settings=Settings(), name="app")
+
+    @fl.job
+    async def greet(name: str) -> None:
+        if name == "Ada":
+            await fl.emit("user.greeted", tenant="test", data={"by": name})
+
+    async with testing.fairlead(fl, server_url=server):
+        await with_rule(fl, "user.joined", "{{event.name}}")
+        await with_rule(fl, "user.greeted", "somebody else")
+        await fl.emit("user.joined", tenant="test", data={"name": "Ada"})
+
+        assert (await testing.run_due(fl)).ran == 2
+        await testing.assert_enqueued(fl, greet, payload={"name": "somebody else"}, count=1)
+
+
+async def test_schedules_fire_when_they_are_due_or_when_they_are_named(app: Fairlead, server: str) -> None:
+    app.cron("0 2 1 1 *", tenant="test", name="yearly", payload={"name": "{{tenant.slug}}"})(
+        app.functions["greet"]
+    )
+
+    @app.every(3600, tenant="test")
+    async def beat() -> None: ...
+
+    async with testing.fairlead(app, server_url=server) as fl:
+        assert await testing.run_due(fl) == Tick(0, {})  # no worker has synced them
+        assert await testing.fire_schedules(fl) == 1
+        assert await testing.fire_schedules(fl) == 0
+        [job] = await testing.assert_enqueued(fl, beat, count=1)
+        assert job.source == "schedule"
+        assert await testing.fire_schedules(fl, "yearly") == 1
+        await testing.assert_enqueued(fl, "greet", payload={"name": "test"}, count=1)
+        assert (await testing.run_due(fl)).statuses == {"succeeded": 2}
+        assert await testing.fire_schedules(fl, beat, "yearly") == 2
+        assert (await testing.run_due(fl)).ran == 2
+        with pytest.raises(TriggerUnknown, match=r"'monthly'. There are: beat, yearly"):
+            await testing.fire_schedules(fl, "monthly")
+
+
+async def test_a_tick_fires_what_is_due_by_itself(app: Fairlead, server: str) -> None:
+    @app.every(3600, tenant="test")
+    async def beat() -> str:
+        return "now"
+
+    async with testing.fairlead(app, server_url=server) as fl:
+        await fl.sync_schedules()
+
+        assert await fl.tick() == Tick(1, {JobStatus.SUCCEEDED: 1})
+        assert await fl.tick() == Tick(0, {})
+
+
+async def test_an_event_that_was_not_emitted_so_is_told_with_what_was(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        with pytest.raises(AssertionError, match=r"found none.\nNothing was emitted."):
+            await testing.assert_emitted(fl, "user.joined")
+        await fl.emit("user.joined", tenant="test", data={"who": {"name": "Ada", "age": 36}})
+
+        [event] = await testing.assert_emitted(
+            fl, "user.joined", data={"who": {"name": "Ada"}}, tenant="test"
+        )
+        assert event.data == {"who": {"name": "Ada", "age": 36}}
+        await testing.assert_emitted(fl, "user.left", count=0)
+        await testing.assert_emitted(fl, "user.joined", tenant=event.tenant_id, count=1)
+        for asked in ({"data": {"who": {"name": "Grace"}}}, {"tenant": "global"}, {"count": 2}):
+            with pytest.raises(AssertionError) as told:
+                await testing.assert_emitted(fl, "user.joined", **asked)
+            assert '\n  user.joined  test  {"who":{"age":36,"name":"Ada"}}' in str(told.value)

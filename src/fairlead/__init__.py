@@ -5,6 +5,7 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.context import Context, Fatal, Snooze
 from fairlead.handles import EnqueuedJob, JobFunction
 from fairlead.leases import JobLease
+from fairlead.model.dedupe import dedupe_key
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff, can_retry
 from fairlead.model.redact import Secret
@@ -28,4 +29,5 @@ __all__ = [
     "Snooze",
     "__version__",
     "can_retry",
+    "dedupe_key",
 ]

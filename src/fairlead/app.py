@@ -4,8 +4,9 @@ import asyncio
 import getpass
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
@@ -16,8 +17,10 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import NotOpen, SignatureInvalid
+from fairlead.errors import CommandInvalid, Fault, NotOpen, SignatureInvalid
+from fairlead.handlers.commands import Command, commands_from
 from fairlead.handlers.registry import Registry
+from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.handles import EnqueuedJob, JobFunction
 from fairlead.leases import Claims, JobLease, Keyed
@@ -26,11 +29,14 @@ from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import as_id, parsed
 from fairlead.model.why import Why
-from fairlead.runtime.execution import Execution, OnProgress
+from fairlead.runtime.execution import Execution, Means
+from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.process import Plan, WorkerProcess
+from fairlead.runtime.served import Served
 from fairlead.runtime.tick import Tick, tick
-from fairlead.settings import Settings, compiled, load
+from fairlead.settings import Settings, compiled, config_file, load
 from fairlead.store.gates import Gate
+from fairlead.triggers import Triggers
 from fairlead.version import __version__
 
 MAX_THREADS = 256
@@ -39,21 +45,29 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Fairlead:
+class Fairlead(Triggers):
     """Jobs, enqueue and all that goes with them, on one database.
 
     Without `FAIRLEAD_DATABASE_URL` (or `database_url=`) it runs an embedded PostgreSQL of its own.
     """
 
     def __init__(
-        self, database_url: str | None = None, *, settings: Settings | None = None, actor: str | None = None
+        self,
+        database_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        actor: str | None = None,
+        name: str | None = None,
     ) -> None:
+        """`name` tells code bases apart that keep schedules in one database; else their package does."""
         self.settings = settings or load({"database_url": database_url})
         self.principal: Principal = trusted(actor or f"app:{_user()}")
         self.catalog = Catalog(self.settings)
         self.functions: dict[str, JobFunction[Any, Any]] = {}
         self.registry = Registry()
+        self.commands: dict[str, Command] = {}
         self.threads = Threads(MAX_THREADS)
+        super().__init__(name, Periodic(self._execution_of, lambda: self.threads, __version__))
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
         self._claims: Claims | None = None
@@ -77,6 +91,7 @@ class Fairlead:
 
     async def close(self) -> None:
         """Disconnect; the last user of an embedded database stops it."""
+        await self.cancel_periodic()
         database, self._database = self._database, None
         embedded, self._embedded = self._embedded, None
         self._claims = None
@@ -163,6 +178,11 @@ class Fairlead:
 
         return register if function is None else register(function)
 
+    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
+        """Make a function a job."""
+        made: JobFunction[Any, Any] = self.job(**options)(function)
+        return made
+
     # Enqueueing
 
     async def enqueue(
@@ -237,28 +257,37 @@ class Fairlead:
     async def work(
         self, stop: asyncio.Event, abandon: asyncio.Event | None = None, *, concurrency: int = 100
     ) -> None:
-        """Run jobs of this Fairlead's functions until `stop` is set; then drain, until `abandon` is set."""
+        """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set."""
+        await self.sync_schedules()
+        served = await self._served()
         plan = Plan(
             url=self.database.url,
             settings=self.settings,
             start=self._execution,
             threads=self.threads,
-            served=await self._served(),
-            keys=sorted(self.functions),
+            served=served.ids,
+            keys=served.keys,
             concurrency=concurrency,
             version=__version__,
         )
-        await WorkerProcess(plan).run(stop, abandon)
+        async with served.kept(self.database, self.principal):
+            await WorkerProcess(plan).run(stop, abandon)
 
     async def tick(self, limit: int = 100) -> Tick:
-        """Claim up to `limit` due jobs, run them here and now, and say what became of them."""
-        return await tick(
-            self.database,
-            self._execution(),
-            served=await self._served(),
-            limit=limit,
-            lease_seconds=self.settings.lease_seconds,
-        )
+        """Claim up to `limit` due jobs, run them here and now, and say what became of them.
+
+        Events that wait are dispatched first, and schedules that are due are fired.
+        """
+        seconds = self.settings.lease_seconds
+        with closing(Supervised(seconds)) as supervised:
+            start = self._execution(Means(supervised=supervised))
+            return await tick(
+                self.database,
+                start,
+                served=(await self._served()).ids,
+                limit=limit,
+                lease_seconds=seconds,
+            )
 
     async def claim(self, n: int = 1, *, definitions: Sequence[str | Keyed] | None = None) -> list[JobLease]:
         """Take up to `n` due jobs to run in a loop of your own: of these definitions, or of every one."""
@@ -266,20 +295,33 @@ class Fairlead:
             self._claims = Claims(self.database, self.principal)
         return await self._claims.claim(n, definitions)
 
-    def _execution(self, on_progress: OnProgress | None = None) -> Execution:
+    def _execution(self, means: Means) -> Execution:
+        return self._execution_of(self.registry, means)
+
+    def _execution_of(self, registry: Registry, means: Means) -> Execution:
         return Execution(
-            self.registry,
+            registry,
             threads=self.threads,
             enqueue=self.submit,
-            on_progress=on_progress,
+            commands=self.commands,
+            means=means,
             redact_patterns=compiled(self.settings.redact_patterns),
         )
 
-    async def _served(self) -> list[UUID]:
-        found = await self.database.transact(
-            lambda tx: definitions.by_keys(tx, self.principal, list(self.functions))
-        )
-        return [one.id for one in found.values()]
+    def allow_commands(self, file: Path | None = None) -> None:
+        """Serve the commands of this fairlead.toml too (by default the one that settings come from)."""
+        found = commands_from(file or config_file())
+        if both := sorted(found.keys() & self.functions.keys()):
+            raise CommandInvalid(
+                f"{both[0]!r} is a function and a command; give one of them another key.",
+                [Fault(f"commands.{both[0]}", "is a function too")],
+            )
+        self.commands = found
+
+    async def _served(self) -> Served:
+        served = Served(self.functions, self.commands)
+        await served.look(self.database, self.principal)
+        return served
 
     # What became of them
 

@@ -17,6 +17,20 @@ from fairlead.errors import Fault, SettingInvalid
 PREFIX = "FAIRLEAD_"
 # Read elsewhere: the file of settings itself, and where root's embedded servers live.
 OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR"})
+# Given to commands, which may use our command line themselves.
+GIVEN_VARIABLES = frozenset(
+    {
+        "FAIRLEAD_JOB_ID",
+        "FAIRLEAD_TENANT_ID",
+        "FAIRLEAD_TENANT",
+        "FAIRLEAD_DEFINITION",
+        "FAIRLEAD_ATTEMPT",
+        "FAIRLEAD_CORRELATION_ID",
+        "FAIRLEAD_DEADLINE",
+        "FAIRLEAD_RESULT_FILE",
+        "FAIRLEAD_PROGRESS_FD",
+    }
+)
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -61,9 +75,14 @@ class Settings:
     drain_seconds: float = _setting(
         25.0, "How long a worker that is told to stop lets its jobs run on before it gives them back."
     )
+    schedule_grace_seconds: float = _setting(
+        60.0,
+        "How late a scheduled run may be and still be made, where its trigger does not catch up with missed runs.",
+    )
     retention_days: int = _setting(
         30,
-        "How many days finished jobs are kept, unless their definition says otherwise. 0 means for ever.",
+        "How many days finished jobs (unless their definition says otherwise), dispatched events and the records of "
+        "firings are kept. 0 means for ever.",
     )
     audit_retention_days: int = _setting(
         365, "How many days the audit log is kept: after that its days are dropped whole. 0 means for ever."
@@ -120,6 +139,9 @@ class Settings:
         _check(0.05 <= self.poll_seconds <= 3600, "poll_seconds", "use 0.05 to 3600")
         _check(0.1 <= self.sweep_seconds <= 3600, "sweep_seconds", "use 0.1 to 3600")
         _check(0 <= self.drain_seconds <= 86_400, "drain_seconds", "use 0 to 86400")
+        _check(
+            0 < self.schedule_grace_seconds <= 86_400, "schedule_grace_seconds", "use more than 0 to 86400"
+        )
         _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
         _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
         _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
@@ -166,13 +188,8 @@ def load(
     file: Path | None = None,
 ) -> Settings:
     """Settings from the file, overridden by the environment, overridden by flags that are not None."""
-    named = environ.get(PREFIX + "CONFIG")
-    if named and not Path(named).is_file():
-        raise SettingInvalid(
-            f"FAIRLEAD_CONFIG names {named}, and there is no such file.", [Fault("CONFIG", "no such file")]
-        )
     given = {
-        **_from_file(file or Path(named or "fairlead.toml")),
+        **_from_file(file or config_file(environ)),
         **_from_environment(environ),
         **{name: value for name, value in (flags or {}).items() if value is not None},
     }
@@ -186,9 +203,21 @@ def load(
     return Settings(**{name: _convert(name, value, hints[name]) for name, value in given.items()})
 
 
+def config_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The file of settings: the one that FAIRLEAD_CONFIG names, or fairlead.toml in the working folder."""
+    named = environ.get(PREFIX + "CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingInvalid(
+            f"FAIRLEAD_CONFIG names {named}, and there is no such file.", [Fault("CONFIG", "no such file")]
+        )
+    return Path(named or "fairlead.toml")
+
+
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Variables that look like ours and that nothing reads: most likely misspelt."""
-    known = {PREFIX + setting.name.upper() for setting in fields(Settings)} | OTHER_VARIABLES
+    known = (
+        {PREFIX + setting.name.upper() for setting in fields(Settings)} | OTHER_VARIABLES | GIVEN_VARIABLES
+    )
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 

@@ -7,21 +7,24 @@ and no connection of ours is needed at all.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from fairlead import app, handles, leases
-from fairlead.actions import enqueue
-from fairlead.db.joined import drive_sync, is_async, sender
+from fairlead.actions import enqueue, events
+from fairlead.db.joined import Send, drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen
 from fairlead.model.access import Tenant
+from fairlead.model.event import NewEvent
 from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
 from fairlead.model.request import parsed
+from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
 from fairlead.settings import Settings
 from fairlead.store.gates import Gate
+from fairlead.triggers import Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,9 +35,14 @@ class Fairlead:
     """Fairlead for synchronous applications: the same names, without await."""
 
     def __init__(
-        self, database_url: str | None = None, *, settings: Settings | None = None, actor: str | None = None
+        self,
+        database_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        actor: str | None = None,
+        name: str | None = None,
     ) -> None:
-        self.inner = app.Fairlead(database_url, settings=settings, actor=actor)
+        self.inner = app.Fairlead(database_url, settings=settings, actor=actor, name=name)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -83,6 +91,65 @@ class Fairlead:
             return JobFunction(self, self.inner.job(**options)(function))
 
         return register if function is None else register(function)
+
+    def every(self, interval: Seconds, /, **options: Any) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+        """Run a job every so many seconds. Options as for the asynchronous face."""
+        return self._scheduled(self.inner.every(interval, **options))
+
+    def cron(self, expr: str, /, **options: Any) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+        """Run a job at the times of a cron expression. Options as for the asynchronous face."""
+        return self._scheduled(self.inner.cron(expr, **options))
+
+    def _scheduled(
+        self, schedule: Callable[[Callable[P, R]], handles.JobFunction[P, R]]
+    ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+        def scheduled(function: Callable[P, R]) -> JobFunction[P, R]:
+            return JobFunction(
+                self, schedule(function.inner if isinstance(function, JobFunction) else function)
+            )
+
+        return scheduled
+
+    def sync_schedules(self) -> list[Trigger]:
+        """Make the database say what `every` and `cron` say; what the code has dropped is removed."""
+        return self._wait(self.inner.sync_schedules())
+
+    def register(
+        self,
+        tenant: str | UUID,
+        job_id: str,
+        start_at: datetime,
+        repeat_every: Seconds,
+        fn: Callable[..., Any],
+        *,
+        timeout: int | None = None,
+    ) -> Trigger:
+        """Run a function for a tenant at `start_at` and then every `repeat_every`; a `def` runs in a thread."""
+        return self._wait(self.inner.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout))
+
+    def unregister(self, tenant: str | UUID, job_id: str) -> None:
+        """Remove a schedule that was registered here, from the database too."""
+        self._wait(self.inner.unregister(tenant, job_id))
+
+    def cancel_periodic(self) -> None:
+        """Stop running registered functions here, and forget them; their schedules stay."""
+        self._wait(self.inner.cancel_periodic())
+
+    def emit(
+        self,
+        name: str,
+        *,
+        tenant: str | UUID,
+        data: Mapping[str, Any] | None = None,
+        tx: Any = None,
+        **options: Any,
+    ) -> UUID:
+        """Store an event; with `tx=`, inside that transaction. Options as for the asynchronous face."""
+        if tx is None:
+            return self._wait(self.inner.emit(name, tenant=tenant, data=data, **options))
+        new = NewEvent(name=name, tenant=str(tenant), data={} if data is None else data, **options)
+        send = self._sender(tx, "emit_joined")
+        return drive_sync(events.joined(self.inner.principal, self.inner.catalog, new), send)
 
     def enqueue(
         self,
@@ -155,12 +222,15 @@ class Fairlead:
         return self._wait(self.inner.retry(job_id, payload=payload))
 
     def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:
+        send = self._sender(tx, "enqueue_joined")
+        return drive_sync(enqueue.joined(self.inner.principal, self.inner.catalog, new), send)
+
+    def _sender(self, tx: Any, function: str) -> Send:
         if is_async(tx):
             raise ConnectionNotSupported(
                 f"A {type(tx).__name__} has to be awaited: use the asynchronous Fairlead with it."
             )
-        send = sender(tx, f"{self.inner.settings.schema}.enqueue_joined")
-        return drive_sync(enqueue.joined(self.inner.principal, self.inner.catalog, new), send)
+        return sender(tx, f"{self.inner.settings.schema}.{function}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:

@@ -1,9 +1,9 @@
-"""Helpers for users' own tests: a Fairlead to test with, due jobs run now, and what was enqueued."""
+"""Helpers for users' own tests: a Fairlead to test with, triggers and jobs run now, and what was emitted and enqueued."""
 
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,25 +12,39 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from fairlead.actions import jobs
+from fairlead.actions import events, jobs, triggers
 from fairlead.actions.catalog import Catalog
+from fairlead.actions.dispatch import dispatch
+from fairlead.actions.instants import fire_due
 from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import scratch_database
-from fairlead.errors import InvalidInput, NotOpen
+from fairlead.errors import InvalidInput, NotOpen, TriggerUnknown
 from fairlead.handles import JobFunction
+from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.payload import encode
+from fairlead.model.trigger import Trigger, TriggerType
 from fairlead.runtime.tick import Tick
 from fairlead.settings import Settings
 from fairlead.store import testing as store
 
-__all__ = ["assert_enqueued", "fairlead", "fixture", "postgres", "run_due"]
+__all__ = [
+    "assert_emitted",
+    "assert_enqueued",
+    "dispatch_events",
+    "fairlead",
+    "fire_schedules",
+    "fixture",
+    "postgres",
+    "run_due",
+]
 
 TENANT = "test"
 BATCH = 100
 PAGE = 1000
+PATIENCE_SECONDS = 30.0
 LONGEST_LIST = 20
 
 
@@ -132,6 +146,7 @@ def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
 async def run_due(fl: Fairlead, *, limit: int = 1000, until_idle: bool = False) -> Tick:
     """Run due jobs here, and those that they enqueue, until none is due: how many runs, and how each ended.
 
+    Events that wait are dispatched, and schedules that are due fired, before and in between.
     With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) are due now, too. After
     `limit` runs it stops, whatever is left: a job that always comes back must not hang a test.
     """
@@ -145,6 +160,54 @@ async def run_due(fl: Fairlead, *, limit: int = 1000, until_idle: bool = False) 
         ran += tick.ran
         statuses.update(tick.statuses)
     return Tick(ran, dict(statuses))
+
+
+async def dispatch_events(fl: Fairlead) -> int:
+    """Turn the events that wait into the jobs of their triggers, without running any. How many events."""
+    total = 0
+    while done := await fl.database.transact(
+        lambda tx: dispatch(tx, fl.catalog, limit=BATCH, patience_seconds=PATIENCE_SECONDS)
+    ):
+        total += done
+    return total
+
+
+async def fire_schedules(fl: Fairlead, *schedules: str | JobFunction[..., Any]) -> int:
+    """Make the jobs of schedules, without running any: of those that are due, or of these, due or not. How many fired.
+
+    A schedule goes by its label, or by its function. Those in code (`fl.every`, `fl.cron`) are synced first.
+    """
+    await fl.sync_schedules()
+    if not schedules:
+        return await _fire_due(fl)
+    fired = 0
+    async with fl.transaction() as tx:
+        there = await triggers.listed(tx, fl.principal, trigger_type=TriggerType.SCHEDULE, limit=PAGE)
+        for wanted in schedules:
+            found = [one for one in there if _names(one, wanted)]
+            if not found:
+                labels = ", ".join(sorted(one.label for one in there)) or "none"
+                raise TriggerUnknown(f"There is no schedule {wanted!r}. There are: {labels}.")
+            for one in found:
+                await triggers.fire_now(tx, fl.principal, fl.catalog, one.id)
+            fired += len(found)
+    return fired
+
+
+async def _fire_due(fl: Fairlead) -> int:
+    grace = fl.settings.schedule_grace_seconds
+    total = 0
+    while done := await fl.database.transact(
+        lambda tx: fire_due(tx, fl.catalog, limit=BATCH, grace_seconds=grace)
+    ):
+        total += done
+    return total
+
+
+def _names(trigger: Trigger, wanted: str | JobFunction[..., Any]) -> bool:
+    if isinstance(wanted, str):
+        return trigger.label == wanted
+    return trigger.definition_key == wanted.key
 
 
 # Asserting
@@ -172,9 +235,56 @@ async def assert_enqueued(
         and (tenant is None or str(tenant) in (job.tenant, str(job.tenant_id)))
         and (wanted is None or _contains(job.payload, wanted))
     ]
-    if (len(found) != count) if count is not None else not found:
-        raise AssertionError(_disappointed(key, tenant, wanted, count, found=len(found), there=there))
+    _check(
+        found,
+        count,
+        what=_asked(key, tenant, wanted, "payload"),
+        there=[f"{job.definition_key}  {job.tenant}  {_json(job.payload)}  {job.status}" for job in there],
+        done="enqueued",
+    )
     return found
+
+
+async def assert_emitted(
+    fl: Fairlead,
+    name: str,
+    *,
+    tenant: str | UUID | None = None,
+    data: Mapping[str, Any] | None = None,
+    count: int | None = None,
+) -> list[Event]:
+    """The events, newest first, that were emitted so; AssertionError if there are none, or not `count`.
+
+    Data matches if it has at least what is given, at every depth. Events that were dispatched already count, too.
+    """
+    wanted = None if data is None else encode(data)[0]
+    there = await _emitted(fl)
+    found = [
+        event
+        for event in there
+        if event.name == name
+        and (tenant is None or str(tenant) in (event.tenant, str(event.tenant_id)))
+        and (wanted is None or _contains(event.data, wanted))
+    ]
+    _check(
+        found,
+        count,
+        what=_asked(name, tenant, wanted, "data"),
+        there=[f"{event.name}  {event.tenant}  {_json(event.data)}" for event in there],
+        done="emitted",
+    )
+    return found
+
+
+async def _emitted(fl: Fairlead) -> list[Event]:
+    found: list[Event] = []
+    async with fl.transaction() as tx:
+        while True:
+            before = found[-1].id if found else None
+            page = await events.listed(tx, fl.principal, before=before, limit=PAGE)
+            found += page
+            if len(page) < PAGE:
+                return found
 
 
 async def _every(fl: Fairlead) -> list[Job]:
@@ -195,23 +305,27 @@ def _contains(value: Any, wanted: Any) -> bool:
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
-def _disappointed(
-    key: str, tenant: str | UUID | None, payload: Any, count: int | None, *, found: int, there: list[Job]
-) -> str:
-    parts = [f"{'at least one' if count is None else count} of {key!r}"]
+def _asked(name: str, tenant: str | UUID | None, wanted: Any, where: str) -> str:
+    parts = [repr(name)]
     if tenant is not None:
         parts.append(f"for tenant {str(tenant)!r}")
-    if payload is not None:
-        parts.append(f"with {_json(payload)} in the payload")
-    lines = [f"Expected {' '.join(parts)}, found {found or 'none'}."]
-    lines.append(f"Enqueued were {len(there)}, newest first:" if there else "Nothing was enqueued.")
-    lines += [
-        f"  {job.definition_key}  {job.tenant}  {_json(job.payload)}  {job.status}"
-        for job in there[:LONGEST_LIST]
+    if wanted is not None:
+        parts.append(f"with {_json(wanted)} in the {where}")
+    return " ".join(parts)
+
+
+def _check(found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str) -> None:
+    """Nothing if so many were found; else an AssertionError that shows what there is."""
+    if (len(found) == count) if count is not None else found:
+        return
+    lines = [
+        f"Expected {'at least one' if count is None else count} of {what}, found {len(found) or 'none'}."
     ]
+    lines.append(f"{done.capitalize()} were {len(there)}, newest first:" if there else f"Nothing was {done}.")
+    lines += [f"  {line}" for line in there[:LONGEST_LIST]]
     if len(there) > LONGEST_LIST:
         lines.append(f"  … and {len(there) - LONGEST_LIST} more")
-    return "\n".join(lines)
+    raise AssertionError("\n".join(lines))
 
 
 def _json(value: Any) -> str:

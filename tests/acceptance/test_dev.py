@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psycopg
@@ -19,6 +20,10 @@ def _ready(url: str) -> bool:
         return httpx2.get(f"{url}/readyz").status_code == 200
     except httpx2.TransportError:
         return False
+
+
+def _items(*argv: str, env: dict[str, str]) -> list[dict[str, Any]]:
+    return list(json.loads(run(*argv, "--json", env=env).stdout)["items"])
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
@@ -37,15 +42,16 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
         assert stat.S_IMODE(announced.stat().st_mode) == 0o600
         assert httpx2.get(f"{url}/healthz").json()["status"] == "ok"
 
-        listed = run(
-            "jobs", "list", "--tenant", "demo", "--json", env={"FAIRLEAD_DATABASE_URL": said["database_url"]}
-        )
-        assert len(json.loads(listed.stdout)["items"]) == 6
-        greeted = ("jobs", "list", "--definition", "demo.greet", "--status", "succeeded", "--json")
         database = {"FAIRLEAD_DATABASE_URL": said["database_url"]}
-        until(
-            lambda: len(json.loads(run(*greeted, env=database).stdout)["items"]) == 5, "the worker to greet"
-        )
+        assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 6
+        greeted = ("jobs", "list", "--definition", "demo.greet", "--status", "succeeded")
+        for source, times in (("manual", 5), ("schedule", 1), ("event", 1)):
+            until(
+                lambda source=source, times=times: (  # type: ignore[misc]
+                    len(_items(*greeted, "--source", source, env=database)) >= times
+                ),
+                f"the worker to greet for {source}",
+            )
         shared = run("tenants", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(data)})
         assert {one["slug"] for one in json.loads(shared.stdout)["items"]} == {"demo", "global"}
         assert process.poll() is None
@@ -56,6 +62,7 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
         assert "Fairlead is running" in output
         curl = f'curl -H "Authorization: Bearer {said["tenant_admin_token"]}" {url}/api/v1/jobs'
         assert curl in output
+        assert "triggers list" in output
         assert "stopped" in output
     assert not announced.exists()
     with pytest.raises(psycopg.OperationalError):
@@ -69,8 +76,10 @@ def test_the_second_time_finds_the_data_and_adds_no_second_demo(tmp_path: Path) 
             [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d")], env={}
         ) as process:
             until(lambda port=port: _ready(f"http://127.0.0.1:{port}"), "/readyz")  # type: ignore[misc]
-            listed = run("jobs", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(tmp_path / "d")})
-            assert len(json.loads(listed.stdout)["items"]) == 6
+            where = {"FAIRLEAD_DATA_DIR": str(tmp_path / "d")}
+            assert len(_items("jobs", "list", "--source", "manual", env=where)) == 6
+            until(lambda where=where: len(_items("triggers", "list", env=where)) == 3, "the schedules")  # type: ignore[misc]
+            assert len(_items("events", "list", env=where)) == 1
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
 

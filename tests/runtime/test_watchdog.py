@@ -18,7 +18,7 @@ from fairlead.store import counts, duties, jobs, retention
 from tests import given
 
 SWEEP = 10.0
-ALL = {"retention", "audit_prepare", "audit_drop", "minutes", "history", "expired"}
+ALL = {"retention", "audit_prepare", "audit_drop", "minutes", "history", "expired", "firings", "events"}
 
 
 def watchdog(db: Database, *, sweep_seconds: float = SWEEP) -> Watchdog:

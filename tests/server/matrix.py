@@ -11,9 +11,10 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
-from fairlead.actions import access
+from fairlead.actions import access, events, triggers
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Permission, Role
+from fairlead.model.event import NewEvent
 from fairlead.server.app import PREFIX, declared
 from fairlead.server.auth import Open, Requires
 from tests import given
@@ -176,15 +177,33 @@ async def _definition(tx: Tx, world: World, tenant: str) -> UUID:
     return UUID(str(definition_id))
 
 
+async def _trigger(tx: Tx, world: World, tenant: str) -> UUID:
+    made = await triggers.create(tx, given.TESTER, tenant, TRIGGER)
+    return made.trigger.id
+
+
+async def _event(tx: Tx, world: World, tenant: str) -> UUID:
+    new = NewEvent(name="thing.happened", tenant=tenant)
+    return await events.emit(tx, given.TESTER, given.catalog(), new)
+
+
 async def _asset(tx: Tx, world: World, tenant: str) -> str:
     return "start.js"
 
 
+TRIGGER = {
+    "label": "made",
+    "trigger_type": "schedule",
+    "cron_expr": "0 2 * * *",
+    "definition_key": "anything",
+}
 BUILDERS: dict[str, Builder] = {
     "job_id": Builder(_job),
     "token_id": Builder(_token),
     "user_id": Builder(_user),
     "host_id": Builder(_host),
+    "trigger_id": Builder(_trigger),
+    "event_id": Builder(_event),
     "tenant": Builder(_tenant, shared=True),
     "definition": Builder(_definition, shared=True),
     "name": Builder(_asset, shared=True),
@@ -223,6 +242,9 @@ BODIES: dict[str, dict[str, Any]] = {
     f"PATCH {PREFIX}/users/{{user_id}}": {"disabled": True},
     f"POST {PREFIX}/jobs": {"definition_key": "anything"},
     f"POST {PREFIX}/jobs/bulk": {"jobs": [{"definition_key": "anything"}]},
+    f"POST {PREFIX}/jobs/triggers": TRIGGER,
+    f"POST {PREFIX}/jobs/triggers/preview": TRIGGER,
+    f"POST {PREFIX}/events": {"name": "thing.happened"},
     f"POST {PREFIX}/tokens": {"name": "made", "role": "viewer"},
     f"PUT {PREFIX}/admin/system": {"online": True},
 }

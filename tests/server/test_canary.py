@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from fairlead.actions import definitions
 from fairlead.model.access import Role
+from fairlead.runtime.triggering import trigger_due
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, PASSWORD, World
@@ -37,6 +38,7 @@ SECRETIVE = {
         "additionalProperties": False,
     },
 }
+SECRETS_IN = {"jobs": "payload", "job_triggers": "payload_template", "events": "data"}
 PAYLOAD = {"password": IN_PAYLOAD, "smtp": {"key": IN_NESTED}, "note": "plain"}
 
 
@@ -114,28 +116,41 @@ async def until(frames: list[str], text: str) -> None:
 
 
 async def everything_kept(world: World) -> str:
-    """All rows of all tables as text, but for the payloads themselves: those that run jobs need them."""
+    """All rows of all tables as text, but for payloads and what they are made of: those that run jobs need them."""
     async with world.fl.database.transaction() as tx:
         tables = await tx.values(
             "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-            "where n.nspname = 'fairlead' and c.relkind = 'r' and c.relname <> 'jobs'"
+            "where n.nspname = 'fairlead' and c.relkind = 'r' and not c.relname = any(%s)",
+            [list(SECRETS_IN)],
         )
         kept = [
-            repr(await tx.values("select to_jsonb(j) - 'payload' from fairlead.jobs j")),
+            *[
+                repr(await tx.values(f"select to_jsonb(t) - '{column}' from fairlead.{table} t"))
+                for table, column in SECRETS_IN.items()
+            ],
             *[repr(await tx.values(f"select t::text from fairlead.{name} t")) for (name,) in tables],
         ]
     return "\n".join(kept)
 
 
 async def everything_shown(world: World) -> str:
-    """What every GET route shows, to everybody who may see anything there, about the newest job."""
+    """What every GET route shows, to everybody who may see anything there, about the newest job, trigger and event."""
     async with world.fl.database.transaction() as tx:
-        [(job,)] = await tx.values("select max(id::text) from fairlead.jobs")
+        [(job, trigger, event)] = await tx.values(
+            "select (select max(id::text) from fairlead.jobs), (select max(id::text) from fairlead.job_triggers), "
+            "(select max(id::text) from fairlead.events)"
+        )
     shown = []
     for rule in matrix.rules(world.app):
         if rule.method != "GET" or "name" in rule.params:
             continue
-        values = {"job_id": job, "tenant": given.TENANT, "definition": "secretive"}
+        values = {
+            "job_id": job,
+            "trigger_id": trigger or job,
+            "event_id": event or job,
+            "tenant": given.TENANT,
+            "definition": "secretive",
+        }
         path = rule.path.format(**{param: values.get(param, job) for param in rule.params})
         for who in ("viewer", "tenant_admin", "super_admin"):
             answer = await world.call("GET", BASE + path, who=who, params=matrix.QUERIES.get(str(rule), {}))
@@ -212,6 +227,119 @@ async def _run(world: World, answers: list[Any]) -> None:
         else:
             error = {"type": "LoginFailed", "message": said, "traceback": said}
             await tell("fail", error=error, retryable=False, stdout_tail=said)
+
+
+# Triggers and events
+
+ON_EVENT: dict[str, Any] = {
+    "label": "Send",
+    "trigger_type": "event",
+    "event_name": "mail.wanted",
+    "definition_key": "secretive",
+    "dedupe_window_seconds": 0,
+}
+# Each fills the secrets of its jobs in a way of its own.
+TEMPLATES = (
+    PAYLOAD,
+    {**PAYLOAD, "password": '{{event.password | default: "canary-payload-7f3a"}}'},
+    {"password": "{{event.password}}", "smtp": "{{event.smtp}}", "note": "{{meta.event_name}}"},
+    {"smtp": {"key": "x{{event.smtp.key}}"}, "password": "{{event.password}}"},
+    {"smtp": '{{event.smtp | default: {"key": "canary-nested-91bc"}}}'},
+    {"smtp": IN_NESTED},  # which can fit nothing
+    "{{event}}",
+)
+
+
+@pytest.mark.parametrize("says", TEMPLATES, ids=range(len(TEMPLATES)))
+async def test_secrets_of_templates_and_events_are_seen_by_nobody_but_who_runs_the_job(
+    secretive: World, heard: list[Any], says: Any
+) -> None:
+    world, secrets = secretive, canaries(secretive)
+
+    async def ask(method: str, path: str, **more: Any) -> Any:
+        answers.append(await world.call(method, path, who="tenant_admin", **more))
+        assert answers[-1].status_code < 500, answers[-1].text
+        return answers[-1].json()
+
+    answers: list[Any] = []
+    async with watched(world) as frames:
+        await until(frames, "websocket.accept")
+        body = {**ON_EVENT, "payload_template": says}
+        key = {"Idempotency-Key": "t"}
+        trigger = await ask("POST", "/jobs/triggers", json=body, headers=key)
+        await ask("POST", "/jobs/triggers", json=body, headers=key)
+        path = f"/jobs/triggers/{trigger['id']}"
+        shown = (await ask("GET", path))["payload_template"]
+        changes: list[dict[str, Any]] = [{"payload_template": shown}, {"label": "New"}]
+        changes += [{"payload_template": {**PAYLOAD, "x": "{{y}}"}}]
+        if not feeds_secrets(says):  # refused: to another definition the secrets in it would be none
+            changes += [{"definition_key": "anything"}]
+            changes += [{"definition_key": "anything", "payload_template": shown}]
+        for change in changes:
+            await ask("PATCH", path, json=change)
+        assert await kept_template(world, trigger["id"]) == says, "what was not seen is not lost"
+        # one whose job has no secrets at all, of the same event
+        await ask(
+            "POST",
+            "/jobs/triggers",
+            json={**body, "definition_key": "greet", "payload_template": {"name": "{{event.note}}"}},
+        )
+        event = await ask("POST", "/events", json={"name": "mail.wanted", "data": PAYLOAD})
+        await ask("POST", "/events", json={"name": "mail wanted", "data": PAYLOAD})
+        await trigger_due(world.fl.database)
+        await ask("POST", f"/events/{event['id']}/replay")
+        for wanted in (
+            {"trigger_id": trigger["id"], "event_id": event["id"]},
+            {"trigger_id": trigger["id"], "sample": PAYLOAD},
+            {"trigger_id": trigger["id"], "sample": {**PAYLOAD, "password": [IN_PAYLOAD]}},
+            {"trigger_id": trigger["id"], "event_id": event["id"], "definition_key": "anything"},
+            {**body, "event_id": event["id"]},
+        ):
+            await ask("POST", "/jobs/triggers/preview", json=wanted)
+        if feeds_secrets(says):  # so they are secrets, whoever else has a use for them
+            spying = {
+                "event_id": event["id"],
+                "payload_template": {"a": "{{event}}", "b": "-{{event.password}}"},
+            }
+            spied = {**body, "definition_key": "anything", **spying}
+            said = await ask("POST", "/jobs/triggers/preview", json=spied)
+            assert said["payload"]["b"] == "-[redacted]"
+        for what in (
+            path,
+            path + "/firings",
+            f"/events/{event['id']}",
+            "/events",
+            "/jobs/triggers",
+            "/audit",
+        ):
+            await ask("GET", what)
+        if any(firing["job_id"] for firing in (await ask("GET", f"/events/{event['id']}"))["firings"]):
+            await until(frames, "job.created")
+    told = "\n".join(answer.text + repr(answer.headers) for answer in answers)
+    in_events = [] if feeds_secrets(says) else [IN_PAYLOAD, IN_NESTED]
+    if in_events:  # nothing says that what is in the event is a secret: forget it for what follows
+        async with world.fl.database.transaction() as tx:
+            await tx.run("update fairlead.events set data = '{}'")
+        told = "\n".join(answer.text for answer in answers if '"data"' not in answer.text)
+    assert found(told, secrets) == []
+    assert found(await everything_shown(world), secrets) == []
+    assert found(await everything_kept(world), secrets) == []
+    assert found("\n".join(frames), secrets) == []
+    assert found(repr(heard), secrets) == []
+    assert "[redacted]" in told
+
+
+def feeds_secrets(says: Any) -> bool:
+    """Whether all secrets of the payload come from the event."""
+    return says in (TEMPLATES[2], TEMPLATES[3], TEMPLATES[6])
+
+
+async def kept_template(world: World, trigger_id: str) -> Any:
+    async with world.fl.database.transaction() as tx:
+        [(kept,)] = await tx.values(
+            "select payload_template from fairlead.job_triggers where id = %s", [trigger_id]
+        )
+    return kept
 
 
 async def test_tokens_passwords_and_cookies_are_said_by_nobody(world: World, heard: list[Any]) -> None:

@@ -19,7 +19,7 @@ from fairlead.db.scratch import at_database
 from fairlead.db.tx import Acting, Database, Tx
 from fairlead.model.job import JobStatus
 from fairlead.server.app import create_app
-from fairlead.store import access, audit, jobs, stats, tenants
+from fairlead.store import access, audit, events, jobs, stats, tenants, triggers
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World, world_on
@@ -55,10 +55,16 @@ ROWS: dict[str, str] = {
     "leases": "insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at) values (%(id)s, 1, %(id)s, 'x', %(t)s, %(d)s, now())",
     "active_keys": "insert into fairlead.active_keys (tenant_id, key_hash, job_id) values (%(t)s, sha256(%(id)s::text::bytea), %(id)s)",
     "job_attempts": "insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id) values (%(id)s, %(id)s, 1, %(t)s, %(id)s, 'x')",
+    "removed_jobs": "insert into fairlead.removed_jobs (tenant_id, definition_id, jobs) values (%(t)s, %(d)s, 1)",
     "counts": "insert into fairlead.counts (tenant_id, definition_id, minute) values (%(t)s, %(d)s, now())",
     "audit_log": "insert into fairlead.audit_log (tenant_id, actor, action, resource_type) values (%(t)s, 'x', 'x', 'x')",
     "idempotency_keys": "insert into fairlead.idempotency_keys (scope_id, key, body_hash) values (%(t)s, %(id)s::text, 'x')",
     "log_chunks": "insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, text) values (%(id)s, 1, 1, %(t)s, 'x')",
+    "job_triggers": "insert into fairlead.job_triggers (id, tenant_id, label, trigger_type, event_name, definition_id) values (%(id)s, %(t)s, 'x', 'event', 'x', %(d)s)",
+    "events": "insert into fairlead.events (id, tenant_id, name, data) values (%(id)s, %(t)s, 'x', '{}')",
+    "events_waiting": "insert into fairlead.events_waiting (event_id, tenant_id) values (%(id)s, %(t)s)",
+    "trigger_firings": "with g as (insert into fairlead.job_triggers (id, tenant_id, label, trigger_type, event_name, definition_id) values (%(id)s, %(t)s, 'x', 'event', 'x', %(d)s) returning id) insert into fairlead.trigger_firings (trigger_id, tenant_id, slot, outcome, reason) select id, %(t)s, 'x', 'skipped', 'x' from g",
+    "dedupe_windows": "insert into fairlead.dedupe_windows (tenant_id, hash, job_id, expires_at) values (%(t)s, sha256(%(id)s::text::bytea), %(id)s, now())",
     "live_tickets": "insert into fairlead.live_tickets (ticket_hash, tenant_id, actor, role, token_id, expires_at) values (sha256(%(id)s::text::bytea), %(t)s, 'x', 'viewer', %(id)s, now())",
 }
 # Theirs, but written only: what is in them is not for them.
@@ -300,6 +306,13 @@ async def test_the_stores_queries_without_their_tenant_find_only_the_tenants_own
             *[one.tenant_id for one in await access.tokens(tx, tenant_id=None, after=None, limit=1000)],
             *[one.tenant_id for one in await access.users(tx, tenant_id=None, after=None, limit=1000)],
             *[one.id for one in await tenants.every(tx)],
+            *[one.tenant_id for one in await triggers.page(tx, {}, tenant_id=None, before=None, limit=1000)],
+            *[
+                one.tenant_id
+                for one in await events.page(
+                    tx, tenant_id=None, name=None, correlation_id=None, before=None, limit=1000
+                )
+            ],
         ]
         assert await tenants.get(tx, given.OTHER) is None
         assert await tenants.ids(tx, TENANTS) == {given.TENANT: own}
@@ -400,6 +413,8 @@ async def forgetful(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Async
                 await given.queued_job(tx, tenant=slug, correlation_id=f"of {slug}")
                 await given.running_job(tx, tenant=slug)
                 await given.ended_job(tx, "failed", tenant=slug)
+                for param in ("trigger_id", "event_id"):
+                    await matrix.BUILDERS[param].make(tx, world, slug)
         for name in ("all", "first", "values", "run", "quick"):
             monkeypatch.setattr(Tx, name, _forgetting(getattr(Tx, name)))
         yield world
@@ -465,7 +480,9 @@ async def _foreign_names(world: World) -> list[str]:
         rows = await tx.values(
             "select id::text from fairlead.jobs where tenant_id = %(t)s union all "
             "select id::text from fairlead.tokens where tenant_id = %(t)s union all "
-            "select id::text from fairlead.hosts where tenant_id = %(t)s",
+            "select id::text from fairlead.hosts where tenant_id = %(t)s union all "
+            "select id::text from fairlead.job_triggers where tenant_id = %(t)s union all "
+            "select id::text from fairlead.events where tenant_id = %(t)s",
             {"t": other},
         )
     return [str(other), f"of {given.OTHER}", *(name for (name,) in rows)]

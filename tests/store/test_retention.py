@@ -191,6 +191,8 @@ async def test_a_round_reads_no_more_than_it_looks_at(tx: Tx) -> None:
     for _ in range(40):
         await ended(tx, 50, definition="anything")
     await ended(tx, 60)
+    # so that the plan does not depend on when somebody else looked at the table last
+    await tx.run("analyze fairlead.jobs, fairlead.job_attempts, fairlead.job_definitions")
     for name, value in PLANNER.items():
         await tx.run(f"set local {name} = {value}")
     values = {"days": 30, "place": UUID(int=0), "look": 5, "limit": 3, "most_days": 1000}
@@ -201,7 +203,7 @@ async def test_a_round_reads_no_more_than_it_looks_at(tx: Tx) -> None:
     read = [node for node in nodes if node.get("Relation Name") in ("jobs", "job_attempts")]
     assert read
     assert not [node for node in read if node["Node Type"] == "Seq Scan"]
-    assert all(node["Actual Rows"] * node["Actual Loops"] <= 5 for node in read)
+    assert [node for node in read if node["Actual Rows"] * node["Actual Loops"] > 5] == []
 
 
 def walk(node: dict[str, Any]) -> Any:

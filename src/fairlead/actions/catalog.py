@@ -28,8 +28,8 @@ class Catalog:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._max_bytes = settings.max_payload_bytes
-        self._max_depth = settings.max_payload_depth
+        self.max_bytes = settings.max_payload_bytes
+        self.max_depth = settings.max_payload_depth
         self._known: dict[str, Known] = {}
         self._ids: dict[tuple[str, str], tuple[UUID, UUID]] = {}
 
@@ -58,7 +58,7 @@ class Catalog:
         UNKNOWN where no version is known, and where the known one refuses but may be outdated: the enqueue is then
         answered with the definition as it is. Only a definition named in `current` refuses for good.
         """
-        payload, text = encode(new.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
+        payload, text = encode(new.payload, max_bytes=self.max_bytes, max_depth=self.max_depth)
         known = self._known.get(new.definition)
         if known is None:
             return text, UNKNOWN

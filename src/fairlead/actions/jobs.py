@@ -98,6 +98,15 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     raise JobNotCancelable(f"Job {job.id} keeps changing hands; try again.")
 
 
+async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
+    """End a job that waits as canceled; one that runs goes on."""
+    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    canceled = await jobs.cancel_queued(tx, job.id)
+    if canceled:
+        await _audit(tx, principal, "JOB_CANCELED", job)
+    return canceled
+
+
 async def retry(
     tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
 ) -> Job:

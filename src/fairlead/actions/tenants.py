@@ -1,13 +1,13 @@
 """Tenants: added, listed, changed, paused."""
 
 import re
-import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.actions import gates
+from fairlead.actions import gates, schedules
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
+from fairlead.model import zone
 from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
@@ -74,6 +74,8 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
     if changed is not None:
         given = {name: values[name] for name in CHANGEABLE if name in changes}
         await _audit(tx, principal, "tenant_changed", changed, given)
+        if changed.timezone != found.timezone:
+            await schedules.move_with_zone(tx, changed.slug)
     if "paused" in changes and changes["paused"] != (found.paused_at is not None):
         return await pause(tx, principal, str(found.id), paused=bool(changes["paused"]))
     return changed or found
@@ -99,7 +101,7 @@ def _check(
         or f"must match {SLUG.pattern}, not look like a UUID and not be {GLOBAL_TENANT!r}",
         "name": (0 < len(name) <= MAX_NAME and not unreadable(name))
         or f"must have 1 to {MAX_NAME} characters",
-        "timezone": timezone in zoneinfo.available_timezones() or "must be an IANA zone such as Europe/Paris",
+        "timezone": zone.known(timezone) or zone.ADVICE,
         "weight": 1 <= weight <= MAX_WEIGHT or f"must be between 1 and {MAX_WEIGHT}",
         "max_running": max_running is None
         or 0 < max_running <= MAX_RUNNING

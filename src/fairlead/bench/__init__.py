@@ -2,6 +2,7 @@
 
 from fairlead.bench import (
     bulk,
+    commands,
     drain,
     enqueue,
     fair,
@@ -11,6 +12,7 @@ from fairlead.bench import (
     limited,
     live,
     pinned,
+    schedules,
     summary,
     tenants,
 )
@@ -31,6 +33,9 @@ WORKLOADS: dict[str, Workload] = {
     "idle": idle.measure,
     "summary": summary.measure,
     "live": live.measure,
+    "commands": commands.measure,
+    "schedules": schedules.measure,
+    "events": schedules.measure_events,
 }
 
 __all__ = ["WORKLOADS", "Measure", "run"]

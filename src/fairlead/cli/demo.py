@@ -1,25 +1,39 @@
-"""The demo of `fairlead dev`: a tenant, two kinds of jobs, and the functions that run them."""
+"""The demo of `fairlead dev`: a tenant, two kinds of jobs, the functions that run them, and what sets them off."""
 
 import asyncio
 
+from fairlead.actions import triggers
 from fairlead.app import Fairlead
+from fairlead.db.tx import Tx
 from fairlead.errors import TenantExists
 from fairlead.handlers.context import Context
 from fairlead.model.job import NewJob
 
 TENANT = "demo"
+OWNER = "fairlead-demo"
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Donald")
+EVENT = "demo.user.signed_up"
+WELCOME = {
+    "label": "Welcome new users",
+    "trigger_type": "event",
+    "event_name": EVENT,
+    "definition_key": "demo.greet",
+    "payload_template": {"name": "{{event.user.name}}"},
+}
+TRIGGERS = f"a greeting every minute, a report at 02:00 in New York, a greeting on {EVENT}"
 
 
 def add_demo(fl: Fairlead) -> None:
-    """Register the demo's functions; they are published when the Fairlead opens."""
+    """Register the demo's functions and schedules; they are published when the Fairlead opens, and when it works."""
 
+    @fl.every(60, tenant=TENANT, name="demo.hourglass", payload={"name": "everybody, once a minute"})
     @fl.job(key="demo.greet", description="Say hello to somebody")
     async def greet(ctx: Context, name: str) -> str:
         ctx.log.info("greeting", name=name)
         await asyncio.sleep(0.5)
         return f"Hello, {name}"
 
+    @fl.cron("0 2 * * *", timezone="America/New_York", tenant=TENANT, name="demo.nightly")
     @fl.job(key="demo.report", description="Write the nightly report", timeout=600, max_attempts=5)
     async def report(ctx: Context) -> dict[str, int]:
         for page in range(1, 6):
@@ -29,14 +43,25 @@ def add_demo(fl: Fairlead) -> None:
 
 
 async def make_demo(fl: Fairlead) -> None:
-    """A tenant with a few jobs to look at; the second time nothing is added."""
+    """A tenant with a few jobs, a trigger and its event to look at; the second time nothing is added."""
     try:
         await fl.add_tenant(TENANT, name="Demo")
     except TenantExists:
-        return
-    await fl.enqueue_many(
-        [
-            *(NewJob(definition="demo.greet", tenant=TENANT, payload={"name": name}) for name in NAMES),
-            NewJob(definition="demo.report", tenant=TENANT, priority=10, dedupe_key="nightly-report"),
-        ]
-    )
+        pass
+    else:
+        await fl.enqueue_many(
+            [
+                *(NewJob(definition="demo.greet", tenant=TENANT, payload={"name": name}) for name in NAMES),
+                NewJob(definition="demo.report", tenant=TENANT, priority=10, dedupe_key="nightly-report"),
+            ]
+        )
+    if await fl.database.transact(lambda tx: _add_trigger(tx, fl)):
+        await fl.emit(EVENT, tenant=TENANT, data={"user": {"name": "Margaret"}})
+
+
+async def _add_trigger(tx: Tx, fl: Fairlead) -> bool:
+    """Whether it was not there yet; the tenant of a demo of earlier days is without one."""
+    if await triggers.listed(tx, fl.principal, tenant=TENANT, event_name=EVENT):
+        return False
+    await triggers.create(tx, fl.principal, TENANT, WELCOME)
+    return True

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from fairlead.actions import access, tenants
+from fairlead.actions import access, commands, tenants
 from fairlead.app import Fairlead
 from fairlead.cli import demo, output
 from fairlead.cli.database import address
@@ -22,6 +22,7 @@ from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model.access import Role
+from fairlead.runtime.triggering import triggering
 from fairlead.settings import Settings
 
 WATCH_SECONDS = 1.0
@@ -39,7 +40,7 @@ TOKENS = ("tenant_admin_token", "super_admin_token")
 @click.option("--no-demo", is_flag=True, help="Without the demo tenant and its jobs.")
 @command
 async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, no_demo: bool) -> None:
-    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant and its worker, until Ctrl-C."""
+    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant, worker, scheduler, API, until Ctrl-C."""
     # the web framework takes longer to import than most other commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
 
@@ -53,16 +54,21 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
     async with address(settings) as url, _kept_alive(settings):
         applied = await migrate.up(settings.direct_url or url, settings.schema)
         out.print(f"applied {len(applied)} migration(s)" if applied else "schema is current")
-        fl = Fairlead(settings=replace(settings, database_url=url), actor=actor())
+        fl = Fairlead(settings=replace(settings, database_url=url), actor=actor(), name=demo.OWNER)
         if not no_demo:
             demo.add_demo(fl)
+        fl.allow_commands()
         async with fl:
+            await _publish_commands(fl)
             if not no_demo:
                 await demo.make_demo(fl)
             tenant = None if no_demo else demo.TENANT
             at = f"http://{named(host)}:{listening.getsockname()[1]}"
             # before the first answer, so that whoever finds us ready finds the file too
-            async with _tokens(fl, settings.data_dir, tenant) as secrets:
+            async with (
+                _tokens(fl, settings.data_dir, tenant) as secrets,
+                triggering(fl.database, fl.direct_url),
+            ):
                 server = make_server(create_app(fl))
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
                 # told to stop, it gives back what runs instead of waiting for it
@@ -79,6 +85,14 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
                     server.should_exit = True
                     await asyncio.gather(serving, working)
     out.print("stopped")
+
+
+async def _publish_commands(fl: Fairlead) -> None:
+    """What fairlead.toml allows may be enqueued at once: this is for trying things."""
+    if fl.commands:
+        specs = [one.spec for one in fl.commands.values()]
+        await fl.database.transact(lambda tx: commands.sync(tx, fl.principal, specs))
+        output.console().print(f"the worker also runs the commands {', '.join(sorted(fl.commands))}")
 
 
 @asynccontextmanager
@@ -181,6 +195,10 @@ def _print_running(
             ("database", url),
             ("tenant", None if no_demo else demo.TENANT),
             ("worker", None if no_demo else "runs demo.greet and demo.report"),
+            (
+                "scheduler",
+                "fires schedules and dispatches events" + ("" if no_demo else f": {demo.TRIGGERS}"),
+            ),
         ]
     )
     out.print("\nIn another terminal:\n", style="bold")
@@ -196,4 +214,7 @@ def _print_running(
     if settings.database_url is not None:
         where = "--database-url … "
     out.print(f"  .venv/bin/fairlead {where}jobs list")
-    out.print(f"""  .venv/bin/fairlead {where}jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo\n""")
+    out.print(f"""  .venv/bin/fairlead {where}jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo""")
+    out.print(f"  .venv/bin/fairlead {where}triggers list")
+    signed_up = f"""events emit {demo.EVENT} '{{"user": {{"name": "Alan"}}}}' --tenant demo"""
+    out.print(f"  .venv/bin/fairlead {where}{signed_up}\n")

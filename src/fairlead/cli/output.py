@@ -22,6 +22,9 @@ STATUS_STYLES = {
     "failed": "red",
     "dead_letter": "bold red",
     "canceled": "yellow",
+    "enqueued": "green",
+    "deduplicated": "cyan",
+    "skipped": "yellow",
     "ok": "green",
     "warn": "yellow",
     "fail": "bold red",
@@ -72,6 +75,8 @@ def cell(value: Any) -> Text:
     """One value as a person would read it."""
     if value is None:
         return Text("–", style="dim")
+    if isinstance(value, Text):
+        return value
     if isinstance(value, datetime):
         return Text(ago(value))
     text = " ".join(str(value).split())
@@ -90,6 +95,11 @@ def ago(moment: datetime) -> str:
                 else f"in {abs(seconds) / size:.0f} {unit}"
             )
     return f"{abs(seconds):.0f} s ago" if seconds >= 0 else f"in {abs(seconds):.0f} s"
+
+
+def exact(moment: datetime | None) -> str | None:
+    """A time to the second, with its distance from now."""
+    return None if moment is None else f"{moment.isoformat(timespec='seconds')} ({ago(moment)})"
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:

@@ -10,12 +10,15 @@ from fairlead.cli import (
     database,
     definitions,
     dev,
+    events,
     gates,
     jobs,
     log,
+    scheduler,
     serve,
     tenants,
     tokens,
+    triggers,
     users,
     worker,
 )
@@ -47,7 +50,7 @@ def main(
     Without a database URL an embedded PostgreSQL in the data folder is used.
     """
     # a command that ends says what went wrong itself; one that stays has only its log
-    quiet = {"worker": logging.WARNING, "serve": logging.INFO}.get(
+    quiet = {"worker": logging.WARNING, "scheduler": logging.WARNING, "serve": logging.INFO}.get(
         context.invoked_subcommand or "", logging.ERROR
     )
     context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
@@ -63,7 +66,10 @@ main.add_command(tokens.tokens)
 main.add_command(users.users)
 main.add_command(definitions.definitions)
 main.add_command(jobs.jobs)
+main.add_command(triggers.triggers)
+main.add_command(events.events)
 main.add_command(gates.pause)
 main.add_command(gates.resume)
 main.add_command(bench.bench)
 main.add_command(worker.worker)
+main.add_command(scheduler.scheduler)

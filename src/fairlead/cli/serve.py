@@ -1,26 +1,29 @@
-"""`fairlead serve`: the API, and nothing else."""
+"""`fairlead serve`: the API, and the scheduler if it is asked for."""
 
 import asyncio
 import signal
+from contextlib import nullcontext
 
 import click
 
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.runtime.triggering import triggering
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
+@click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events.")
 @command
-async def serve(session: Session, *, host: str, port: int) -> None:
+async def serve(session: Session, *, host: str, port: int, scheduler: bool) -> None:
     """Serve the HTTP API, until SIGTERM or Ctrl-C. Jobs run elsewhere: fairlead worker."""
     # the web framework takes longer to import than most other commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
 
     listening = bind(host, port)
     stopped = stop_signal()
-    async with session.open() as fl:
+    async with session.open() as fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
         server = make_server(create_app(fl))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         stopping = asyncio.create_task(stopped.wait())

@@ -98,7 +98,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid, served_pairs text[] DEFAULT NULL::text[]) RETURNS json
+CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid, served_pairs text[] DEFAULT NULL::text[], with_waits boolean DEFAULT false) RETURNS json
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -323,7 +323,7 @@ begin
             claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id
+            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id, j.trace
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
@@ -351,7 +351,9 @@ begin
         'jobs', json_agg(json_build_array(
             s.id, s.attempt_count, s.tenant_id, array_position(kinds, s.definition_id) - 1, s.payload,
             s.max_attempts, s.failure_count, s.lost_count, s.parent_id, s.correlation_id)
-            order by s.priority, s.scheduled_for, s.id))
+            order by s.priority, s.scheduled_for, s.id),
+        'traces', json_object_agg(s.id, s.trace) filter (where s.trace is not null),
+        'waits', json_object_agg(s.id, date_part('epoch', now_on - s.scheduled_for)) filter (where claim.with_waits))
     into answer from started s;
     return answer;
 end
@@ -374,6 +376,84 @@ begin
         execute format('drop table fairlead.%I', oldest);
     end if;
     return oldest;
+end
+$_$;
+
+CREATE FUNCTION fairlead.emit(tenant text, name text, data jsonb DEFAULT '{}'::jsonb, correlation_id text DEFAULT NULL::text, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    answer record;
+    refusal text := case
+        when octet_length(emit.data::text) > 262144 then 'payload_too_large'
+        when emit.data @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+    end;
+begin
+    if refusal is null then
+        select o.event_id, o.outcome into answer
+        from fairlead.emit_one(
+            tenant => emit.tenant, name => emit.name, data => emit.data, correlation_id => emit.correlation_id,
+            occurred_at => emit.occurred_at) o;
+        refusal := nullif(answer.outcome, 'emitted');
+    end if;
+    if refusal is not null then
+        raise exception 'not emitted: % (tenant %, event %)', refusal, emit.tenant, emit.name
+            using errcode = 'FL001', detail = refusal,
+            hint = 'The bounds of an event are in the reference of errors.';
+    end if;
+    return answer.event_id;
+end
+$_$;
+
+CREATE FUNCTION fairlead.emit_joined(event text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    asked jsonb := emit_joined.event::jsonb;
+    answer record;
+begin
+    select o.event_id, o.outcome into answer
+    from fairlead.emit_one(
+        tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',
+        correlation_id => asked ->> 'correlation_id', occurred_at => (asked ->> 'occurred_at')::timestamptz,
+        actor => asked ->> 'actor', id => (asked ->> 'id')::uuid) o;
+    return jsonb_build_object('outcome', answer.outcome, 'event_id', answer.event_id)::text;
+end
+$$;
+
+CREATE FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text DEFAULT NULL::text, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, OUT event_id uuid, OUT outcome text) RETURNS record
+    LANGUAGE plpgsql
+    AS $_$
+#variable_conflict use_column
+declare
+    whose uuid;
+    moment timestamptz := clock_timestamp();
+begin
+    outcome := case
+        when emit_one.name is null or emit_one.name !~ '^[A-Za-z][A-Za-z0-9._:/@+-]{0,254}$' then 'event_invalid'
+        else fairlead.refusal_of(emit_one.data, null, emit_one.occurred_at, null, null, emit_one.correlation_id)
+    end;
+    if outcome is not null then
+        return;
+    end if;
+    select r.tenant_id into whose from fairlead.resolve(emit_one.tenant, '', null) r;
+    if whose is null then
+        outcome := 'tenant_unknown';
+        return;
+    end if;
+    event_id := coalesce(emit_one.id, fairlead.uuid7());
+    insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, recorded_at, created_by)
+    values (emit_one.event_id, whose, emit_one.name, emit_one.data, emit_one.correlation_id,
+        coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user));
+    insert into fairlead.events_waiting (event_id, tenant_id, due_at) values (emit_one.event_id, whose, moment);
+    insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+    values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
+        jsonb_build_object('name', emit_one.name)
+        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+    outcome := 'emitted';
+    perform pg_notify('fairlead', 'event');
 end
 $_$;
 
@@ -464,13 +544,13 @@ begin
             source_ref => j.job ->> 'source_ref',
             parent_id => (j.job ->> 'parent_id')::uuid,
             actor => j.job ->> 'actor',
-            id => (j.job ->> 'id')::uuid) e
+            id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600)) e
     ) o;
     return jsonb_build_object('enqueued', answers)::text;
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -511,14 +591,14 @@ begin
 
     insert into fairlead.jobs (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-        source, source_ref, dedupe_key, correlation_id, created_by, payload)
+        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
         coalesce(enqueue_one.max_attempts, about.max_attempts),
         coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
-        coalesce(enqueue_one.actor, session_user), enqueue_one.payload);
+        coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace);
 
     if enqueue_one.scheduled_for > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at)
@@ -745,12 +825,48 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', a
 
 ALTER TABLE ONLY fairlead.counts FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.dedupe_windows (
+    tenant_id uuid NOT NULL,
+    hash bytea NOT NULL,
+    job_id uuid NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.dedupe_windows FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.duties (
     name text NOT NULL,
     due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     place text
 )
 WITH (fillfactor='50');
+
+CREATE TABLE fairlead.events (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid NOT NULL,
+    name text NOT NULL,
+    data jsonb NOT NULL,
+    correlation_id text,
+    occurred_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    dispatched_at timestamp with time zone,
+    replay_of uuid,
+    only_trigger_id uuid,
+    secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
+    created_by text
+)
+WITH (fillfactor='85');
+
+ALTER TABLE ONLY fairlead.events FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.events_waiting (
+    event_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    tries integer DEFAULT 0 NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.hosts (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -841,6 +957,48 @@ CREATE TABLE fairlead.job_definitions (
     CONSTRAINT definitions_timeout CHECK (((timeout_seconds >= 1) AND (timeout_seconds <= 2592000)))
 );
 
+CREATE TABLE fairlead.job_triggers (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid NOT NULL,
+    label text NOT NULL,
+    is_enabled boolean DEFAULT true NOT NULL,
+    trigger_type text NOT NULL,
+    event_name text,
+    filter jsonb DEFAULT '{}'::jsonb NOT NULL,
+    cron_expr text,
+    timezone text,
+    every_seconds integer,
+    start_at timestamp with time zone,
+    definition_id uuid NOT NULL,
+    payload_template jsonb DEFAULT '{}'::jsonb NOT NULL,
+    dedupe_window_seconds integer DEFAULT 0 NOT NULL,
+    catch_up text DEFAULT 'skip'::text NOT NULL,
+    overlap text DEFAULT 'allow'::text NOT NULL,
+    owner text,
+    name text,
+    next_fire_at timestamp with time zone,
+    last_fired_at timestamp with time zone,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT job_triggers_catch_up CHECK ((catch_up = ANY (ARRAY['skip'::text, 'one'::text, 'all'::text]))),
+    CONSTRAINT job_triggers_every CHECK (((every_seconds >= 0) AND (every_seconds <= 31622400))),
+    CONSTRAINT job_triggers_form CHECK (
+CASE trigger_type
+    WHEN 'event'::text THEN ((event_name IS NOT NULL) AND (cron_expr IS NULL) AND (timezone IS NULL) AND (every_seconds IS NULL) AND (start_at IS NULL) AND (next_fire_at IS NULL))
+    WHEN 'schedule'::text THEN ((event_name IS NULL) AND (filter = '{}'::jsonb) AND (((cron_expr IS NOT NULL) AND (every_seconds IS NULL) AND (start_at IS NULL)) OR ((cron_expr IS NULL) AND (timezone IS NULL) AND (every_seconds IS NOT NULL) AND (start_at IS NOT NULL))))
+    ELSE false
+END),
+    CONSTRAINT job_triggers_idle CHECK (((next_fire_at IS NULL) OR (is_enabled AND (deleted_at IS NULL)))),
+    CONSTRAINT job_triggers_overlap CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text]))),
+    CONSTRAINT job_triggers_owner CHECK (((owner IS NULL) = (name IS NULL))),
+    CONSTRAINT job_triggers_window CHECK (((dedupe_window_seconds >= 0) AND (dedupe_window_seconds <= 2592000)))
+)
+WITH (fillfactor='70');
+
+ALTER TABLE ONLY fairlead.job_triggers FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_workers (
     worker_id text NOT NULL,
     hostname text NOT NULL,
@@ -886,6 +1044,7 @@ CREATE TABLE fairlead.jobs (
     output jsonb,
     error jsonb,
     progress jsonb,
+    trace text,
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
@@ -973,6 +1132,14 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', au
 
 ALTER TABLE ONLY fairlead.ready FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.removed_jobs (
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    jobs bigint NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.removed_jobs FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.resources (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -1046,6 +1213,32 @@ CREATE TABLE fairlead.tokens (
 
 ALTER TABLE ONLY fairlead.tokens FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.trigger_firings (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    trigger_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    slot text NOT NULL,
+    scheduled_at timestamp with time zone,
+    event_id uuid,
+    outcome text NOT NULL,
+    job_id uuid,
+    reason text,
+    detail text,
+    covers integer DEFAULT 1,
+    covers_until timestamp with time zone,
+    fired_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT trigger_firings_outcome CHECK (
+CASE outcome
+    WHEN 'enqueued'::text THEN ((job_id IS NOT NULL) AND (reason IS NULL))
+    WHEN 'deduplicated'::text THEN (job_id IS NOT NULL)
+    WHEN 'skipped'::text THEN (reason IS NOT NULL)
+    WHEN 'failed'::text THEN (reason IS NOT NULL)
+    ELSE false
+END)
+);
+
+ALTER TABLE ONLY fairlead.trigger_firings FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.users (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid,
@@ -1067,8 +1260,17 @@ ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEF
 ALTER TABLE ONLY fairlead.active_keys
     ADD CONSTRAINT active_keys_pkey PRIMARY KEY (tenant_id, key_hash);
 
+ALTER TABLE ONLY fairlead.dedupe_windows
+    ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
+
 ALTER TABLE ONLY fairlead.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY fairlead.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.events_waiting
+    ADD CONSTRAINT events_waiting_pkey PRIMARY KEY (event_id);
 
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_name UNIQUE (tenant_id, name);
@@ -1090,6 +1292,9 @@ ALTER TABLE ONLY fairlead.job_definitions
 
 ALTER TABLE ONLY fairlead.job_definitions
     ADD CONSTRAINT job_definitions_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.job_triggers
+    ADD CONSTRAINT job_triggers_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY fairlead.job_workers
     ADD CONSTRAINT job_workers_pkey PRIMARY KEY (worker_id);
@@ -1139,6 +1344,12 @@ ALTER TABLE ONLY fairlead.tokens
 ALTER TABLE ONLY fairlead.tokens
     ADD CONSTRAINT tokens_secret_hash_key UNIQUE (secret_hash);
 
+ALTER TABLE ONLY fairlead.trigger_firings
+    ADD CONSTRAINT trigger_firings_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.trigger_firings
+    ADD CONSTRAINT trigger_firings_slot UNIQUE (trigger_id, slot);
+
 ALTER TABLE ONLY fairlead.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (id);
 
@@ -1148,7 +1359,25 @@ CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING bt
 
 CREATE INDEX counts_by_tenant ON fairlead.counts USING btree (tenant_id, minute);
 
+CREATE INDEX dedupe_windows_by_age ON fairlead.dedupe_windows USING btree (expires_at);
+
+CREATE INDEX events_by_age ON fairlead.events USING btree (recorded_at);
+
+CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
+
+CREATE INDEX events_waiting_due ON fairlead.events_waiting USING btree (due_at, event_id);
+
 CREATE INDEX idempotency_keys_by_age ON fairlead.idempotency_keys USING btree (created_at);
+
+CREATE INDEX job_triggers_by_definition ON fairlead.job_triggers USING btree (definition_id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX job_triggers_by_event ON fairlead.job_triggers USING btree (tenant_id, event_name) WHERE ((event_name IS NOT NULL) AND is_enabled AND (deleted_at IS NULL));
+
+CREATE UNIQUE INDEX job_triggers_by_name ON fairlead.job_triggers USING btree (tenant_id, owner, name) WHERE ((owner IS NOT NULL) AND (deleted_at IS NULL));
+
+CREATE INDEX job_triggers_by_tenant ON fairlead.job_triggers USING btree (tenant_id, id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX job_triggers_due ON fairlead.job_triggers USING btree (next_fire_at) WHERE (next_fire_at IS NOT NULL);
 
 CREATE INDEX jobs_by_correlation ON fairlead.jobs USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
 
@@ -1172,11 +1401,19 @@ CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant
 
 CREATE UNIQUE INDEX ready_by_tenant ON fairlead.ready USING btree (tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
 
+CREATE INDEX removed_jobs_by_tenant ON fairlead.removed_jobs USING btree (tenant_id, definition_id);
+
 CREATE INDEX resources_by_host ON fairlead.resources USING btree (host_id);
 
 CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
 
 CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
+
+CREATE INDEX trigger_firings_by_age ON fairlead.trigger_firings USING btree (fired_at);
+
+CREATE INDEX trigger_firings_by_event ON fairlead.trigger_firings USING btree (event_id) WHERE (event_id IS NOT NULL);
+
+CREATE INDEX trigger_firings_by_trigger ON fairlead.trigger_firings USING btree (trigger_id, id);
 
 CREATE INDEX users_by_tenant ON fairlead.users USING btree (tenant_id, id);
 
@@ -1200,8 +1437,17 @@ CREATE TRIGGER tenants_keep_slug BEFORE UPDATE OF slug ON fairlead.tenants FOR E
 
 CREATE TRIGGER tenants_stay BEFORE DELETE ON fairlead.tenants FOR EACH ROW EXECUTE FUNCTION fairlead.refuse_delete();
 
+ALTER TABLE ONLY fairlead.events
+    ADD CONSTRAINT events_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.job_triggers
+    ADD CONSTRAINT job_triggers_definition_id_fkey FOREIGN KEY (definition_id) REFERENCES fairlead.job_definitions(id) ON DELETE RESTRICT;
+
+ALTER TABLE ONLY fairlead.job_triggers
+    ADD CONSTRAINT job_triggers_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_host_id_fkey FOREIGN KEY (host_id) REFERENCES fairlead.hosts(id);
@@ -1218,6 +1464,9 @@ ALTER TABLE ONLY fairlead.tokens
 ALTER TABLE ONLY fairlead.tokens
     ADD CONSTRAINT tokens_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.trigger_firings
+    ADD CONSTRAINT trigger_firings_trigger_id_fkey FOREIGN KEY (trigger_id) REFERENCES fairlead.job_triggers(id);
+
 ALTER TABLE ONLY fairlead.users
     ADD CONSTRAINT users_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
@@ -1227,11 +1476,19 @@ ALTER TABLE fairlead.audit_log ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.events ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.events_waiting ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.hosts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.idempotency_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.jobs ENABLE ROW LEVEL SECURITY;
 
@@ -1247,6 +1504,8 @@ ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.ready ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.removed_jobs ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
@@ -1257,11 +1516,19 @@ CREATE POLICY system_rows ON fairlead.audit_log TO fairlead_system USING (true) 
 
 CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.events TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.events_waiting TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.hosts TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.idempotency_keys TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.jobs TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -1277,6 +1544,8 @@ CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true)
 
 CREATE POLICY system_rows ON fairlead.ready TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.removed_jobs TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.resources TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.sessions TO fairlead_system USING (true) WITH CHECK (true);
@@ -1284,6 +1553,8 @@ CREATE POLICY system_rows ON fairlead.sessions TO fairlead_system USING (true) W
 CREATE POLICY system_rows ON fairlead.tenants TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.tokens TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.trigger_firings TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.users TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -1293,11 +1564,19 @@ CREATE POLICY tenant_rows ON fairlead.audit_log TO fairlead_tenant USING ((tenan
 
 CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.events TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.events_waiting TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.hosts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.idempotency_keys TO fairlead_tenant USING ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -1311,6 +1590,8 @@ CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tena
 
 CREATE POLICY tenant_rows ON fairlead.ready TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.removed_jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.resources TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.sessions TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -1319,11 +1600,15 @@ CREATE POLICY tenant_rows ON fairlead.tenants TO fairlead_tenant USING ((id = ( 
 
 CREATE POLICY tenant_rows ON fairlead.tokens TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.trigger_firings TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.users TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 ALTER TABLE fairlead.tenants ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.tokens ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.trigger_firings ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.users ENABLE ROW LEVEL SECURITY;
 
@@ -1333,11 +1618,21 @@ GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[]) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.emit_joined(event text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.emit_joined(event text) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, OUT event_id uuid, OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, OUT event_id uuid, OUT outcome text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, OUT event_id uuid, OUT outcome text) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
@@ -1345,9 +1640,9 @@ GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jso
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
@@ -1393,7 +1688,16 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log_rest TO fairlead_s
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events_waiting TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.events_waiting TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_tenant;
@@ -1406,6 +1710,9 @@ GRANT SELECT ON TABLE fairlead.job_attempts TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_workers TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_workers TO fairlead_tenant;
@@ -1434,6 +1741,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.migrations TO fairlead_syste
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.removed_jobs TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.removed_jobs TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_tenant;
 
@@ -1448,6 +1758,9 @@ GRANT SELECT ON TABLE fairlead.tenants TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tokens TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tokens TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.trigger_firings TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.trigger_firings TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_tenant;

@@ -46,6 +46,10 @@ class Permission(StrEnum):
     MANAGE_TENANTS = "tenants.manage"
     READ_AUDIT = "audit.read"
     READ_USAGE = "usage.read"
+    READ_TRIGGERS = "triggers.read"
+    MANAGE_TRIGGERS = "triggers.manage"
+    READ_EVENTS = "events.read"
+    EMIT_EVENTS = "events.emit"
     MANAGE_HOSTS = "hosts.manage"
     MANAGE_TOKENS = "tokens.manage"
     MANAGE_USERS = "users.manage"
@@ -69,7 +73,15 @@ GRANTS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.OPERATOR: _OPERATOR,
     Role.TENANT_ADMIN: _OPERATOR
-    | {Permission.MANAGE_HOSTS, Permission.MANAGE_TOKENS, Permission.MANAGE_USERS},
+    | {
+        Permission.READ_TRIGGERS,
+        Permission.MANAGE_TRIGGERS,
+        Permission.READ_EVENTS,
+        Permission.EMIT_EVENTS,
+        Permission.MANAGE_HOSTS,
+        Permission.MANAGE_TOKENS,
+        Permission.MANAGE_USERS,
+    },
     Role.SUPER_ADMIN: frozenset(Permission),
     Role.WORKER: frozenset({Permission.RUN_JOBS}),
     Role.AGENT: frozenset({Permission.RUN_HOST_JOBS}),

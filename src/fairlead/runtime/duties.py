@@ -13,7 +13,7 @@ import structlog
 
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
-from fairlead.store import access, counts, duties, idempotency, retention
+from fairlead.store import access, counts, duties, events, firings, idempotency, retention
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +24,8 @@ AT_ONCE = 0.0
 # Between two rounds that only looked at jobs which are kept: there may be millions of them, and no hurry.
 LOOKING_SECONDS = 1.0
 AFTER_FAILURE_SECONDS = 300.0
+# Records removed in one transaction.
+FORGET = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Duties:
             "minutes": _minutes,
             "history": _history,
             "expired": _expired,
+            "firings": self._firings,
+            "events": self._events,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -94,6 +98,17 @@ class Duties:
         if done.place is None:
             return Round(HOUR, removed=done.removed)
         return Round(AT_ONCE if done.removed else LOOKING_SECONDS, str(done.place), done.removed)
+
+    async def _firings(self, tx: Tx, place: str | None) -> Round:
+        days = self._retention_days
+        gone = await firings.forget(tx, days=days, limit=FORGET) if days else 0
+        gone = max(gone, await firings.forget_windows(tx, limit=FORGET))
+        return Round(AT_ONCE if gone == FORGET else HOUR, place)
+
+    async def _events(self, tx: Tx, place: str | None) -> Round:
+        days = self._retention_days
+        gone = await events.forget(tx, days=days, limit=FORGET) if days else 0
+        return Round(AT_ONCE if gone == FORGET else HOUR, place)
 
     async def _audit_drop(self, tx: Tx, place: str | None) -> Round:
         keep_days = self._audit_retention_days

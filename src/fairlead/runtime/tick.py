@@ -7,12 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
+import structlog
+
 from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change, Outcome
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import StoreSource, worker_id
+from fairlead.runtime.triggering import trigger_due
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Attempt, Start
 
@@ -30,11 +33,13 @@ async def tick(
 ) -> Tick:
     """Run up to `limit` due jobs in this process, all at once, and wait for them.
 
-    Where nothing but ticks runs, nobody else puts back what a dead one left behind.
+    Where nothing but ticks runs, nobody else puts back what a dead one left behind, dispatches events or fires schedules.
     """
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
+    await trigger_due(database)
     await Stager(database, 0)()
-    source = StoreSource(database, worker=worker_id(), lease_seconds=lease_seconds, served=served)
+    worker = worker_id()
+    source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, Attempt] = {}
 
     def stop(lease: Lease) -> None:
@@ -48,8 +53,9 @@ async def tick(
     heart.hold(attempts, asked_at)
     beating = asyncio.create_task(heart.run(source, asyncio.Event()))
     try:
-        for attempt in attempts.values():
-            start(attempt)
+        with structlog.contextvars.bound_contextvars(worker_id=worker):
+            for attempt in attempts.values():
+                start(attempt)
         ends = await ended.all(len(attempts))
         done = await source.finish(ends) if ends else {}
     finally:

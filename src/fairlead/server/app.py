@@ -21,11 +21,13 @@ from fairlead.server.problems import add_problems
 from fairlead.server.rest import (
     audit,
     definitions,
+    events,
     jobs,
     session,
     system,
     tenants,
     tokens,
+    triggers,
     usage,
     users,
     worker,
@@ -35,6 +37,8 @@ from fairlead.server.rest import live as live_routes
 from fairlead.version import __version__
 
 ROUTERS: tuple[APIRouter, ...] = (
+    triggers.router,  # before jobs: to those, /jobs/triggers would be a job
+    events.router,
     jobs.router,
     worker.router,
     live_routes.router,
@@ -63,6 +67,8 @@ def create_app(fl: Fairlead) -> FastAPI:
         redoc_url=None,
         openapi_url=f"{PREFIX}/openapi.json",
         redirect_slashes=False,  # it would send people wherever the Host header says
+        # it would tell whole queries and refused values; requests are ours to measure, and jobs to trace
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         description="Jobs of many tenants, on PostgreSQL. Errors are problem details with a stable code.",
     )
     app.state.fl = fl

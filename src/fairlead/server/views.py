@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from fairlead.model.job import JobStatus, Source
 from fairlead.model.payload import unreadable
+from fairlead.model.trigger import FiringOutcome
 
 T = TypeVar("T")
 
@@ -179,6 +180,30 @@ class WhyView(View):
     status: JobStatus
     at: datetime
     reasons: list[ReasonView]
+
+
+class FaultView(View):
+    """Something that is wrong, and where."""
+
+    path: str
+    message: str
+
+
+class FiringView(View):
+    """What became of one instant or event of a trigger."""
+
+    id: UUID
+    trigger_id: UUID
+    slot: str
+    scheduled_at: datetime | None
+    event_id: UUID | None
+    outcome: FiringOutcome
+    job_id: UUID | None
+    reason: str | None
+    detail: str | None
+    covers: int | None
+    covers_until: datetime | None
+    fired_at: datetime
 
 
 def plain(view: View) -> Any:

@@ -1,0 +1,143 @@
+"""Events: emitted, listed, replayed."""
+
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+from uuid_utils.compat import uuid7
+
+from fairlead.actions import triggers as rules
+from fairlead.actions.catalog import Catalog
+from fairlead.db.tx import Tx, UniqueViolation
+from fairlead.errors import EventInvalid, EventUnknown, Fault
+from fairlead.model.access import Permission, Principal
+from fairlead.model.event import Event, NewEvent, checked
+from fairlead.model.payload import encode
+from fairlead.model.redact import Mask, hidden
+from fairlead.model.request import unknown_tenant
+from fairlead.model.trigger import Firing
+from fairlead.store import audit, bulk, events, firings, triggers
+
+MAX_PAGE = 1000
+
+
+async def emit(tx: Tx, principal: Principal, catalog: Catalog, new: NewEvent, *, again: bool = False) -> UUID:
+    """Store an event; its jobs follow. `again` says that an earlier call with this id may have gone through unseen."""
+    data = _data(principal, catalog, new)
+    try:
+        answer = await events.emit(tx, new, data=data, actor=principal.actor)
+    except UniqueViolation as error:
+        if again:
+            return new.id
+        raise EventInvalid(
+            f"There is an event {new.id} already. Leave the id out and one is made.", [Fault("id", "taken")]
+        ) from error
+    return _id_or_refusal(new, answer.event_id, answer.outcome)
+
+
+def joined(principal: Principal, catalog: Catalog, new: NewEvent) -> Generator[str, str, UUID]:
+    """Store an event inside the caller's transaction: yields what to send, is sent what came back."""
+    data = _data(principal, catalog, new)
+    answer = msgspec.json.decode((yield events.joined(new, data=data, actor=principal.actor)))
+    found = answer["event_id"]
+    return _id_or_refusal(new, None if found is None else UUID(found), answer["outcome"])
+
+
+def _data(principal: Principal, catalog: Catalog, new: NewEvent) -> bytes:
+    principal.require(Permission.EMIT_EVENTS, principal.tenant_id)
+    if principal.tenant_id is not None and new.tenant != str(principal.tenant_id):
+        raise unknown_tenant(new.tenant)
+    checked(new)
+    return encode(new.data, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)[1]
+
+
+def _id_or_refusal(new: NewEvent, event_id: UUID | None, outcome: str) -> UUID:
+    if event_id is not None:
+        return event_id
+    if outcome == "tenant_unknown":
+        raise unknown_tenant(new.tenant)
+    raise EventInvalid(f"The database refused this event: {outcome}.", [Fault("", outcome)])
+
+
+async def get(tx: Tx, principal: Principal, event_id: UUID) -> tuple[Event, list[Firing]]:
+    """An event and what it set off."""
+    event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
+    [shown] = await _shown(tx, [event])
+    return shown, await firings.of_event(tx, event_id, tenant_id=principal.tenant_id)
+
+
+async def listed(
+    tx: Tx,
+    principal: Principal,
+    *,
+    name: str | None = None,
+    correlation_id: str | None = None,
+    before: UUID | None = None,
+    limit: int = 100,
+) -> list[Event]:
+    """Events, newest first."""
+    principal.require(Permission.READ_EVENTS, principal.tenant_id)
+    found = await events.page(
+        tx,
+        tenant_id=principal.tenant_id,
+        name=name,
+        correlation_id=correlation_id,
+        before=before,
+        limit=min(limit, MAX_PAGE + 1),
+    )
+    return await _shown(tx, found)
+
+
+async def replay(
+    tx: Tx, principal: Principal, event_id: UUID, *, only_trigger_id: UUID | None = None
+) -> UUID:
+    """The same event once more, for all triggers that match it now or for one: under an id of its own."""
+    principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
+    event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
+    if only_trigger_id is not None:
+        await rules.get(tx, principal, only_trigger_id)
+    new_id = uuid7()
+    await events.replay(tx, event.id, new_id=new_id, only_trigger_id=only_trigger_id, actor=principal.actor)
+    await bulk.notify(tx, "event")
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="event_replayed",
+        resource_type="event",
+        resource_id=event.id,
+        tenant_id=event.tenant_id,
+        details={"name": event.name, "as": str(new_id)},
+    )
+    return new_id
+
+
+async def as_kept(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UUID | None) -> Event:
+    """An event of that tenant (or anybody's, for None) as it is kept: not to be shown."""
+    principal.require(Permission.READ_EVENTS, tenant_id)
+    event = await events.get(tx, event_id, tenant_id=tenant_id)
+    if event is None:
+        raise EventUnknown(f"There is no event {event_id}.", [Fault("id", "unknown")])
+    return event
+
+
+async def secret_paths(tx: Tx, event: Event) -> list[str]:
+    """Where in an event's data triggers find secrets."""
+    about = await triggers.about_events(tx, [(event.tenant_id, event.name)])
+    now = [path for trigger in about for path in rules.secret_event_paths(trigger)]
+    return [*event.secret_paths, *now]
+
+
+async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
+    """Events as people may see them: without what triggers make secrets of."""
+    secret: dict[tuple[UUID, str], list[str]] = defaultdict(list)
+    for trigger in await triggers.about_events(tx, [(event.tenant_id, event.name) for event in found]):
+        secret[trigger.tenant_id, str(trigger.event_name)] += rules.secret_event_paths(trigger)
+    mask = Mask((), tx.redact_patterns)
+
+    def shown(event: Event) -> Event:
+        data = hidden(event.data, [*event.secret_paths, *secret[event.tenant_id, event.name]])
+        return replace(event, data=mask.payload(data) if tx.redact_patterns else data)
+
+    return [shown(event) for event in found]

@@ -1,0 +1,182 @@
+"""Firing: from a trigger that was set off to its job, or to the reason why there is none."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.actions import enqueue
+from fairlead.actions.catalog import Catalog
+from fairlead.db.tx import Tx
+from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
+from fairlead.model.access import Principal, trusted
+from fairlead.model.dedupe import canonical
+from fairlead.model.job import NewJob, Source
+from fairlead.model.template import Template, compiled
+from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
+from fairlead.store import firings
+from fairlead.store.firings import Claim, NewFiring, Window
+
+OVERLAP = "overlap"
+LONGEST_DETAIL = 500
+# How long others wait for a process that was stopped in the middle of a round.
+PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shot:
+    """A trigger set off once: by an event, at an instant, or by hand."""
+
+    trigger: Trigger
+    slot: str
+    context: Mapping[str, Any]
+    source: Source
+    source_ref: str
+    scheduled_at: datetime | None = None
+    event_id: UUID | None = None
+    correlation_id: str | None = None
+    # whether the trigger's window holds it back; what a person asked for is done
+    windowed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A job to be made, unless another stands for it in its window."""
+
+    shot: Shot
+    new: NewJob
+    window: Window | None
+
+
+Holders = dict[Window, UUID]
+
+
+def rendered(trigger: Trigger, context: Mapping[str, Any], *, max_bytes: int) -> Any:
+    """The payload that a trigger makes of what set it off."""
+    return _template(trigger).render(context, max_bytes=max_bytes)
+
+
+async def fire(tx: Tx, principal: Principal, catalog: Catalog, shot: Shot) -> NewFiring:
+    """Make the job, if there is to be one, and say what became of it: a record to be written in this transaction."""
+    load = _load(catalog, shot, _template)
+    return load if isinstance(load, NewFiring) else await _fired(tx, principal, catalog, load, {})
+
+
+async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewFiring]:
+    """The same for many, in the name of their triggers and in this order.
+
+    Their windows come first, all at once: so two processes cannot wait for each other.
+    """
+    template = _once_each()
+    loads = [_load(catalog, shot, template) for shot in shots]
+    wanted: dict[Window, Claim] = {}
+    for load in loads:
+        if isinstance(load, Load) and load.window is not None:
+            wanted.setdefault(load.window, _claim(load))
+    holders = await firings.take_windows(tx, wanted)
+    return [
+        load
+        if isinstance(load, NewFiring)
+        else await _fired(tx, trusted(f"trigger:{load.shot.trigger.id}"), catalog, load, holders)
+        for load in loads
+    ]
+
+
+def _template(trigger: Trigger) -> Template:
+    return compiled(trigger.payload_template, trigger.roots)
+
+
+def _once_each() -> Callable[[Trigger], Template]:
+    """Reads the template of each trigger once."""
+    known: dict[UUID, Template] = {}
+
+    def template(trigger: Trigger) -> Template:
+        if trigger.id not in known:
+            known[trigger.id] = _template(trigger)
+        return known[trigger.id]
+
+    return template
+
+
+def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template]) -> Load | NewFiring:
+    """What is to be made, or the record of why nothing can be."""
+    trigger = shot.trigger
+    try:
+        payload = template(trigger).render(shot.context, max_bytes=catalog.max_bytes)
+    except Refused as refusal:
+        return failed(shot, refusal)
+    new = NewJob(
+        definition=trigger.definition_key,
+        tenant=str(trigger.tenant_id),
+        payload=payload,
+        source=shot.source,
+        source_ref=shot.source_ref,
+        correlation_id=shot.correlation_id,
+        scheduled_for=shot.scheduled_at,
+        # a key that only its own jobs have: while one of them is active, the database admits no other
+        dedupe_key=f"trigger:{trigger.id}" if trigger.overlap is Overlap.SKIP else None,
+    )
+    windowed = shot.windowed and trigger.dedupe_window_seconds
+    return Load(shot, new, window_of(trigger, payload) if windowed else None)
+
+
+async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, holders: Holders) -> NewFiring:
+    if load.window is not None:
+        if load.window not in holders:
+            holders |= await firings.take_windows(tx, {load.window: _claim(load)})
+        if (holder := holders[load.window]) != load.new.id:
+            return _record(load.shot, FiringOutcome.DEDUPLICATED, job_id=holder)
+    try:
+        answer = await enqueue.enqueue(tx, principal, catalog, load.new)
+    except DefinitionUnsettled:
+        raise  # trying again helps here, and only here
+    except Refused as refusal:
+        await _leave(tx, load, holders)
+        return failed(load.shot, refusal)
+    if not answer.deduplicated:
+        return _record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
+    await _leave(tx, load, holders)
+    why = "the job before it is not over"
+    return _record(load.shot, FiringOutcome.SKIPPED, job_id=answer.id, reason=OVERLAP, detail=why)
+
+
+def _claim(load: Load) -> Claim:
+    return Claim(load.new.id, load.shot.trigger.dedupe_window_seconds)
+
+
+async def _leave(tx: Tx, load: Load, holders: Holders) -> None:
+    """Let the next one have the window: this job was not made."""
+    if load.window is not None:
+        await firings.leave_window(tx, load.window, job_id=load.new.id)
+        del holders[load.window]
+
+
+def failed(shot: Shot, refusal: FairleadError) -> NewFiring:
+    """The record of a firing that could not make its job."""
+    others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
+    detail = f"{refusal.message} Also: {others}" if others else refusal.message
+    return _record(shot, FiringOutcome.FAILED, reason=refusal.code, detail=detail[:LONGEST_DETAIL])
+
+
+def skipped(shot: Shot, reason: str) -> NewFiring:
+    """The record of an instant that makes no job."""
+    return _record(shot, FiringOutcome.SKIPPED, reason=reason)
+
+
+def _record(shot: Shot, outcome: FiringOutcome, **rest: Any) -> NewFiring:
+    return NewFiring(
+        trigger_id=shot.trigger.id,
+        tenant_id=shot.trigger.tenant_id,
+        slot=shot.slot,
+        outcome=outcome,
+        scheduled_at=shot.scheduled_at,
+        event_id=shot.event_id,
+        **rest,
+    )
+
+
+def window_of(trigger: Trigger, payload: Any) -> Window:
+    """What holds back the same payload of the same trigger."""
+    return Window(trigger.tenant_id, hashlib.sha256(trigger.id.bytes + canonical(payload)).digest())

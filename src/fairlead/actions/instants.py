@@ -1,0 +1,163 @@
+"""Instants: where the time of schedules has come, they become firings. The system's own work."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import structlog
+
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.firing import Shot, failed, fire_all, skipped
+from fairlead.db.refusals import as_refusal
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError, InternalError, Refused
+from fairlead.model.due import TOO_MANY, Passed, due
+from fairlead.model.job import Source
+from fairlead.model.trigger import FiringOutcome, Trigger, schedule_context, schedule_for
+from fairlead.store import firings, triggers
+from fairlead.store.firings import NewFiring
+from fairlead.store.triggers import Moved
+
+log = structlog.get_logger(__name__)
+
+# Instants seen to in one transaction, or a few more: the rest is found again at once, and others need not wait for it.
+MOST_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due of a trigger: instants to fire, records of those that are not fired, and where it goes on."""
+
+    trigger: Trigger
+    shots: list[Shot] = field(default_factory=list)
+    told: list[NewFiring] = field(default_factory=list)
+    next_fire_at: datetime | None = None
+
+    @property
+    def slots(self) -> list[tuple[UUID, str]]:
+        slots = [one.slot for one in self.told] + [one.slot for one in self.shots]
+        return [(self.trigger.id, slot) for slot in slots]
+
+    def without(self, known: set[tuple[UUID, str]]) -> "Plan":
+        """The same without what has its record: an instant comes again where a schedule was changed."""
+        left = {slot for trigger_id, slot in self.slots if (trigger_id, slot) not in known}
+        return replace(
+            self,
+            shots=[one for one in self.shots if one.slot in left],
+            told=[one for one in self.told if one.slot in left],
+        )
+
+
+async def fire_due(
+    tx: Tx, catalog: Catalog, *, limit: int, grace_seconds: float, careful: bool = False
+) -> int:
+    """Fire schedules whose instant has come, move them on, and say how many were found due.
+
+    `careful`, one whose firing goes wrong in a way that nobody thought of is recorded as failed, and holds up no other.
+    """
+    await tx.by_index()
+    found = await triggers.due(tx, limit=limit)
+    if not found:
+        return 0
+    now = await triggers.moment(tx)
+    plans = _plans(found, now, timedelta(seconds=grace_seconds), careful=careful)
+    known = await firings.recorded(tx, [slot for plan in plans for slot in plan.slots])
+    plans = [plan.without(known) for plan in plans]
+    records = [record for plan in plans for record in plan.told]
+    if careful:
+        for plan in plans:
+            records += await _fire_carefully(tx, catalog, plan.shots)
+    else:
+        records += await fire_all(tx, catalog, [shot for plan in plans for shot in plan.shots])
+    await firings.add(tx, records)
+    await triggers.fired(tx, [_moved(plan) for plan in plans])
+    return len(found)
+
+
+def _plans(found: Iterable[Trigger], now: datetime, grace: timedelta, *, careful: bool) -> list[Plan]:
+    plans: list[Plan] = []
+    instants = 0
+    for trigger in found:
+        plans.append(_plan(trigger, now, grace, careful=careful))
+        instants += len(plans[-1].slots)
+        if instants >= MOST_AT_ONCE:
+            break
+    return plans
+
+
+def _plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -> Plan:
+    first = trigger.next_fire_at or now
+    try:
+        verdict = due(schedule_for(trigger), first, now, trigger.catch_up, grace)
+        shots = [instant_shot(trigger, at) for at in verdict.fire]
+    except Refused as refusal:
+        # its zone is no longer known here, say: it stops, and says why
+        return Plan(trigger, told=[failed(_bare(trigger, first), refusal)])
+    except Exception as error:
+        if not careful:
+            raise
+        return Plan(trigger, told=[failed(_bare(trigger, first), _unforeseen(trigger.id, error))])
+    told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
+    told += [skipped(_bare(trigger, at), why) for at, why in verdict.skip]
+    return Plan(trigger, shots, told, verdict.next_fire_at)
+
+
+def _passed(trigger: Trigger, passed: Passed) -> NewFiring:
+    return NewFiring(
+        trigger_id=trigger.id,
+        tenant_id=trigger.tenant_id,
+        slot=slot_of(passed.first),
+        outcome=FiringOutcome.SKIPPED,
+        scheduled_at=passed.first,
+        reason=TOO_MANY,
+        covers=passed.count,
+        covers_until=passed.until,
+    )
+
+
+def _moved(plan: Plan) -> Moved:
+    return Moved(plan.trigger.id, plan.next_fire_at, plan.shots[-1].scheduled_at if plan.shots else None)
+
+
+async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewFiring]:
+    """Fire the shots of one trigger; or nothing of it is left but the record of what went wrong."""
+    try:
+        async with tx.connection.transaction():
+            return await fire_all(tx, catalog, shots)
+    except FairleadError:
+        raise
+    except Exception as error:
+        if as_refusal(error, "") is not None:
+            raise  # the database's trouble, not the trigger's
+        told = _unforeseen(shots[0].trigger.id, error)
+        return [failed(shot, told) for shot in shots]
+
+
+def _unforeseen(trigger_id: UUID, error: Exception) -> InternalError:
+    log.error("trigger_failed", trigger_id=str(trigger_id), why=repr(error), exc_info=error)
+    return InternalError(
+        "Something went wrong here that nobody thought of; the log of the scheduler tells what."
+    )
+
+
+def instant_shot(trigger: Trigger, instant: datetime) -> Shot:
+    """A trigger set off at an instant."""
+    return replace(_bare(trigger, instant), context=schedule_context(trigger, instant))
+
+
+def _bare(trigger: Trigger, instant: datetime) -> Shot:
+    """The same where there is nothing to render."""
+    return Shot(
+        trigger=trigger,
+        slot=slot_of(instant),
+        context={},
+        source=Source.SCHEDULE,
+        source_ref=str(trigger.id),
+        scheduled_at=instant,
+    )
+
+
+def slot_of(instant: datetime) -> str:
+    """An instant as the name of a slot: the same text for the same instant, whatever zone it is shown in."""
+    return instant.astimezone(UTC).isoformat()

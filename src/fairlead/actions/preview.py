@@ -1,0 +1,206 @@
+"""Preview: what a trigger would do, at its next runs or with an event. Nothing is written, nothing enqueued."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from fairlead.actions import events
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.enqueue import inactive
+from fairlead.actions.firing import rendered, window_of
+from fairlead.actions.preview_subject import Subject, WantedTrigger, subject_of
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput, Refused
+from fairlead.model.access import Principal
+from fairlead.model.definition import Definition, check_payload
+from fairlead.model.due import due
+from fairlead.model.event import Event
+from fairlead.model.filter import filter_of
+from fairlead.model.payload import encode
+from fairlead.model.redact import MASK, Mask, hidden, rewritten, secrets_in
+from fairlead.model.schedule import Run, in_words
+from fairlead.model.schedule import preview as runs_of
+from fairlead.model.trigger import Trigger, TriggerType, event_context, schedule_context, schedule_for
+from fairlead.store import firings, triggers
+
+_JUST_BEFORE = timedelta(microseconds=1)
+
+
+class Would(StrEnum):
+    """What would come of it."""
+
+    ENQUEUE = "enqueue"
+    DEDUPLICATE = "deduplicate"
+    NOTHING = "nothing"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to preview, and with what: a past event, a sample of one, or so many runs."""
+
+    trigger: WantedTrigger
+    event_id: UUID | None = None
+    sample: Any = None
+    count: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a trigger would do. `job_id` is the job that stands for it, where there is one already."""
+
+    trigger_type: TriggerType
+    would: Would
+    payload: Any = None
+    valid: bool | None = None
+    errors: Sequence[Fault] = ()
+    job_id: UUID | None = None
+    matches: bool | None = None
+    in_words: str | None = None
+    runs: Sequence[Run] = ()
+
+
+async def preview(
+    tx: Tx, principal: Principal, catalog: Catalog, wanted: Wanted, *, grace_seconds: float
+) -> Preview:
+    """What a trigger would do: a schedule at its next runs, an event trigger with a past event or a sample."""
+    subject = await subject_of(tx, principal, wanted.trigger)
+    if subject.trigger.trigger_type is TriggerType.SCHEDULE:
+        _refuse_events(wanted)
+        return await _at_times(tx, catalog, subject, wanted.count, timedelta(seconds=grace_seconds))
+    event = await _event(tx, principal, catalog, subject.trigger, wanted)
+    return await _with_event(tx, catalog, subject, event)
+
+
+# At times
+
+
+async def _at_times(tx: Tx, catalog: Catalog, subject: Subject, count: int, grace: timedelta) -> Preview:
+    trigger = subject.trigger
+    schedule = schedule_for(trigger)
+    now = await triggers.moment(tx)
+    first = trigger.next_fire_at or schedule.next_after(now)
+    waiting = [] if first is None else due(schedule, first, now, trigger.catch_up, grace).fire
+    runs = runs_of(schedule, waiting[0] - _JUST_BEFORE if waiting else now, count, zone=trigger.zone)
+    said = Preview(
+        trigger_type=TriggerType.SCHEDULE, would=Would.NOTHING, in_words=in_words(schedule), runs=runs
+    )
+    if not runs:
+        return said
+    made = _made(tx, catalog, subject, schedule_context(trigger, runs[0].at), ())
+    return replace(said, **made.told, would=Would.ENQUEUE if made.valid else Would.FAIL)
+
+
+# With an event
+
+
+def _refuse_events(wanted: Wanted) -> None:
+    given = {"event_id": wanted.event_id, "sample": wanted.sample}
+    if foreign := [name for name, value in given.items() if value is not None]:
+        raise InvalidInput(
+            f"A schedule takes no {foreign[0]}: leave it out.",
+            [Fault(name, "not with a schedule") for name in foreign],
+        )
+
+
+async def _event(tx: Tx, principal: Principal, catalog: Catalog, trigger: Trigger, wanted: Wanted) -> Event:
+    if (wanted.event_id is None) == (wanted.sample is None):
+        raise InvalidInput(
+            "Say with which event: event_id of a past one, or sample with the data of one; not both.",
+            [Fault("event_id", "one of these two"), Fault("sample", "one of these two")],
+        )
+    if wanted.event_id is not None:
+        return await events.as_kept(tx, principal, wanted.event_id, tenant_id=trigger.tenant_id)
+    data, _ = encode(wanted.sample, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)
+    return _sample(trigger, data, await triggers.moment(tx))
+
+
+def _sample(trigger: Trigger, data: Any, now: datetime) -> Event:
+    return Event(
+        id=uuid7(),
+        tenant_id=trigger.tenant_id,
+        tenant=trigger.tenant,
+        name=str(trigger.event_name),
+        data=data,
+        correlation_id=None,
+        occurred_at=now,
+        recorded_at=now,
+        dispatched_at=None,
+        replay_of=None,
+        only_trigger_id=None,
+        created_by=None,
+    )
+
+
+async def _with_event(tx: Tx, catalog: Catalog, subject: Subject, event: Event) -> Preview:
+    trigger = subject.trigger
+    if event.name != trigger.event_name or not filter_of(trigger.filter).matches(event.data):
+        return Preview(trigger_type=TriggerType.EVENT, would=Would.NOTHING, matches=False)
+    secrets = secrets_in(event.data, await events.secret_paths(tx, event))
+    made = _made(tx, catalog, subject, event_context(trigger, event), secrets)
+    said = Preview(trigger_type=TriggerType.EVENT, would=Would.FAIL, matches=True, **made.told)
+    if not made.valid:
+        return said
+    holder = None
+    if trigger.dedupe_window_seconds:
+        holder = await firings.window_holder(tx, window_of(trigger, made.payload))
+    return replace(said, would=Would.DEDUPLICATE if holder else Would.ENQUEUE, job_id=holder)
+
+
+# The payload
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A payload, and what of it may be told."""
+
+    payload: Any
+    told: dict[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        return bool(self.told["valid"])
+
+
+def _made(
+    tx: Tx, catalog: Catalog, subject: Subject, context: Mapping[str, Any], secrets: Iterable[Any]
+) -> _Made:
+    """The payload that would be enqueued, checked as an enqueue would."""
+    definition = subject.definition
+    payload, errors = None, list[Fault]()
+    try:
+        payload = rendered(subject.trigger, context, max_bytes=catalog.max_bytes)
+        _check(catalog, definition, payload)
+    except Refused as refusal:
+        errors = list(refusal.faults) or [Fault("", refusal.message)]
+    own = secrets_in(payload, definition.secret_paths)
+    # what feeds a secret of another trigger is one here too
+    mask = Mask([*own, *secrets], tx.redact_patterns)
+    told = {
+        "payload": mask.payload(_shown(payload, definition.secret_paths, fits=not errors)),
+        "valid": not errors,
+        "errors": [Fault(mask.text(fault.path), mask.text(fault.message)) for fault in errors],
+    }
+    return _Made(payload, told)
+
+
+def _shown(payload: Any, secret_paths: Sequence[str], *, fits: bool) -> Any:
+    if fits:
+        return hidden(payload, secret_paths)
+    # a text where an object with a secret in it belongs may be that secret
+    return rewritten(
+        payload, secret_paths, lambda _: MASK, lambda value, _: MASK if isinstance(value, str) else value
+    )
+
+
+def _check(catalog: Catalog, definition: Definition, payload: Any) -> None:
+    encode(payload, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)
+    known = catalog.learn(definition.key, definition.version, definition.arg_schema)
+    check_payload(known.compiled, definition.key, payload)
+    if not definition.is_active:
+        raise inactive(definition.key)

@@ -1,0 +1,154 @@
+"""Schedules that an application's code keeps: made to say what the code says, and removed when it drops them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.actions import jobs
+from fairlead.actions import triggers as rules
+from fairlead.actions.trigger_spec import asked_of, spec_of
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, RegistrationUnknown, SignatureInvalid, TenantUnknown
+from fairlead.model.access import Permission, Principal
+from fairlead.model.definition import Definition
+from fairlead.model.request import unknown_definition, unknown_tenant
+from fairlead.model.template import compiled, misfits
+from fairlead.model.trigger import SCHEDULE_ROOTS, Trigger, TriggerType
+from fairlead.store import bulk, definitions, tenants, triggers
+from fairlead.store.triggers import TriggerSpec
+
+# What of a schedule is left to whoever runs the system; the rest is what the code says.
+_OPERATED = ("is_enabled", "dedupe_window_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A schedule as code has it: whose it is, its name there, and what it says."""
+
+    owner: str
+    name: str
+    tenant: str
+    says: Mapping[str, Any]
+
+
+def check(kept: Kept, arg_schema: Any) -> None:
+    """Refuse where the code says it what could not be kept, or would never make a job."""
+    now = datetime.now(UTC)  # only what would be refused at any time matters
+    spec = spec_of(asked_of(_said(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
+    faults = misfits(compiled(spec.payload_template, SCHEDULE_ROOTS), arg_schema)
+    if faults:
+        raise SignatureInvalid(
+            f"The schedule {kept.name!r} cannot call its function: {faults[0].path or 'the payload'} "
+            f"{faults[0].message}. Give it a payload= that fits.",
+            faults,
+        )
+
+
+async def keep(tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = False) -> Trigger:
+    """Make the database say what the code says; where it does already, nothing is written.
+
+    A schedule that is new, or begins anew, runs at once where it began in the past and `at_once` is asked for.
+    """
+    principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
+    tenant = await tenants.get(tx, kept.tenant)
+    if tenant is None:
+        raise TenantUnknown(
+            f"There is no tenant {kept.tenant[:80]!r} to have the schedule {kept.name!r}. Add it first, with "
+            "fl.add_tenant or: fairlead tenants add SLUG",
+            [Fault("tenant", "unknown")],
+        )
+    key = kept.says["definition_key"]
+    definition = (await definitions.by_keys(tx, [key])).get(key)
+    if definition is None:
+        raise unknown_definition(key)
+    now = await triggers.moment(tx)
+
+    def spec(old: Trigger | None) -> TriggerSpec:
+        return spec_of(
+            asked_of(_said(kept, old)),
+            definition_id=definition.id,
+            zone=tenant.timezone,
+            now=now,
+            unless_changed_from=old,
+            at_once=at_once,
+        )
+
+    old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
+    if old is None:
+        made = await triggers.add(
+            tx,
+            spec(None),
+            tenant_id=tenant.id,
+            created_by=principal.actor,
+            owner=kept.owner,
+            name=kept.name,
+        )
+        if made is not None:
+            return (await rules.made(tx, principal, "trigger_created", made, definition)).trigger
+        # another instance was faster
+        old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
+    if old is None:
+        raise RegistrationUnknown("Another instance removed this schedule at the same moment; try again.")
+    return await _changed(tx, principal, old, spec(old), definition)
+
+
+def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
+    said = {"label": kept.name, **kept.says, "trigger_type": TriggerType.SCHEDULE}
+    if old is None:
+        return said
+    if said.get("every_seconds") is not None and said.get("start_at") is None:
+        said["start_at"] = old.start_at  # it began when it was first seen
+    return said | {name: getattr(old, name) for name in _OPERATED}
+
+
+async def _changed(
+    tx: Tx, principal: Principal, old: Trigger, spec: TriggerSpec, definition: Definition
+) -> Trigger:
+    if all(getattr(old, name) == getattr(spec, name) for name in TriggerSpec.__slots__):
+        return rules.shown(tx, old)
+    await triggers.change(tx, old.id, spec)
+    return (await rules.made(tx, principal, "trigger_changed", old.id, definition)).trigger
+
+
+async def keep_all(
+    tx: Tx, principal: Principal, owners: Sequence[str], kept: Sequence[Kept]
+) -> tuple[list[Trigger], list[Trigger]]:
+    """Make the database say what these code bases say, and remove what they no longer say: the kept, and the removed."""
+    there = await triggers.of_owners(tx, sorted(owners))
+    # all in one order, so that instances that start together do not wait for each other in a circle
+    in_order = sorted(kept, key=lambda one: (one.tenant, one.owner, one.name))
+    held = [await keep(tx, principal, one) for one in in_order]
+    wanted = {one.id for one in held}
+    gone = [one for one in there if one.id not in wanted]
+    for dropped in gone:
+        await _remove(tx, principal, dropped)
+    return held, gone
+
+
+async def drop(tx: Tx, principal: Principal, *, owner: str, name: str, tenant_id: UUID) -> None:
+    """Remove a schedule that code kept, and what of it is waiting to run; one that is gone already stays so."""
+    old = await triggers.named(tx, tenant_id=tenant_id, owner=owner, name=name)
+    if old is not None:
+        await _remove(tx, principal, old)
+
+
+async def _remove(tx: Tx, principal: Principal, old: Trigger) -> None:
+    await rules.remove(tx, principal, old.id)
+    holder = await bulk.holder(tx, bulk.key_of(old.tenant_id, f"trigger:{old.id}"))
+    if holder is not None:
+        await jobs.cancel_waiting(tx, principal, holder)
+
+
+async def move_with_zone(tx: Tx, tenant: str) -> None:
+    """Work out anew when schedules run that go by the tenant's own zone, which has changed."""
+    found = await tenants.get(tx, tenant)
+    if found is None:
+        raise unknown_tenant(tenant)
+    now = await triggers.moment(tx)
+    for one in await triggers.in_tenants_zone(tx, found.id):
+        asked = asked_of(rules.document_of(one))
+        spec = spec_of(asked, definition_id=one.definition_id, zone=found.timezone, now=now)
+        await triggers.change(tx, one.id, spec)
+    await bulk.notify(tx, "schedule")

@@ -1,0 +1,236 @@
+"""Reading what somebody wants a trigger to be: every field checked by name, and the time of its next run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from fairlead.errors import (
+    EventInvalid,
+    Fault,
+    ScheduleInvalid,
+    TriggerFormInvalid,
+    TriggerInvalid,
+)
+from fairlead.model.event import name_fault
+from fairlead.model.filter import filter_of
+from fairlead.model.payload import unreadable
+from fairlead.model.schedule import Every, Schedule
+from fairlead.model.template import compiled
+from fairlead.model.trigger import (
+    EVENT_ROOTS,
+    SCHEDULE_ROOTS,
+    CatchUp,
+    Overlap,
+    Trigger,
+    TriggerType,
+    schedule_of,
+)
+from fairlead.model.zone import zone as known_zone
+from fairlead.store.triggers import TriggerSpec
+
+LONGEST_LABEL = 200
+LONGEST_WINDOW = 30 * 86_400
+EVENT_WINDOW = 300
+
+_FORM = (
+    "A trigger has either an event_name, or a cron_expr, or every_seconds: name exactly one, and the trigger_type "
+    "that goes with it (event or schedule)."
+)
+_EVENT_ONLY = ("event_name", "filter")
+_SCHEDULE_ONLY = ("cron_expr", "timezone", "every_seconds", "start_at", "catch_up", "overlap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A trigger as somebody asks for it. None is the same as not said."""
+
+    label: str
+    trigger_type: TriggerType
+    definition_key: str
+    is_enabled: bool = True
+    event_name: str | None = None
+    filter: Any = None
+    cron_expr: str | None = None
+    timezone: str | None = None
+    every_seconds: int | None = None
+    start_at: datetime | None = None
+    payload_template: Any = None
+    dedupe_window_seconds: int | None = None
+    catch_up: CatchUp | None = None
+    overlap: Overlap | None = None
+
+
+KEPT = tuple(field.name for field in fields(Asked))
+_NEEDED = ("label", "trigger_type", "definition_key")
+
+
+def asked_of(document: Mapping[str, Any]) -> Asked:
+    """What a document asks for, or a refusal that names every field that is wrong."""
+    faults = [Fault(str(name), "unknown field") for name in document if name not in KEPT]
+    faults += [Fault(name, "is required") for name in _NEEDED if document.get(name) is None]
+    faults += [
+        Fault(name, why)
+        for name, check in _CHECKS.items()
+        if document.get(name) is not None and (why := check(document[name]))
+    ]
+    if faults:
+        raise TriggerInvalid(f"The trigger cannot be so: {faults[0].path} {faults[0].message}.", faults)
+    given = {name: value for name, value in document.items() if value is not None}
+    for name, kind in _ENUMS.items():
+        if name in given:
+            given[name] = kind(given[name])
+    asked = Asked(**given)
+    _check_form(asked)
+    return asked
+
+
+def spec_of(
+    asked: Asked,
+    *,
+    definition_id: UUID,
+    zone: str,
+    now: datetime,
+    unless_changed_from: Trigger | None = None,
+    at_once: bool = False,
+) -> TriggerSpec:
+    """The trigger to be stored, and when it fires next: with `at_once`, now if it began in the past."""
+    scheduled = asked.trigger_type is TriggerType.SCHEDULE
+    filter_of({} if asked.filter is None else asked.filter)
+    template = {} if asked.payload_template is None else asked.payload_template
+    compiled(template, SCHEDULE_ROOTS if scheduled else EVENT_ROOTS)
+    if asked.timezone is not None:
+        known_zone(asked.timezone)
+    start_at = asked.start_at
+    if asked.every_seconds is not None and start_at is None:
+        start_at = now.replace(microsecond=0)
+    next_fire_at = None
+    if scheduled:
+        schedule = schedule_of(
+            cron_expr=asked.cron_expr,
+            zone=asked.timezone or zone,
+            every_seconds=asked.every_seconds,
+            start_at=start_at,
+        )
+        if asked.is_enabled:
+            next_fire_at = _next(schedule, asked, now, unless_changed_from, at_once=at_once)
+    window = asked.dedupe_window_seconds
+    return TriggerSpec(
+        label=asked.label,
+        trigger_type=asked.trigger_type,
+        definition_id=definition_id,
+        is_enabled=asked.is_enabled,
+        event_name=asked.event_name,
+        filter={} if asked.filter is None else asked.filter,
+        cron_expr=asked.cron_expr,
+        timezone=asked.timezone,
+        every_seconds=asked.every_seconds,
+        start_at=start_at,
+        payload_template=template,
+        dedupe_window_seconds=window if window is not None else 0 if scheduled else EVENT_WINDOW,
+        catch_up=asked.catch_up or CatchUp.SKIP,
+        overlap=asked.overlap or (Overlap.SKIP if scheduled else Overlap.ALLOW),
+        next_fire_at=next_fire_at,
+    )
+
+
+def first_of(schedule: Schedule, now: datetime, *, at_once: bool = False) -> datetime | None:
+    """A new schedule's first instant. One that has just begun has not missed its beginning."""
+    if isinstance(schedule, Every) and schedule.start_at <= now:
+        step = timedelta(seconds=schedule.seconds)
+        if not schedule.seconds or now - schedule.start_at < step:
+            return schedule.start_at
+        if at_once:
+            return schedule.start_at + (now - schedule.start_at) // step * step
+    return schedule.next_after(now)
+
+
+_WHEN = ("cron_expr", "timezone", "every_seconds", "start_at", "is_enabled")
+
+
+def _next(
+    schedule: Schedule, asked: Asked, now: datetime, old: Trigger | None, *, at_once: bool
+) -> datetime | None:
+    if old is None:
+        return first_of(schedule, now, at_once=at_once)
+    if all(getattr(asked, name) == getattr(old, name) for name in _WHEN):
+        return old.next_fire_at
+    fresh = (asked.every_seconds, asked.start_at) != (old.every_seconds, old.start_at)
+    return first_of(schedule, now, at_once=at_once) if fresh else schedule.next_after(now)
+
+
+def _check_form(asked: Asked) -> None:
+    forms = [
+        name for name in ("event_name", "cron_expr", "every_seconds") if getattr(asked, name) is not None
+    ]
+    wanted = TriggerType.EVENT if forms == ["event_name"] else TriggerType.SCHEDULE
+    if len(forms) != 1 or asked.trigger_type is not wanted:
+        raise TriggerFormInvalid(
+            _FORM, [Fault(name, "not together") for name in forms] or [Fault("", "is missing")]
+        )
+    event = wanted is TriggerType.EVENT
+    foreign = [name for name in (_SCHEDULE_ONLY if event else _EVENT_ONLY) if _says_something(asked, name)]
+    if foreign:
+        raise TriggerFormInvalid(
+            f"{foreign[0]} does not go with a trigger of type {asked.trigger_type}: leave it out.",
+            [Fault(name, f"not with {asked.trigger_type}") for name in foreign],
+        )
+    if event and (why := name_fault(asked.event_name)):
+        raise EventInvalid(f"The trigger cannot be so: event_name {why}.", [Fault("event_name", why)])
+    if asked.start_at is not None and asked.every_seconds is None:
+        raise ScheduleInvalid(
+            "start_at goes with every_seconds; a cron expression says itself when it runs.",
+            [Fault("start_at", "not with cron_expr")],
+        )
+    if asked.timezone is not None and asked.cron_expr is None:
+        raise ScheduleInvalid(
+            "timezone goes with cron_expr; an interval runs on elapsed time.",
+            [Fault("timezone", "not with every_seconds")],
+        )
+
+
+def _says_something(asked: Asked, name: str) -> bool:
+    # what is kept of an event trigger says these, and means nothing by them
+    return getattr(asked, name) not in (None, {}, CatchUp.SKIP, Overlap.ALLOW)
+
+
+def _text(value: Any) -> str | None:
+    fits = isinstance(value, str) and 0 < len(value) <= LONGEST_LABEL and not unreadable(value)
+    return None if fits else f"must be text of 1 to {LONGEST_LABEL} characters"
+
+
+def _boolean(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
+def _integer(value: Any) -> str | None:
+    return None if type(value) is int else "must be an integer"
+
+
+def _moment(value: Any) -> str | None:
+    return None if isinstance(value, datetime) else "must be a time such as 2026-02-16T10:30:00Z"
+
+
+def _window(value: Any) -> str | None:
+    fits = type(value) is int and 0 <= value <= LONGEST_WINDOW
+    return None if fits else f"must be an integer between 0 and {LONGEST_WINDOW} (30 days)"
+
+
+def _one_of(kind: type[TriggerType] | type[CatchUp] | type[Overlap]) -> Any:
+    words = " or ".join(kind)
+    return lambda value: None if value in list(kind) else f"must be {words}"
+
+
+_ENUMS: dict[str, Any] = {"trigger_type": TriggerType, "catch_up": CatchUp, "overlap": Overlap}
+_CHECKS: dict[str, Any] = {
+    "label": _text,
+    "definition_key": _text,
+    "cron_expr": _text,
+    "timezone": _text,
+    "is_enabled": _boolean,
+    "every_seconds": _integer,
+    "start_at": _moment,
+    "dedupe_window_seconds": _window,
+    **{name: _one_of(kind) for name, kind in _ENUMS.items()},
+}

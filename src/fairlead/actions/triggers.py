@@ -1,0 +1,232 @@
+"""Triggers: made, changed, removed, listed, fired by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.enqueue import inactive
+from fairlead.actions.firing import Shot, fire
+from fairlead.actions.trigger_spec import KEPT, Asked, asked_of, spec_of
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, TriggerInvalid, TriggerUnknown
+from fairlead.model.access import Permission, Principal, Tenant
+from fairlead.model.definition import Definition
+from fairlead.model.job import Source
+from fairlead.model.redact import Mask, restored
+from fairlead.model.request import unknown_definition, unknown_tenant
+from fairlead.model.template import compiled, misfits
+from fairlead.model.template_secrets import secret_fields, shown_template
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, schedule_context
+from fairlead.store import audit, bulk, definitions, firings, tenants, triggers
+
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A trigger as it stands now, and what about it can be seen not to work."""
+
+    trigger: Trigger
+    warnings: list[Fault]
+
+
+async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[str, Any]) -> Made:
+    """A new trigger of a tenant, from what somebody asks for."""
+    whose = await tenant_of(tx, principal, tenant)
+    asked = asked_of(document)
+    definition = await active_definition(tx, asked.definition_key)
+    now = await triggers.moment(tx)
+    spec = spec_of(asked, definition_id=definition.id, zone=whose.timezone, now=now)
+    trigger_id = await triggers.add(tx, spec, tenant_id=whose.id, created_by=principal.actor)
+    return await made(tx, principal, "trigger_created", trigger_id, definition)
+
+
+async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mapping[str, Any]) -> Made:
+    """Change what is given of a trigger; its next run is worked out anew where that matters."""
+    old = await _held(tx, principal, trigger_id)
+    asked = changed(tx, old, document)
+    definition = await active_definition(tx, asked.definition_key)
+    now = await triggers.moment(tx)
+    spec = spec_of(
+        asked, definition_id=definition.id, zone=old.tenant_timezone, now=now, unless_changed_from=old
+    )
+    await triggers.change(tx, old.id, spec)
+    return await made(tx, principal, "trigger_changed", old.id, definition, fields=sorted(document))
+
+
+async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+    """Delete a trigger; its firings stay, and so do the jobs that it made."""
+    trigger = await _held(tx, principal, trigger_id)
+    await triggers.remove(tx, trigger.id)
+    await _audit(tx, principal, "trigger_deleted", trigger)
+    return shown(tx, replace(trigger, next_fire_at=None))
+
+
+async def get(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+    """A trigger."""
+    return shown(tx, await as_kept(tx, principal, trigger_id))
+
+
+async def as_kept(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+    """A trigger as it is kept: not to be shown."""
+    principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
+    return _there(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id), trigger_id)
+
+
+async def listed(
+    tx: Tx,
+    principal: Principal,
+    *,
+    tenant: str | None = None,
+    before: UUID | None = None,
+    limit: int = 100,
+    **filters: Any,
+) -> list[Trigger]:
+    """Triggers, newest first: of a type, an event name, a definition, enabled or not."""
+    principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
+    tenant_id = principal.tenant_id
+    if tenant is not None:
+        tenant_id = (await tenant_of(tx, principal, tenant, Permission.READ_TRIGGERS)).id
+    page = await triggers.page(
+        tx, filters, tenant_id=tenant_id, before=before, limit=min(limit, MAX_PAGE + 1)
+    )
+    return [shown(tx, one) for one in page]
+
+
+async def history(
+    tx: Tx,
+    principal: Principal,
+    trigger_id: UUID,
+    *,
+    outcome: FiringOutcome | None = None,
+    before: UUID | None = None,
+    limit: int = 100,
+) -> list[Firing]:
+    """What became of a trigger's instants and events, newest first."""
+    await get(tx, principal, trigger_id)
+    return await firings.page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE + 1))
+
+
+async def latest(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict[UUID, Firing]:
+    """What became last of each of these triggers, which this principal was shown; one that never fired is left out."""
+    principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
+    return {one.trigger_id: one for one in await firings.latest(tx, [trigger.id for trigger in found])}
+
+
+async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: UUID) -> Firing:
+    """Fire a trigger by hand, enabled or not: a schedule as if its instant were now. An event is replayed instead."""
+    trigger = await _held(tx, principal, trigger_id)
+    if trigger.trigger_type is TriggerType.EVENT:
+        raise TriggerInvalid(
+            "This trigger waits for events: replay one, or preview it with a sample.",
+            [Fault("trigger_type", "must be schedule")],
+        )
+    now = await triggers.moment(tx)
+    shot = Shot(
+        trigger=trigger,
+        slot=f"manual:{uuid7()}",
+        context=schedule_context(trigger, now),
+        source=Source.MANUAL,
+        source_ref=str(trigger.id),
+        windowed=False,
+    )
+    record = await fire(tx, replace(principal, tenant_id=trigger.tenant_id), catalog, shot)
+    await firings.add(tx, [record])
+    await triggers.set_off(tx, [trigger.id])
+    told = {"outcome": record.outcome, "job_id": None if record.job_id is None else str(record.job_id)}
+    await _audit(tx, principal, "trigger_fired", trigger, told)
+    return await firings.at_slot(tx, trigger.id, record.slot)
+
+
+def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
+    """What a trigger would be with these changes."""
+    given = dict(document)
+    seen = shown(tx, old).payload_template
+    if "payload_template" in given:
+        # who read it has not seen its secrets: what is still as it was shown stays as it is
+        given["payload_template"] = restored(given["payload_template"], old.payload_template, seen)
+    kept = given.get("payload_template", old.payload_template) != document.get("payload_template", seen)
+    if given.get("definition_key", old.definition_key) != old.definition_key and kept:
+        # to another definition it may be no secret any more
+        raise TriggerInvalid(
+            "The template holds secrets of the definition that it was made for: send payload_template anew, whole.",
+            [Fault("payload_template", "is required, with its secrets")],
+        )
+    return asked_of({**document_of(old), **given})
+
+
+def shown(tx: Tx, trigger: Trigger) -> Trigger:
+    """The trigger as people may see it: what would fill a secret is hidden, unless it only says where that comes from."""
+    template = shown_template(trigger.payload_template, trigger.secret_paths)
+    return replace(trigger, payload_template=Mask((), tx.redact_patterns).payload(template))
+
+
+def secret_event_paths(trigger: Trigger) -> list[str]:
+    """Where in the data of its events the secrets of its jobs come from."""
+    return secret_fields(trigger.payload_template, trigger.secret_paths, trigger.roots)
+
+
+async def made(
+    tx: Tx, principal: Principal, action: str, trigger_id: UUID | None, definition: Definition, **details: Any
+) -> Made:
+    """What was made of a trigger: told to the audit log and to the schedulers."""
+    trigger = _there(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
+    await _audit(tx, principal, action, trigger, details)
+    await bulk.notify(tx, "schedule")
+    template = compiled(trigger.payload_template, trigger.roots)
+    return Made(shown(tx, trigger), misfits(template, definition.arg_schema))
+
+
+async def _held(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+    principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
+    return _there(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id, hold=True), trigger_id)
+
+
+def _there(found: Trigger | None, trigger_id: UUID | None) -> Trigger:
+    if found is None:
+        raise TriggerUnknown(f"There is no trigger {trigger_id}.", [Fault("id", "unknown")])
+    return found
+
+
+async def tenant_of(
+    tx: Tx, principal: Principal, tenant: str, permission: Permission = Permission.MANAGE_TRIGGERS
+) -> Tenant:
+    """The tenant, if the principal may do this there."""
+    principal.require(permission, principal.tenant_id)
+    found = await tenants.get(tx, tenant)
+    if found is None or (principal.tenant_id is not None and principal.tenant_id != found.id):
+        raise unknown_tenant(tenant)
+    return found
+
+
+async def active_definition(tx: Tx, key: str) -> Definition:
+    """The definition that a trigger may be made for."""
+    found = (await definitions.by_keys(tx, [key])).get(key)
+    if found is None:
+        raise unknown_definition(key)
+    if not found.is_active:
+        raise inactive(key)
+    return found
+
+
+def document_of(trigger: Trigger) -> dict[str, Any]:
+    """A trigger as somebody would ask for it."""
+    return {name: getattr(trigger, name) for name in KEPT}
+
+
+async def _audit(
+    tx: Tx, principal: Principal, action: str, trigger: Trigger, details: Mapping[str, Any] | None = None
+) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="trigger",
+        resource_id=trigger.id,
+        tenant_id=trigger.tenant_id,
+        details={"label": trigger.label, "definition_key": trigger.definition_key, **(details or {})},
+    )

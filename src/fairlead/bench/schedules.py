@@ -1,0 +1,100 @@
+"""What makes jobs by itself: a scheduler's round among many schedules, and events from the outbox to their jobs."""
+
+import time
+
+from fairlead.actions import triggers
+from fairlead.app import Fairlead
+from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
+from fairlead.db.scratch import settled
+from fairlead.db.sql import queries_beside
+from fairlead.runtime.dispatcher import Dispatcher
+from fairlead.runtime.scheduler import Scheduler
+from fairlead.settings import Settings
+
+ROUNDS = 5
+DUE = 100
+ROWS = 10_000
+JOBS = 2000
+
+EVENT = "bench.greeting"
+
+sql = queries_beside(__file__)
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Milliseconds of a round with a hundred schedules due among ten thousand, beside those where they are alone."""
+    values, limits = [], []
+    async with opened(settings) as fl:
+        await _add(fl, "due", DUE)
+        for number in range(ROUNDS + 1):
+            progress(f"round {number} of {ROUNDS}")
+            await fl.database.transact(lambda tx: tx.run(sql.remove, {"label": "later"}))
+            limit = await _round(fl, url)
+            await _add(fl, "later", ROWS)
+            value = await _round(fl, url)
+            if number:  # the first round warms both up
+                limits.append(limit)
+                values.append(value)
+    note = f"a round with {DUE} of {ROWS + DUE:,} schedules due; limit: the same {DUE} with no others"
+    return compared("schedules", values, limits, unit="ms", note=note)
+
+
+async def _add(fl: Fairlead, label: str, count: int) -> None:
+    values = {"label": label, "count": count, "tenant": TENANT}
+    await fl.database.transact(lambda tx: tx.run(sql.add, values))
+
+
+async def _round(fl: Fairlead, url: str) -> float:
+    await settled(url)
+    await fl.database.transact(lambda tx: tx.run(sql.come, {"label": "due"}))
+    scheduler = Scheduler(fl.database, fl.catalog, poll_seconds=60)
+    begun = time.perf_counter()
+    await scheduler()
+    return (time.perf_counter() - begun) * 1000
+
+
+async def measure_events(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Events a second that become jobs, beside as many single enqueues of the same jobs."""
+    values, limits = [], []
+    async with opened(settings) as fl:
+        async with fl.transaction() as tx:
+            await triggers.create(tx, fl.principal, TENANT, _rule())
+        for number in range(ROUNDS + 1):
+            progress(f"round {number} of {ROUNDS}")
+            async with fl.transaction() as tx:
+                for n in range(JOBS):
+                    await fl.emit(EVENT, tenant=TENANT, data={"n": number * JOBS + n}, tx=tx.connection)
+            await settled(url)
+            limit, value = await _enqueued(fl), await _dispatched(fl)
+            if number:
+                limits.append(limit)
+                values.append(value)
+    note = (
+        "each event makes a job of one trigger, with a window; limit: a loop of fl.enqueue of the same jobs"
+    )
+    return compared("events", values, limits, unit="events/s", note=note)
+
+
+def _rule() -> dict[str, object]:
+    return {
+        "label": "Greet",
+        "trigger_type": "event",
+        "event_name": EVENT,
+        "definition_key": "greet",
+        "payload_template": {"name": "somebody", "n": "{{event.n}}"},
+    }
+
+
+async def _enqueued(fl: Fairlead) -> float:
+    begun = time.perf_counter()
+    for n in range(JOBS):
+        await fl.enqueue("greet", tenant=TENANT, payload={"name": "somebody", "n": n})
+    return JOBS / (time.perf_counter() - begun)
+
+
+async def _dispatched(fl: Fairlead) -> float:
+    dispatcher = Dispatcher(fl.database, fl.catalog, poll_seconds=60)
+    begun = time.perf_counter()
+    while not await dispatcher():
+        pass
+    return JOBS / (time.perf_counter() - begun)

@@ -1,0 +1,138 @@
+"""`fairlead events`."""
+
+from dataclasses import asdict
+from datetime import datetime
+from uuid import UUID
+
+import click
+import msgspec
+
+from fairlead.actions import events as actions
+from fairlead.actions import triggers
+from fairlead.cli import firings, output
+from fairlead.cli.jobs import read_json
+from fairlead.cli.session import Session, command
+from fairlead.cli.tokens import acting_in
+from fairlead.model.event import Event
+from fairlead.model.trigger import Firing, Trigger
+
+
+@click.group()
+def events() -> None:
+    """Tell what happened; triggers make jobs of it."""
+
+
+@events.command()
+@click.argument("name")
+@click.argument("data", required=False)
+@click.option("--tenant", required=True, help="Whose event it is: slug or id.")
+@click.option("--correlation-id", help="A word of yours to find it, and its jobs, by.")
+@click.option("--occurred-at", type=output.Moment(), help="When it happened (default: now).")
+@output.json_option
+@command
+async def emit(
+    session: Session,
+    *,
+    name: str,
+    data: str | None,
+    tenant: str,
+    correlation_id: str | None,
+    occurred_at: datetime | None,
+    as_json: bool,
+) -> None:
+    """Store an event with its DATA as JSON, such as provider.folder.updated; the jobs of its triggers follow."""
+    said = {} if data is None else read_json(data, "data")
+    async with session.open() as fl:
+        event_id = await fl.emit(
+            name, tenant=tenant, data=said, correlation_id=correlation_id, occurred_at=occurred_at
+        )
+    if as_json:
+        output.say_json({"id": event_id})
+    else:
+        output.console().print(f"emitted {event_id}")
+
+
+@events.command("list")
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--name", help="Only of this name.")
+@click.option("--correlation-id", help="Only with this correlation id.")
+@click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
+@click.option("--after", type=click.UUID, help="Go on after the event with this id.")
+@output.json_option
+@command
+async def listed(
+    session: Session,
+    *,
+    tenant: str | None,
+    name: str | None,
+    correlation_id: str | None,
+    limit: int,
+    after: UUID | None,
+    as_json: bool,
+) -> None:
+    """List events, newest first."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.listed(
+            tx, principal, name=name, correlation_id=correlation_id, before=after, limit=limit
+        )
+    if as_json:
+        output.say_json({"items": found})
+        return
+    output.table(
+        ("id", "tenant", "name", "occurred", "dispatched", "replay of", "correlation id"),
+        [
+            (e.id, e.tenant, e.name, e.occurred_at, e.dispatched_at, e.replay_of, e.correlation_id)
+            for e in found
+        ],
+        empty="No such events. Emit one with: fairlead events emit NAME '{}' --tenant TENANT",
+    )
+
+
+@events.command()
+@click.argument("event_id", type=click.UUID)
+@output.json_option
+@command
+async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
+    """Show an event and what it set off."""
+    async with session.open() as fl, fl.transaction() as tx:
+        event, fired = await actions.get(tx, fl.principal, event_id)
+        rules = await triggers.listed(
+            tx, fl.principal, tenant=str(event.tenant_id), event_name=event.name, limit=triggers.MAX_PAGE
+        )
+    if as_json:
+        output.say_json({**asdict(event), "firings": fired})
+    else:
+        _print_event(event, fired, rules)
+
+
+@events.command()
+@click.argument("event_id", type=click.UUID)
+@click.option("--trigger", "trigger_id", type=click.UUID, help="Only for this trigger: its id.")
+@output.json_option
+@command
+async def replay(session: Session, *, event_id: UUID, trigger_id: UUID | None, as_json: bool) -> None:
+    """Have an event set off its triggers once more, whatever their windows say."""
+    async with session.open() as fl, fl.transaction() as tx:
+        new_id = await actions.replay(tx, fl.principal, event_id, only_trigger_id=trigger_id)
+    if as_json:
+        output.say_json({"id": new_id, "replay_of": event_id})
+    else:
+        output.console().print(f"replayed as {new_id}")
+
+
+def _print_event(event: Event, fired: list[Firing], rules: list[Trigger]) -> None:
+    pairs = [
+        ("id", event.id),
+        ("tenant", event.tenant),
+        ("name", event.name),
+        ("occurred", output.exact(event.occurred_at)),
+        ("dispatched", output.exact(event.dispatched_at) or "not yet; is a scheduler running?"),
+        ("correlation id", event.correlation_id),
+        ("replay of", event.replay_of),
+        ("emitted by", event.created_by),
+        ("data", msgspec.json.encode(event.data).decode()),
+    ]
+    output.facts((name, value) for name, value in pairs if value is not None)
+    if event.dispatched_at is not None:
+        output.console().print()
+        firings.table(fired, triggers=rules, empty="No trigger matched it.")

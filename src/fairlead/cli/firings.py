@@ -1,0 +1,42 @@
+"""How firings are shown: under a trigger, and under an event."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+
+from fairlead.cli import output
+from fairlead.model.trigger import Firing, Trigger
+
+COLUMNS = ("fired", "for", "outcome", "job", "why")
+
+
+def table(found: Sequence[Firing], *, triggers: Sequence[Trigger] = (), empty: str) -> None:
+    """Firings, one a line; of several triggers, each with its name."""
+    labels = {one.id: one.label for one in triggers}
+    named = bool(labels)
+    output.table(
+        ("trigger", *COLUMNS) if named else COLUMNS,
+        [(labels.get(one.trigger_id, one.trigger_id), *_row(one)) if named else _row(one) for one in found],
+        empty=empty,
+    )
+
+
+def _row(firing: Firing) -> tuple[Any, ...]:
+    return firing.fired_at, what_for(firing), firing.outcome, firing.job_id, Text(why(firing) or "")
+
+
+def what_for(firing: Firing) -> str:
+    """What set it off: an instant or several, an event, or somebody."""
+    if firing.scheduled_at is None:
+        return "by hand" if firing.event_id is None else f"event {firing.event_id}"
+    at = firing.scheduled_at.isoformat(timespec="seconds")
+    if firing.covers_until is None:
+        return at
+    many = "" if firing.covers is None else f" ({firing.covers} runs)"
+    return f"{at} to {firing.covers_until.isoformat(timespec='seconds')}{many}"
+
+
+def why(firing: Firing) -> str | None:
+    """Why there is no job of its own, if there is none."""
+    return ": ".join(text for text in (firing.reason, firing.detail) if text) or None

@@ -1,0 +1,127 @@
+"""`fairlead triggers preview`: the next runs of a schedule, stored or only thought of; what an event would make."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+from rich.text import Text
+
+from fairlead.actions.preview import Preview, Wanted, Would
+from fairlead.actions.preview import preview as preview_of
+from fairlead.actions.preview_subject import WantedTrigger
+from fairlead.actions.trigger_spec import first_of
+from fairlead.cli import output
+from fairlead.cli.jobs import read_json
+from fairlead.cli.session import Session, command
+from fairlead.errors import Fault, InvalidInput, TriggerFormInvalid
+from fairlead.model.schedule import Run, in_words
+from fairlead.model.schedule import preview as runs_of
+from fairlead.model.trigger import TriggerType, schedule_of
+
+MOST = 100
+WOULD = {
+    Would.ENQUEUE: "would enqueue",
+    Would.DEDUPLICATE: "would enqueue nothing: within the window, this job stands for it",
+    Would.NOTHING: "would do nothing: the event is not what the trigger asks for",
+    Would.FAIL: "would fail",
+}
+
+
+@click.command()
+@click.argument("trigger_id", type=click.UUID, required=False)
+@click.option("--cron", help='When to run, such as "0 2 * * *" or @daily.')
+@click.option("--timezone", help="The zone of --cron, and in which runs are shown (default UTC).")
+@click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 is once.")
+@click.option("--start-at", type=output.Moment(), help="When the interval begins (default: now).")
+@click.option("--event-id", type=click.UUID, help="Try the trigger with this past event.")
+@click.option("--sample", help="Try the trigger with an event that has these data (JSON).")
+@click.option("--count", type=click.IntRange(1, MOST), default=5, show_default=True, help="How many runs.")
+@output.json_option
+@command
+async def preview(
+    session: Session,
+    *,
+    trigger_id: UUID | None,
+    event_id: UUID | None,
+    sample: str | None,
+    count: int,
+    as_json: bool,
+    **says: Any,
+) -> None:
+    """Show the next runs of a schedule, a trigger's or one only thought of; or what an event would make."""
+    if trigger_id is None:
+        if event_id is not None or sample is not None:
+            raise InvalidInput("Name the trigger that is to be tried with this event: its id.")
+        _show_thought_of(count, as_json=as_json, **says)
+        return
+    _refuse(says)
+    data = None if sample is None else read_json(sample, "sample")
+    wanted = Wanted(trigger=WantedTrigger(id=trigger_id), event_id=event_id, sample=data, count=count)
+    async with session.open() as fl, fl.transaction() as tx:
+        grace = fl.settings.schedule_grace_seconds
+        found = await preview_of(tx, fl.principal, fl.catalog, wanted, grace_seconds=grace)
+    if as_json:
+        output.say_json(found)
+    else:
+        _show(found)
+
+
+def _show_thought_of(
+    count: int,
+    *,
+    cron: str | None,
+    timezone: str | None,
+    every: int | None,
+    start_at: datetime | None,
+    as_json: bool,
+) -> None:
+    """The runs of a schedule that nobody has stored; no database is needed for that."""
+    if (cron is None) == (every is None):
+        raise TriggerFormInvalid(
+            "Name a trigger's id, or --cron, or --every: exactly one.", [Fault("", "not exactly one")]
+        )
+    now, zone = datetime.now(UTC), timezone or "UTC"
+    schedule = schedule_of(cron_expr=cron, zone=zone, every_seconds=every, start_at=start_at or now)
+    first = first_of(schedule, now)  # an interval that begins now runs now
+    after = now if first is None else first - timedelta.resolution
+    runs = runs_of(schedule, after, count, zone=zone)
+    if as_json:
+        output.say_json({"in_words": in_words(schedule), "runs": runs})
+    else:
+        _show_runs(in_words(schedule), runs)
+
+
+def _refuse(says: Mapping[str, Any]) -> None:
+    if extra := sorted(name for name, value in says.items() if value is not None):
+        raise InvalidInput(f"The trigger says itself when it runs: leave out --{extra[0].replace('_', '-')}.")
+
+
+def _show(found: Preview) -> None:
+    if found.trigger_type is TriggerType.SCHEDULE:
+        _show_runs(str(found.in_words), found.runs)
+        if found.would is not Would.FAIL:
+            return
+        output.console().print()
+    output.console().print(WOULD[found.would], style="red" if found.would is Would.FAIL else "bold")
+    facts = [("job", found.job_id), ("payload", _json(found.payload))]
+    facts += [(fault.path or "/", fault.message) for fault in found.errors]
+    output.facts((name, value) for name, value in facts if value is not None)
+
+
+def _show_runs(words: str, runs: Sequence[Run]) -> None:
+    output.console().print(words, style="bold", markup=False)
+    output.table(
+        ("local", "offset", "UTC", "", "note"),
+        [
+            (f"{run.local:%a %F %T}", run.offset, f"{run.at:%F %T}", run.at, Text(run.note or "", "yellow"))
+            for run in runs
+        ],
+        empty="It does not run again.",
+    )
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

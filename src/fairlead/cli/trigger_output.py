@@ -1,0 +1,84 @@
+"""How triggers are shown: as a table, one by one, and to machines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.cli import output
+from fairlead.errors import Refused
+from fairlead.model.schedule import in_words
+from fairlead.model.trigger import Firing, Trigger, TriggerType, schedule_for
+
+
+def when(trigger: Trigger) -> str:
+    """What sets it off, in words."""
+    if trigger.trigger_type is TriggerType.EVENT:
+        return f"on {trigger.event_name}"
+    try:
+        return in_words(schedule_for(trigger))
+    except Refused:  # a zone that is not known here
+        return f"{trigger.cron_expr} ({trigger.zone})"
+
+
+def document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
+    """A trigger for machines: what is kept, when it fires in words, and what became of it last."""
+    kept = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.name != "secret_paths"}
+    return {**kept, "when": when(trigger), "last_firing": latest}
+
+
+def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
+    """Triggers, one a line."""
+    output.table(
+        ("id", "tenant", "label", "when", "definition", "enabled", "next run", "last fired", "outcome"),
+        [
+            (
+                one.id,
+                one.tenant,
+                one.label,
+                when(one),
+                one.definition_key,
+                "yes" if one.is_enabled else "no",
+                one.next_fire_at,
+                one.last_fired_at,
+                latest[one.id].outcome if one.id in latest else None,
+            )
+            for one in found
+        ],
+        empty="No such triggers. Add one with: fairlead triggers add --tenant TENANT --definition KEY --cron '0 2 * * *'",
+    )
+
+
+def facts(trigger: Trigger) -> None:
+    """Everything about one."""
+    scheduled = trigger.trigger_type is TriggerType.SCHEDULE
+    pairs = [
+        ("id", trigger.id),
+        ("tenant", trigger.tenant),
+        ("label", trigger.label),
+        ("when", when(trigger)),
+        ("cron", trigger.cron_expr),
+        ("time zone", None if trigger.cron_expr is None else _zone(trigger)),
+        ("filter", _json(trigger.filter) if trigger.filter else None),
+        ("definition", trigger.definition_key),
+        ("payload", _json(trigger.payload_template)),
+        ("window", f"{trigger.dedupe_window_seconds} s" if trigger.dedupe_window_seconds else None),
+        ("catch up", trigger.catch_up if scheduled else None),
+        ("overlap", trigger.overlap if scheduled else None),
+        ("enabled", "yes" if trigger.is_enabled else "no"),
+        ("next run", output.exact(trigger.next_fire_at)),
+        ("last fired", output.exact(trigger.last_fired_at)),
+        ("kept by", None if trigger.owner is None else f"the code of {trigger.owner}, as {trigger.name}"),
+        ("created", f"{output.exact(trigger.created_at)} by {trigger.created_by}"),
+    ]
+    output.facts((name, value) for name, value in pairs if value is not None)
+
+
+def _zone(trigger: Trigger) -> str:
+    return trigger.timezone or f"{trigger.tenant_timezone}, the tenant's"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,92 @@
+"""Which instants of a schedule are due, and which of them make jobs: decided purely, written by others."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+
+from fairlead.model.schedule import Every, Schedule, instants
+from fairlead.model.trigger import CatchUp
+
+# So many instants are looked back at one by one, and caught up with; what lies before them shares one record.
+MOST_MISSED = 1000
+# Where the latest of a cron expression are looked for at first; and then twice as far back, and so on.
+REACH = timedelta(days=1)
+
+_JUST_BEFORE = timedelta(microseconds=1)
+
+MISSED = "missed"
+OVERTAKEN = "overtaken"
+TOO_MANY = "too_many_missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Instants that are not even recorded one by one: the first, the last, and how many if that is known."""
+
+    first: datetime
+    until: datetime
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What to do at a moment: fire these, skip those (and say why), and look again at next_fire_at."""
+
+    fire: list[datetime] = field(default_factory=list)
+    skip: list[tuple[datetime, str]] = field(default_factory=list)
+    passed: Passed | None = None
+    next_fire_at: datetime | None = None
+
+
+def due(schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, grace: timedelta) -> Due:
+    """What is due at `now` of a schedule whose first instant that is not yet recorded is `first`.
+
+    An instant is missed when another came due after it, or when it is later than `grace`.
+    """
+    kept, passed = _kept(schedule, first, now)
+    after = schedule.next_after(now)
+    if not kept:
+        return Due(next_fire_at=first if first > now else after, passed=passed)
+    if catch_up is CatchUp.ALL:
+        return Due(kept, [], passed, after)
+    latest = kept.pop()
+    skipped = [(instant, OVERTAKEN) for instant in kept]
+    if catch_up is CatchUp.SKIP and now - latest > grace:
+        return Due([], [*skipped, (latest, MISSED)], passed, after)
+    return Due([latest], skipped, passed, after)
+
+
+def _kept(schedule: Schedule, first: datetime, now: datetime) -> tuple[list[datetime], Passed | None]:
+    """The latest instants up to now, oldest first, and what lies before them."""
+    begin = _near(schedule, first, now)
+    walked = list(instants(schedule, begin - _JUST_BEFORE, now))
+    before, kept = walked[:-MOST_MISSED], walked[-MOST_MISSED:]
+    if not before:
+        return kept, None
+    count = len(before) if begin == first else _count(schedule, first, kept[0])
+    return kept, Passed(first, before[-1], count)
+
+
+def _near(schedule: Schedule, first: datetime, now: datetime) -> datetime:
+    """A moment after which more than MOST_MISSED instants lie, not many more; or the first, if there are fewer."""
+    if isinstance(schedule, Every):
+        return _near_of_interval(schedule, first, now)
+    reach = REACH
+    while now - first > reach:
+        if len(list(islice(instants(schedule, now - reach, now), MOST_MISSED + 1))) > MOST_MISSED:
+            return now - reach
+        reach *= 2
+    return first
+
+
+def _near_of_interval(schedule: Every, first: datetime, now: datetime) -> datetime:
+    if not schedule.seconds or first > now:
+        return first
+    step = timedelta(seconds=schedule.seconds)
+    return max(first, first + ((now - first) // step - MOST_MISSED) * step)
+
+
+def _count(schedule: Schedule, first: datetime, kept: datetime) -> int | None:
+    if not isinstance(schedule, Every):
+        return None
+    return (kept - first) // timedelta(seconds=schedule.seconds)

@@ -1,0 +1,133 @@
+"""An event: something that happened in the application, in our own words or as a CloudEvent."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from uuid_utils.compat import uuid7
+
+from fairlead.errors import EventInvalid, Fault
+from fairlead.model.payload import unreadable
+from fairlead.model.request import EARLIEST, LATEST, MAX_CORRELATION_ID
+
+EVENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:/@+-]{0,254}")
+CLOUD_EVENTS = "1.0"
+_NEEDED = ("id", "source", "type")
+_READABLE = ("application/json", "+json")
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to emit."""
+
+    name: str
+    tenant: str
+    data: Any = msgspec.field(default_factory=dict)
+    correlation_id: str | None = None
+    occurred_at: datetime | None = None
+    id: UUID = msgspec.field(default_factory=uuid7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event as it is kept."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    name: str
+    data: Any
+    correlation_id: str | None
+    occurred_at: datetime
+    recorded_at: datetime
+    dispatched_at: datetime | None
+    replay_of: UUID | None
+    only_trigger_id: UUID | None
+    created_by: str | None
+    # where in the data triggers have found secrets
+    secret_paths: tuple[str, ...] = ()
+
+
+def checked(new: NewEvent) -> NewEvent:
+    """The request itself, or a refusal that names every field that is wrong."""
+    faults = []
+    if flaw := name_fault(new.name):
+        faults.append(Fault("name", flaw))
+    if not isinstance(new.data, Mapping):
+        faults.append(Fault("data", "must be an object"))
+    if new.correlation_id is not None and not _short_text(new.correlation_id):
+        faults.append(Fault("correlation_id", f"must be text of 1 to {MAX_CORRELATION_ID} characters"))
+    if new.occurred_at is not None and not _moment(new.occurred_at):
+        faults.append(Fault("occurred_at", "must be a time with its zone, in the years 1970 to 2999"))
+    if faults:
+        raise EventInvalid(f"Cannot emit: {faults[0].path} {faults[0].message}.", faults)
+    return new
+
+
+def name_fault(name: Any) -> str | None:
+    """What is wrong with an event's name, if anything."""
+    if isinstance(name, str) and EVENT_NAME.fullmatch(name):
+        return None
+    return f"must match {EVENT_NAME.pattern}, such as provider.folder.updated"
+
+
+def is_cloud_event(document: Any) -> bool:
+    """Whether a body speaks CloudEvents: it says so itself."""
+    return isinstance(document, Mapping) and "specversion" in document
+
+
+def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
+    """A CloudEvent of version 1.0 in JSON: `type` is the event's name, `data` its data, and everything that
+    stands beside them is under `cloudevent` of the data, so that templates and filters can use it.
+    """
+    faults = [
+        Fault(name, "is required, as text")
+        for name in _NEEDED
+        if not (isinstance(document.get(name), str) and document[name])
+    ]
+    if document["specversion"] != CLOUD_EVENTS:
+        faults.append(Fault("specversion", f"must be {CLOUD_EVENTS!r}"))
+    if "data_base64" in document:
+        faults.append(Fault("data_base64", "binary data is not taken; send data as JSON"))
+    kind = document.get("datacontenttype", "application/json")
+    if not (isinstance(kind, str) and kind.partition(";")[0].strip().lower().endswith(_READABLE)):
+        faults.append(Fault("datacontenttype", "must be a kind of JSON"))
+    data = document.get("data", {})
+    if not isinstance(data, Mapping):
+        faults.append(Fault("data", "must be an object"))
+    occurred_at = document.get("time")
+    if occurred_at is not None and not isinstance(moment := _read(occurred_at), datetime):
+        faults.append(Fault("time", "must be a time such as 2026-02-16T10:30:00Z"))
+    if faults:
+        raise EventInvalid(
+            f"This is not a CloudEvent that can be taken: {faults[0].path} {faults[0].message}.", faults
+        )
+    attributes = {name: value for name, value in document.items() if name != "data"}
+    correlation = document.get("correlationid")
+    return checked(
+        NewEvent(
+            name=document["type"],
+            tenant=tenant,
+            data={"cloudevent": attributes, **data},
+            correlation_id=correlation if isinstance(correlation, str) else None,
+            occurred_at=None if occurred_at is None else moment,
+        )
+    )
+
+
+def _read(text: Any) -> Any:
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        return text
+
+
+def _short_text(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_CORRELATION_ID and not unreadable(value)
+
+
+def _moment(value: Any) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None and EARLIEST <= value < LATEST

@@ -1,0 +1,161 @@
+"""A trigger: the rule that makes jobs of events, or at times; and what became of each firing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from fairlead.model.event import Event
+from fairlead.model.schedule import Every, Schedule, cron
+from fairlead.model.zone import zone
+
+EVENT_ROOTS = ("event", "meta", "trigger", "tenant")
+SCHEDULE_ROOTS = ("schedule", "trigger", "tenant")
+
+
+class TriggerType(StrEnum):
+    EVENT = "event"
+    SCHEDULE = "schedule"
+
+
+class CatchUp(StrEnum):
+    """What becomes of instants that were missed: of none, of the latest, or of each a job."""
+
+    SKIP = "skip"
+    ONE = "one"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """Whether a schedule makes a job while its last one is still queued or running."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+
+
+class FiringOutcome(StrEnum):
+    ENQUEUED = "enqueued"
+    DEDUPLICATED = "deduplicated"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """A trigger as it is kept, with what it says of its tenant and its definition."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    tenant_name: str
+    tenant_timezone: str
+    label: str
+    is_enabled: bool
+    trigger_type: TriggerType
+    event_name: str | None
+    filter: Any
+    cron_expr: str | None
+    timezone: str | None
+    every_seconds: int | None
+    start_at: datetime | None
+    definition_id: UUID
+    definition_key: str
+    payload_template: Any
+    dedupe_window_seconds: int
+    catch_up: CatchUp
+    overlap: Overlap
+    owner: str | None
+    name: str | None
+    next_fire_at: datetime | None
+    last_fired_at: datetime | None
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    secret_paths: tuple[str, ...]
+
+    @property
+    def zone(self) -> str:
+        """The zone in which its times are meant."""
+        return self.timezone or self.tenant_timezone
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """What its template may begin a path with."""
+        return EVENT_ROOTS if self.trigger_type is TriggerType.EVENT else SCHEDULE_ROOTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """What became of one instant or event of a trigger."""
+
+    id: UUID
+    trigger_id: UUID
+    slot: str
+    scheduled_at: datetime | None
+    event_id: UUID | None
+    outcome: FiringOutcome
+    job_id: UUID | None
+    reason: str | None
+    detail: str | None
+    covers: int | None
+    covers_until: datetime | None
+    fired_at: datetime
+
+
+def schedule_of(
+    *, cron_expr: str | None, zone: str, every_seconds: int | None, start_at: datetime | None
+) -> Schedule:
+    """The schedule that a trigger's fields describe."""
+    if cron_expr is not None:
+        return cron(cron_expr, zone)
+    if every_seconds is None or start_at is None:
+        raise ValueError("a schedule has a cron expression, or an interval and a start")
+    return Every(every_seconds, start_at)
+
+
+def schedule_for(trigger: Trigger) -> Schedule:
+    """The schedule of a trigger that has one."""
+    return schedule_of(
+        cron_expr=trigger.cron_expr,
+        zone=trigger.zone,
+        every_seconds=trigger.every_seconds,
+        start_at=trigger.start_at,
+    )
+
+
+# What templates see
+
+
+def event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
+    """What a template may take from an event."""
+    meta = {
+        "event_id": str(event.id),
+        "event_name": event.name,
+        "occurred_at": event.occurred_at.isoformat(),
+        "correlation_id": event.correlation_id,
+    }
+    return {"event": event.data, "meta": meta, **_about(trigger)}
+
+
+def schedule_context(trigger: Trigger, instant: datetime) -> dict[str, Any]:
+    """What a template may take from an instant."""
+    schedule = {
+        "scheduled_for": instant.astimezone(UTC).isoformat(),
+        "local_time": instant.astimezone(zone(trigger.zone)).isoformat(),
+        "timezone": trigger.zone,
+    }
+    return {"schedule": schedule, **_about(trigger)}
+
+
+def _about(trigger: Trigger) -> Mapping[str, Any]:
+    return {
+        "trigger": {"id": str(trigger.id), "label": trigger.label},
+        "tenant": {
+            "id": str(trigger.tenant_id),
+            "slug": trigger.tenant,
+            "name": trigger.tenant_name,
+            "timezone": trigger.tenant_timezone,
+        },
+    }

@@ -1,0 +1,147 @@
+"""Functions registered to run again and again: a worker for exactly those (definition, tenant) pairs, and what fires them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.tx import Database
+from fairlead.handlers.registry import Registry
+from fairlead.handlers.threads import Threads
+from fairlead.runtime.execution import Means
+from fairlead.runtime.process import Plan, WorkerProcess
+from fairlead.runtime.service import Service
+from fairlead.runtime.triggering import triggering
+from fairlead.runtime.worker import Start
+
+CONCURRENCY = 20
+
+
+class Periodic:
+    """What is registered in this process, and the loop behind it: runs from the first registration until canceled."""
+
+    def __init__(
+        self, start: Callable[[Registry, Means], Start], threads: Callable[[], Threads], version: str
+    ) -> None:
+        self._start = start
+        self._threads = threads
+        self._version = version
+        self._reserved: set[tuple[UUID, str]] = set()
+        self._loop: Loop | None = None
+
+    def reserve(self, tenant_id: UUID, key: str) -> bool:
+        """Whether a function may be registered so; until `release`, nobody else may."""
+        if (tenant_id, key) in self._reserved or (tenant_id, key) in self:
+            return False
+        self._reserved.add((tenant_id, key))
+        return True
+
+    def release(self, tenant_id: UUID, key: str) -> None:
+        """The registration has been made, or has failed."""
+        self._reserved.discard((tenant_id, key))
+
+    def __contains__(self, whose: tuple[UUID, str]) -> bool:
+        """Whether this tenant has a function of this key here."""
+        return self._loop is not None and whose in self._loop.served
+
+    def add(
+        self, database: Database, *, tenant_id: UUID, definition_id: UUID, key: str, fn: Callable[..., Any]
+    ) -> None:
+        """Run the tenant's jobs of this definition with a function; what waits already begins now."""
+        if self._loop is None:
+            self._loop = Loop(database, self._start, self._threads, self._version)
+        self._loop.add(tenant_id, definition_id, key, fn)
+
+    def drop(self, *, tenant_id: UUID, key: str) -> None:
+        """Run them no longer."""
+        if self._loop is not None:
+            self._loop.drop(tenant_id, key)
+
+    async def cancel(self) -> None:
+        """Stop, and forget the functions: what runs may end in the time that a worker has for that."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            await loop.end()
+
+
+class Loop:
+    """A worker for the pairs that are added, and what fires schedules: begun anew, with a pause, when it breaks."""
+
+    def __init__(
+        self,
+        database: Database,
+        start: Callable[[Registry, Means], Start],
+        threads: Callable[[], Threads],
+        version: str,
+    ) -> None:
+        self.served: dict[tuple[UUID, str], UUID] = {}
+        self._database = database
+        self._registry = Registry()
+        self._start = start
+        self._threads = threads
+        self._version = version
+        # the worker reads these before every claim and every sign of life
+        self._pairs: list[tuple[UUID, UUID]] = []
+        self._keys: list[str] = []
+        self._stop = asyncio.Event()
+        self._process: WorkerProcess | None = None
+        self._task = asyncio.create_task(
+            Service("periodic", self._work).run(self._stop), name="fairlead-periodic"
+        )
+
+    def add(self, tenant_id: UUID, definition_id: UUID, key: str, fn: Callable[..., Any]) -> None:
+        """Serve a pair too."""
+        self._registry.add_for(tenant_id, key, fn)
+        self.served[tenant_id, key] = definition_id
+        self._show()
+        if self._process is not None and self._process.worker is not None:
+            self._process.worker.wake()
+
+    def drop(self, tenant_id: UUID, key: str) -> None:
+        """Claim no more of a pair. Its function stays: a claim that is under way may still bring a job for it."""
+        self.served.pop((tenant_id, key), None)
+        self._show()
+
+    def _show(self) -> None:
+        self._pairs[:] = [(definition_id, tenant_id) for (tenant_id, _), definition_id in self.served.items()]
+        self._keys[:] = sorted({key for _, key in self.served})
+
+    async def end(self) -> None:
+        """Stop at a safe point."""
+        self._stop.set()
+        await self._task
+
+    async def _work(self) -> float:
+        database = self._database
+        settings = database.settings
+        self._process = WorkerProcess(
+            Plan(
+                url=database.url,
+                settings=settings,
+                start=lambda report: self._start(self._registry, report),
+                threads=self._threads(),
+                served=[],
+                served_pairs=self._pairs,
+                keys=self._keys,
+                concurrency=CONCURRENCY,
+                version=self._version,
+            )
+        )
+        # its own, since a worker that breaks sets what stops it
+        over = asyncio.Event()
+        passing_on = asyncio.create_task(_pass_on(self._stop, over))
+        try:
+            async with triggering(database, settings.direct_url or database.url):
+                await self._process.run(over)
+        finally:
+            passing_on.cancel()
+        if not self._stop.is_set():
+            raise RuntimeError(
+                "the worker of registered functions gave up: too many of its threads are stuck"
+            )
+        return 0.0
+
+
+async def _pass_on(first: asyncio.Event, second: asyncio.Event) -> None:
+    await first.wait()
+    second.set()

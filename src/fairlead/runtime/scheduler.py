@@ -1,0 +1,50 @@
+"""The scheduler: fires schedules at their instants, to the second, with any number of others at the same work."""
+
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.firing import PATIENCE_SECONDS
+from fairlead.actions.instants import fire_due
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import FairleadError
+from fairlead.store import triggers
+
+BATCH = 100
+# How soon one that found another at work looks again.
+FOLLOW_SECONDS = 0.5
+
+
+class Scheduler:
+    """One round: fire what is due, and say when the next instant comes."""
+
+    def __init__(self, database: Database, catalog: Catalog, *, poll_seconds: float) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._poll_seconds = poll_seconds
+        self._grace_seconds = database.settings.schedule_grace_seconds
+        # after a round went wrong: one trigger at a time, so that none holds up the others
+        self._careful = False
+
+    async def __call__(self) -> float:
+        """Seconds until the next round."""
+        pause = await self._database.transact(self._wait)
+        if pause > 0:
+            return pause
+        try:
+            pause = await self._database.transact(self._round)
+        except Exception as error:
+            self._careful = not isinstance(error, FairleadError)
+            raise
+        self._careful = False
+        return pause
+
+    async def _wait(self, tx: Tx) -> float:
+        due = await triggers.next_due(tx)
+        return self._poll_seconds if due is None else min(due, self._poll_seconds)
+
+    async def _round(self, tx: Tx) -> float:
+        if not await triggers.lead(tx, patience_seconds=PATIENCE_SECONDS):
+            return FOLLOW_SECONDS
+        found = await fire_due(
+            tx, self._catalog, limit=BATCH, grace_seconds=self._grace_seconds, careful=self._careful
+        )
+        # what is due and could not be had is in somebody's hands
+        return 0.0 if found else FOLLOW_SECONDS

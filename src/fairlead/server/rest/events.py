@@ -1,0 +1,171 @@
+"""Events: told, listed, shown with what they set off, and told again."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Body as Sent
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, Field, ValidationError
+
+from fairlead.actions import events, jobs
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission
+from fairlead.model.event import CLOUD_EVENTS, NewEvent, from_cloud_event, is_cloud_event
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, FiringView, ListOf, Text, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["events"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_EVENTS))]
+Emitter = Annotated[Caller, Depends(Requires(Permission.EMIT_EVENTS))]
+Replayer = Annotated[Caller, Depends(Requires(Permission.MANAGE_TRIGGERS))]
+
+CLOUD_EVENTS_TYPE = "application/cloudevents+json"
+
+
+class EventBody(Body):
+    """Something that happened."""
+
+    name: Text
+    data: dict[str, Any] = Field(default_factory=dict)
+    correlation_id: Text | None = None
+    occurred_at: AwareDatetime | None = None
+
+
+class ReplayBody(Body):
+    """For which trigger alone to replay an event."""
+
+    trigger_id: UUID | None = None
+
+
+class EventsQuery(PageQuery):
+    """Which events; what is left out does not matter."""
+
+    name: Text | None = None
+    correlation_id: Text | None = None
+
+
+class EventIdView(View):
+    """An event that was taken; its jobs follow."""
+
+    id: UUID
+
+
+class EventView(View):
+    """An event; `dispatched_at` is when its jobs were made."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    name: str
+    data: Any
+    correlation_id: str | None
+    occurred_at: datetime
+    recorded_at: datetime
+    dispatched_at: datetime | None
+    replay_of: UUID | None
+    only_trigger_id: UUID | None
+    created_by: str | None
+
+
+class EventWithFirings(EventView):
+    """An event and what it set off."""
+
+    firings: list[FiringView] = Field(default_factory=list)
+
+
+_CLOUD_EVENT: dict[str, Any] = {
+    "type": "object",
+    "title": "CloudEvent",
+    "description": "A CloudEvent 1.0: type is the event's name; what stands beside data is under cloudevent of it.",
+    "required": ["specversion", "id", "source", "type"],
+    "properties": {
+        "specversion": {"const": CLOUD_EVENTS},
+        **{name: {"type": "string", "minLength": 1} for name in ("id", "source", "type")},
+        "time": {"type": "string", "format": "date-time"},
+        "data": {"type": "object"},
+    },
+}
+_BODIES = {
+    "application/json": {"schema": {"anyOf": [EventBody.model_json_schema(), _CLOUD_EVENT]}},
+    CLOUD_EVENTS_TYPE: {"schema": _CLOUD_EVENT},
+}
+
+
+@router.post(
+    "/events",
+    status_code=202,
+    response_model=EventIdView,
+    openapi_extra={"requestBody": {"content": _BODIES, "required": True}},
+)
+async def emit(
+    request: Request, document: Annotated[dict[str, Any], Sent()], caller: Emitter
+) -> JSONResponse:
+    """Tell what happened, in our own words or as a CloudEvent 1.0; the jobs of its triggers follow."""
+    new = _event(request, document, tenant=str(caller.tenant))
+
+    async def emitted(tx: Tx) -> tuple[int, Any]:
+        await jobs.require_room(tx, caller.tenant, caller.fl.settings)
+        return _taken(await events.emit(tx, caller.principal, caller.fl.catalog, new))
+
+    return await once(request, caller, emitted)
+
+
+@router.get("/events")
+async def listed(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
+    """Events, newest first."""
+    async with caller.transaction() as tx:
+        found = await events.listed(
+            tx,
+            caller.principal,
+            name=query.name,
+            correlation_id=query.correlation_id,
+            before=query.after_id,
+            limit=query.one_more,
+        )
+    return query.page(EventView, found, lambda one: one.id)
+
+
+@router.get("/events/{event_id}")
+async def show(event_id: UUID, caller: Reader) -> EventWithFirings:
+    """An event, and what became of it with each trigger that it matched."""
+    async with caller.transaction() as tx:
+        event, firings = await events.get(tx, caller.principal, event_id)
+    return EventWithFirings.of(event).model_copy(update={"firings": [FiringView.of(one) for one in firings]})
+
+
+@router.post("/events/{event_id}/replay", status_code=202, response_model=EventIdView)
+async def replay(
+    request: Request, event_id: UUID, caller: Replayer, body: ReplayBody | None = None
+) -> JSONResponse:
+    """The same event once more, under an id of its own: for all triggers that match it now, or for one."""
+    only = None if body is None else body.trigger_id
+
+    async def replayed(tx: Tx) -> tuple[int, Any]:
+        if caller.tenant_id is not None:
+            await jobs.require_room(tx, caller.tenant_id, caller.fl.settings)
+        return _taken(await events.replay(tx, caller.principal, event_id, only_trigger_id=only))
+
+    return await once(request, caller, replayed)
+
+
+def _taken(event_id: UUID) -> tuple[int, Any]:
+    return 202, plain(EventIdView(id=event_id))
+
+
+def _event(request: Request, document: dict[str, Any], *, tenant: str) -> NewEvent:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == CLOUD_EVENTS_TYPE or is_cloud_event(document):
+        return from_cloud_event({"specversion": None, **document}, tenant=tenant)
+    try:
+        body = EventBody.model_validate(document)
+    except ValidationError as error:
+        raise RequestValidationError(
+            [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+        ) from None
+    return NewEvent(tenant=tenant, **body.model_dump())

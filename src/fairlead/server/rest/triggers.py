@@ -1,0 +1,259 @@
+"""Triggers: the rules that make jobs, their firings, and what they would do."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, Field
+
+from fairlead.actions import jobs, triggers
+from fairlead.actions import preview as previews
+from fairlead.actions.preview import Wanted, Would
+from fairlead.actions.preview_subject import WantedTrigger
+from fairlead.actions.triggers import Made
+from fairlead.db.tx import Tx
+from fairlead.errors import Refused
+from fairlead.model.access import Permission
+from fairlead.model.schedule import in_words
+from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_for
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, FaultView, FiringView, ListOf, Text, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["triggers"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_TRIGGERS))]
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TRIGGERS))]
+
+MOST_RUNS = 100
+
+
+class TriggerPatch(Body):
+    """What to change of a trigger; what is left out stays, and null is as if it had never been said."""
+
+    label: Text | None = None
+    trigger_type: TriggerType | None = None
+    definition_key: Text | None = None
+    is_enabled: bool | None = None
+    event_name: Text | None = None
+    filter: dict[str, Any] | None = None
+    cron_expr: Text | None = None
+    timezone: Text | None = Field(None, description="Of cron_expr; else the tenant's.")
+    every_seconds: int | None = Field(None, description="0 is once, at start_at.")
+    start_at: AwareDatetime | None = None
+    payload_template: Any = None
+    dedupe_window_seconds: int | None = Field(None, description="300 for events, 0 for schedules.")
+    catch_up: CatchUp | None = None
+    overlap: Overlap | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Only what was sent."""
+        return self.model_dump(exclude_unset=True, include=set(TriggerPatch.model_fields))
+
+
+class TriggerBody(TriggerPatch):
+    """A new trigger: for an event_name, on a cron_expr, or every_seconds."""
+
+    label: Text
+    trigger_type: TriggerType
+    definition_key: Text
+
+
+class PreviewBody(TriggerPatch):
+    """A trigger to preview: by its id, with changes or without; or whole, as if it were to be made.
+
+    An event trigger also needs an event: event_id of a past one, or a sample of its data.
+    """
+
+    trigger_id: UUID | None = None
+    event_id: UUID | None = None
+    sample: dict[str, Any] | None = None
+    count: int = Field(5, ge=1, le=MOST_RUNS, description="How many runs of a schedule.")
+
+
+class TriggersQuery(PageQuery):
+    """Which triggers; what is left out does not matter."""
+
+    trigger_type: TriggerType | None = None
+    event_name: Text | None = None
+    definition_key: Text | None = None
+    is_enabled: bool | None = None
+
+    def filters(self) -> dict[str, Any]:
+        """The same as the actions know it."""
+        return self.model_dump(exclude={"limit", "cursor"})
+
+
+class FiringsQuery(PageQuery):
+    """Which firings."""
+
+    outcome: FiringOutcome | None = None
+
+
+class TriggerView(View):
+    """A trigger. Its `in_words` says when a schedule runs."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    label: str
+    is_enabled: bool
+    trigger_type: TriggerType
+    event_name: str | None
+    filter: Any
+    cron_expr: str | None
+    timezone: str | None
+    every_seconds: int | None
+    start_at: datetime | None
+    definition_id: UUID
+    definition_key: str
+    payload_template: Any
+    dedupe_window_seconds: int
+    catch_up: CatchUp
+    overlap: Overlap
+    owner: str | None
+    name: str | None
+    next_fire_at: datetime | None
+    last_fired_at: datetime | None
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+    in_words: str | None = None
+
+    @classmethod
+    def of(cls, thing: Trigger) -> Self:
+        """The view of a trigger."""
+        return super().of(thing).model_copy(update={"in_words": _in_words(thing)})
+
+
+class MadeView(TriggerView):
+    """A trigger as it stands now; `warnings` say what of it can be seen not to work."""
+
+    warnings: list[FaultView] = Field(default_factory=list)
+
+
+class RunView(View):
+    """A run to come: when, what clocks show there, and a note where they change."""
+
+    at: datetime
+    local: datetime
+    offset: str
+    note: str | None
+
+
+class PreviewView(View):
+    """What a trigger would do. `payload` and what is said of it are of the event, or of the first run."""
+
+    trigger_type: TriggerType
+    would: Would
+    payload: Any
+    valid: bool | None
+    errors: list[FaultView]
+    job_id: UUID | None = Field(description="The job that stands for it, if it would be deduplicated.")
+    matches: bool | None = Field(description="Whether the event is what the trigger asks for.")
+    in_words: str | None
+    runs: list[RunView]
+
+
+@router.get("/jobs/triggers")
+async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> ListOf[TriggerView]:
+    """Triggers, newest first."""
+    async with caller.transaction() as tx:
+        found = await triggers.listed(
+            tx, caller.principal, before=query.after_id, limit=query.one_more, **query.filters()
+        )
+    return query.page(TriggerView, found, lambda one: one.id)
+
+
+@router.post("/jobs/triggers", status_code=201, response_model=MadeView)
+async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONResponse:
+    """A new trigger of the tenant."""
+    tenant = str(caller.tenant)
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        return 201, plain(_made(await triggers.create(tx, caller.principal, tenant, body.given())))
+
+    return await once(request, caller, made)
+
+
+@router.post("/jobs/triggers/preview")
+async def preview(body: PreviewBody, caller: Reader) -> PreviewView:
+    """What a trigger would do: a schedule at its next runs, another with an event. Nothing is done."""
+    trigger = WantedTrigger(
+        id=body.trigger_id,
+        tenant=None if body.trigger_id is not None else str(caller.tenant),
+        document=body.given(),
+    )
+    wanted = Wanted(trigger=trigger, event_id=body.event_id, sample=body.sample, count=body.count)
+    grace = caller.fl.settings.schedule_grace_seconds
+    async with caller.transaction() as tx:
+        found = await previews.preview(tx, caller.principal, caller.fl.catalog, wanted, grace_seconds=grace)
+    return PreviewView.of(found)
+
+
+@router.get("/jobs/triggers/{trigger_id}")
+async def show(trigger_id: UUID, caller: Reader) -> TriggerView:
+    """A trigger."""
+    async with caller.transaction() as tx:
+        return TriggerView.of(await triggers.get(tx, caller.principal, trigger_id))
+
+
+@router.patch("/jobs/triggers/{trigger_id}")
+async def change(trigger_id: UUID, body: TriggerPatch, caller: Manager) -> MadeView:
+    """Change what is given of a trigger; its next run is worked out anew where that matters."""
+    async with caller.transaction() as tx:
+        return _made(await triggers.change(tx, caller.principal, trigger_id, body.given()))
+
+
+@router.delete("/jobs/triggers/{trigger_id}")
+async def remove(trigger_id: UUID, caller: Manager) -> TriggerView:
+    """Delete a trigger. Its firings stay, and so do the jobs that it made."""
+    async with caller.transaction() as tx:
+        return TriggerView.of(await triggers.remove(tx, caller.principal, trigger_id))
+
+
+@router.post("/jobs/triggers/{trigger_id}/fire", response_model=FiringView)
+async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONResponse:
+    """Fire a schedule now, enabled or not. Of an event trigger, replay an event instead."""
+
+    async def fired(tx: Tx) -> tuple[int, Any]:
+        if caller.tenant_id is not None:
+            await jobs.require_room(tx, caller.tenant_id, caller.fl.settings)
+        firing = await triggers.fire_now(tx, caller.principal, caller.fl.catalog, trigger_id)
+        return 200, plain(FiringView.of(firing))
+
+    return await once(request, caller, fired)
+
+
+@router.get("/jobs/triggers/{trigger_id}/firings")
+async def firings(
+    trigger_id: UUID, query: Annotated[FiringsQuery, Query()], caller: Reader
+) -> ListOf[FiringView]:
+    """What became of a trigger's instants and events, newest first."""
+    async with caller.transaction() as tx:
+        found = await triggers.history(
+            tx,
+            caller.principal,
+            trigger_id,
+            outcome=query.outcome,
+            before=query.after_id,
+            limit=query.one_more,
+        )
+    return query.page(FiringView, found, lambda one: one.id)
+
+
+def _made(made: Made) -> MadeView:
+    warnings = [FaultView.of(one) for one in made.warnings]
+    return MadeView.of(made.trigger).model_copy(update={"warnings": warnings})
+
+
+def _in_words(trigger: Trigger) -> str | None:
+    if trigger.trigger_type is TriggerType.EVENT:
+        return None
+    try:
+        return in_words(schedule_for(trigger))
+    except Refused:
+        return None  # its zone is no longer known here: when it comes due, its firing says so

@@ -1,0 +1,110 @@
+"""Events: what happened in the application, stored before it is acted on."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.model.event import Event, NewEvent
+
+sql = queries_beside(__file__)
+
+
+class Emitted(NamedTuple):
+    """What emit_one answered: an id, or why not."""
+
+    event_id: UUID | None
+    outcome: str
+
+
+async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
+    """Store a checked event."""
+    values = {
+        "tenant": new.tenant,
+        "name": new.name,
+        "data": JsonText(data),
+        "correlation_id": new.correlation_id,
+        "occurred_at": new.occurred_at,
+        "actor": actor,
+        "id": new.id,
+    }
+    [answer] = await tx.values(sql.emit, values)
+    return Emitted(*answer)
+
+
+def joined(new: NewEvent, *, data: bytes, actor: str) -> str:
+    """The document that emit_joined takes."""
+    fields = {
+        "tenant": new.tenant,
+        "name": new.name,
+        "data": msgspec.Raw(data),
+        "correlation_id": new.correlation_id,
+        "occurred_at": new.occurred_at,
+        "actor": actor,
+        "id": new.id,
+    }
+    return msgspec.json.encode(fields).decode()
+
+
+async def get(tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None) -> Event | None:
+    """An event, if it is that tenant's (or anybody's, for None)."""
+    return await tx.first(Event, f"{sql.selected} {sql.by_id}", {"id": event_id, "tenant_id": tenant_id})
+
+
+async def page(
+    tx: Tx,
+    *,
+    tenant_id: UUID | None,
+    name: str | None,
+    correlation_id: str | None,
+    before: UUID | None,
+    limit: int,
+) -> list[Event]:
+    """Events, newest first."""
+    values = {
+        "tenant_id": tenant_id,
+        "name": name,
+        "correlation_id": correlation_id,
+        "before": before,
+        "limit": limit,
+    }
+    which = sql.page_all if tenant_id is None else sql.page_of_tenant
+    return await tx.all(Event, f"{sql.selected} {which}", values)
+
+
+async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
+    """Events that wait, oldest first: ours to dispatch in this transaction, which ends if it is left idle for so long."""
+    values = {"limit": limit, "patience": f"{int(patience_seconds * 1000)}ms"}
+    ids = [event_id for event_id, _ in await tx.values(sql.take, values)]
+    return await tx.all(Event, f"{sql.selected} {sql.taken}", {"ids": ids}) if ids else []
+
+
+async def dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) -> None:
+    """Mark taken events as done, each with where triggers found secrets in it."""
+    done = [{"id": event_id, "secret_paths": sorted(paths)} for event_id, paths in secret_paths.items()]
+    await tx.run(sql.dispatched, {"events": json_text(done)})
+
+
+async def put_off(tx: Tx, ids: Sequence[UUID]) -> None:
+    """Have these wait longer than the others: dispatching them went wrong."""
+    await tx.run(sql.put_off, {"ids": list(ids)})
+
+
+async def next_due(tx: Tx) -> float | None:
+    """Seconds until the next event is to be dispatched; None if none waits."""
+    [(seconds,)] = await tx.values(sql.next_due)
+    return None if seconds is None else float(seconds)
+
+
+async def replay(tx: Tx, event_id: UUID, *, new_id: UUID, only_trigger_id: UUID | None, actor: str) -> bool:
+    """The same event once more, under an id of its own; False if it is not there."""
+    values = {"id": event_id, "new_id": new_id, "only_trigger_id": only_trigger_id, "actor": actor}
+    return bool(await tx.run(sql.replay, values))
+
+
+async def forget(tx: Tx, *, days: int, limit: int) -> int:
+    """How many events that were dispatched so long ago are gone now."""
+    return await tx.run(sql.forget, {"days": days, "limit": limit})

@@ -1,0 +1,74 @@
+-- The outbox. An event waits in events_waiting until whoever deletes it there has dispatched it, in one transaction.
+
+-- name: emit
+select event_id, outcome from fairlead.emit_one(
+    tenant => %(tenant)s, name => %(name)s, data => %(data)s, correlation_id => %(correlation_id)s,
+    occurred_at => %(occurred_at)s, actor => %(actor)s, id => %(id)s);
+
+-- name: selected
+select e.id, e.tenant_id, t.slug as tenant, e.name, e.data, e.correlation_id, e.occurred_at, e.recorded_at,
+    e.dispatched_at, e.replay_of, e.only_trigger_id, e.created_by, e.secret_paths
+from fairlead.events e join fairlead.tenants t on t.id = e.tenant_id
+where
+
+-- name: by_id
+e.id = %(id)s and (%(tenant_id)s::uuid is null or e.tenant_id = %(tenant_id)s)
+
+-- name: page_all
+(%(name)s::text is null or e.name = %(name)s)
+and (%(correlation_id)s::text is null or e.correlation_id = %(correlation_id)s)
+and (%(before)s::uuid is null or e.id < %(before)s)
+order by e.id desc limit %(limit)s
+
+-- name: page_of_tenant
+e.tenant_id = %(tenant_id)s
+and (%(name)s::text is null or e.name = %(name)s)
+and (%(correlation_id)s::text is null or e.correlation_id = %(correlation_id)s)
+and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+order by e.tenant_id, e.id desc limit %(limit)s
+
+-- name: take
+-- By row, never by "newer than the last": a transaction may commit an older one at any time.
+delete from fairlead.events_waiting w
+where w.event_id = any (array(
+    select o.event_id from fairlead.events_waiting o
+    where o.due_at <= (select clock_timestamp())  -- asked once: only so is it a bound for the index
+    order by o.due_at, o.event_id limit %(limit)s
+    for update skip locked))
+returning w.event_id,
+    -- one that is stopped with events in its hands must not keep them
+    set_config('idle_in_transaction_session_timeout', %(patience)s, true);
+
+-- name: taken
+e.id = any(%(ids)s)
+order by e.id
+
+-- name: dispatched
+update fairlead.events e set dispatched_at = clock_timestamp(), secret_paths = d.secret_paths
+from jsonb_to_recordset(%(events)s) as d(id uuid, secret_paths text[]) where e.id = d.id;
+
+-- name: put_off
+update fairlead.events_waiting
+set tries = tries + 1, due_at = clock_timestamp() + make_interval(secs => least(300, 2 ^ least(tries, 9)))
+where event_id = any(%(ids)s);
+
+-- name: next_due
+select extract(epoch from min(due_at) - clock_timestamp())::float8 from fairlead.events_waiting;
+
+-- name: replay
+with again as (
+    insert into fairlead.events (
+        id, tenant_id, name, data, correlation_id, occurred_at, replay_of, only_trigger_id, created_by, secret_paths)
+    select %(new_id)s, tenant_id, name, data, correlation_id, occurred_at, id, %(only_trigger_id)s, %(actor)s,
+        secret_paths
+    from fairlead.events where id = %(id)s
+    returning id, tenant_id
+)
+insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from again;
+
+-- name: forget
+-- A batch of what was dispatched long ago.
+delete from fairlead.events where id in (
+    select id from fairlead.events
+    where recorded_at < (select clock_timestamp() - make_interval(days => %(days)s)) and dispatched_at is not null
+    order by recorded_at limit %(limit)s for update skip locked);

@@ -1,0 +1,134 @@
+"""Firings: what became of each instant and event of a trigger; and windows in which one job stands for many."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from uuid_utils.compat import uuid7
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import JsonText, Tx
+from fairlead.model.trigger import Firing, FiringOutcome
+
+sql = queries_beside(__file__)
+
+
+class NewFiring(msgspec.Struct, frozen=True, kw_only=True):
+    """A record to be made."""
+
+    trigger_id: UUID
+    tenant_id: UUID
+    slot: str
+    outcome: FiringOutcome
+    scheduled_at: datetime | None = None
+    event_id: UUID | None = None
+    job_id: UUID | None = None
+    reason: str | None = None
+    detail: str | None = None
+    covers: int | None = 1
+    covers_until: datetime | None = None
+    # made here, one after the other: those of one transaction are listed in the order of their instants
+    id: UUID = msgspec.field(default_factory=uuid7)
+
+
+async def add(tx: Tx, firings: Sequence[NewFiring]) -> None:
+    """Record these; one that is recorded already fails the transaction."""
+    if firings:
+        await tx.run(sql.add, {"firings": JsonText(msgspec.json.encode(firings))})
+
+
+async def recorded(tx: Tx, slots: Sequence[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
+    """Which of these (trigger, slot) have their record already."""
+    values = {"triggers": [trigger for trigger, _ in slots], "slots": [slot for _, slot in slots]}
+    return {(trigger, slot) for trigger, slot in await tx.values(sql.recorded, values)}
+
+
+async def page(
+    tx: Tx, trigger_id: UUID, *, outcome: FiringOutcome | None, before: UUID | None, limit: int
+) -> list[Firing]:
+    """A trigger's firings, newest first."""
+    values = {"trigger_id": trigger_id, "outcome": outcome, "before": before, "limit": limit}
+    return await tx.all(Firing, f"{sql.selected} {sql.page}", values)
+
+
+async def at_slot(tx: Tx, trigger_id: UUID, slot: str) -> Firing:
+    """The one firing of a trigger at a slot that is recorded."""
+    [firing] = await tx.all(Firing, f"{sql.selected} {sql.at_slot}", {"trigger_id": trigger_id, "slot": slot})
+    return firing
+
+
+async def of_event(tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None) -> list[Firing]:
+    """What an event set off."""
+    return await tx.all(
+        Firing, f"{sql.selected} {sql.of_event}", {"event_id": event_id, "tenant_id": tenant_id}
+    )
+
+
+async def latest(tx: Tx, trigger_ids: Sequence[UUID]) -> list[Firing]:
+    """The last firing of each of these triggers that has fired."""
+    return await tx.all(Firing, f"{sql.selected} {sql.latest}", {"trigger_ids": list(trigger_ids)})
+
+
+class Window(NamedTuple):
+    """The same trigger and payload, whoever fires it."""
+
+    tenant_id: UUID
+    hash: bytes
+
+
+class Claim(NamedTuple):
+    """Who would have a window, and for how many seconds."""
+
+    job_id: UUID
+    seconds: int
+
+
+async def take_windows(tx: Tx, wanted: Mapping[Window, Claim]) -> dict[Window, UUID]:
+    """The job that stands for all others within each window: the one that asks, or the one that was first.
+
+    Waits for those whose transaction is not over, in an order that all keep to.
+    """
+    held: dict[Window, UUID] = {}
+    while rest := {window: claim for window, claim in wanted.items() if window not in held}:
+        values = _columns(rest)
+        held |= _holders(await tx.values(sql.holders, values))
+        if any(window not in held for window in rest):
+            values = _columns({window: claim for window, claim in rest.items() if window not in held})
+            held |= _holders(await tx.values(sql.windows, values))
+    return held
+
+
+def _columns(wanted: Mapping[Window, Claim]) -> dict[str, Any]:
+    return {
+        "tenants": [window.tenant_id for window in wanted],
+        "hashes": [window.hash for window in wanted],
+        "jobs": [claim.job_id for claim in wanted.values()],
+        "seconds": [claim.seconds for claim in wanted.values()],
+    }
+
+
+def _holders(rows: Iterable[tuple[Any, ...]]) -> dict[Window, UUID]:
+    return {Window(tenant_id, bytes(found)): job_id for tenant_id, found, job_id in rows}
+
+
+async def window_holder(tx: Tx, window: Window) -> UUID | None:
+    """The job that stands for all others in a window now, if one does."""
+    values = {"tenants": [window.tenant_id], "hashes": [window.hash]}
+    return _holders(await tx.values(sql.holders, values)).get(window)
+
+
+async def leave_window(tx: Tx, window: Window, *, job_id: UUID) -> None:
+    """Let the next one have the window: this job was not made."""
+    await tx.run(sql.leave_window, {**window._asdict(), "job_id": job_id})
+
+
+async def forget(tx: Tx, *, days: int, limit: int) -> int:
+    """How many records of so long ago are gone now."""
+    return await tx.run(sql.forget, {"days": days, "limit": limit})
+
+
+async def forget_windows(tx: Tx, *, limit: int) -> int:
+    """How many windows that are over are gone now."""
+    return await tx.run(sql.forget_windows, {"limit": limit})

@@ -1,0 +1,73 @@
+-- One record for each trigger and slot, written in the transaction that makes its job.
+
+-- name: add
+insert into fairlead.trigger_firings (
+    id, trigger_id, tenant_id, slot, scheduled_at, event_id, outcome, job_id, reason, detail, covers, covers_until)
+select o.id, o.trigger_id, o.tenant_id, o.slot, o.scheduled_at, o.event_id, o.outcome, o.job_id, o.reason, o.detail,
+    o.covers, o.covers_until
+from jsonb_to_recordset(%(firings)s) as o(
+    id uuid, trigger_id uuid, tenant_id uuid, slot text, scheduled_at timestamptz, event_id uuid, outcome text,
+    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz);
+
+-- name: recorded
+select f.trigger_id, f.slot
+from unnest(%(triggers)s::uuid[], %(slots)s::text[]) as o(trigger_id, slot)
+join fairlead.trigger_firings f on f.trigger_id = o.trigger_id and f.slot = o.slot;
+
+-- name: selected
+select f.id, f.trigger_id, f.slot, f.scheduled_at, f.event_id, f.outcome, f.job_id, f.reason, f.detail, f.covers,
+    f.covers_until, f.fired_at
+from fairlead.trigger_firings f
+where
+
+-- name: page
+f.trigger_id = %(trigger_id)s and (%(outcome)s::text is null or f.outcome = %(outcome)s)
+and f.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+order by f.trigger_id, f.id desc limit %(limit)s
+
+-- name: at_slot
+f.trigger_id = %(trigger_id)s and f.slot = %(slot)s
+
+-- name: of_event
+f.event_id = %(event_id)s and (%(tenant_id)s::uuid is null or f.tenant_id = %(tenant_id)s)
+order by f.id
+
+-- name: latest
+f.id in (
+    select (select l.id from fairlead.trigger_firings l
+        where l.trigger_id = o.id order by l.trigger_id, l.id desc limit 1)
+    from unnest(%(trigger_ids)s::uuid[]) as o(id))
+
+-- name: holders
+-- Without a lock: in a flood, everybody asks for the same few windows.
+select w.tenant_id, w.hash, w.job_id
+from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as o(tenant_id, hash)
+join fairlead.dedupe_windows w on w.tenant_id = o.tenant_id and w.hash = o.hash
+where w.expires_at > clock_timestamp();
+
+-- name: windows
+-- Ours if nobody had it, or if his is over; waits for one whose transaction is not over. In the order of their keys,
+-- so that two cannot wait for each other. What does not come back, somebody else has had in the meantime.
+insert into fairlead.dedupe_windows as w (tenant_id, hash, job_id, expires_at)
+select o.tenant_id, o.hash, o.job_id, clock_timestamp() + make_interval(secs => o.seconds)
+from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[], %(jobs)s::uuid[], %(seconds)s::int[])
+    as o(tenant_id, hash, job_id, seconds)
+order by o.tenant_id, o.hash
+on conflict (tenant_id, hash) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
+where w.expires_at <= clock_timestamp()
+returning w.tenant_id, w.hash, w.job_id;
+
+-- name: leave_window
+delete from fairlead.dedupe_windows where tenant_id = %(tenant_id)s and hash = %(hash)s and job_id = %(job_id)s;
+
+-- name: forget
+delete from fairlead.trigger_firings where id in (
+    select id from fairlead.trigger_firings
+    where fired_at < (select clock_timestamp() - make_interval(days => %(days)s))
+    order by fired_at limit %(limit)s for update skip locked);
+
+-- name: forget_windows
+delete from fairlead.dedupe_windows where (tenant_id, hash) in (
+    select tenant_id, hash from fairlead.dedupe_windows
+    where expires_at < (select clock_timestamp() - interval '1 hour')
+    order by expires_at limit %(limit)s for update skip locked);

@@ -1,0 +1,165 @@
+"""Triggers: the rules that make jobs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerSpec:
+    """What a trigger says, checked: everything of it that its owner decides, and when it fires next."""
+
+    label: str
+    trigger_type: TriggerType
+    definition_id: UUID
+    is_enabled: bool = True
+    event_name: str | None = None
+    filter: Any = None
+    cron_expr: str | None = None
+    timezone: str | None = None
+    every_seconds: int | None = None
+    start_at: datetime | None = None
+    payload_template: Any = None
+    dedupe_window_seconds: int = 0
+    catch_up: CatchUp = CatchUp.SKIP
+    overlap: Overlap = Overlap.ALLOW
+    next_fire_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where a schedule goes on after it was fired (or not) at its last instants."""
+
+    trigger_id: UUID
+    next_fire_at: datetime | None
+    fired_at: datetime | None
+
+
+async def _found(tx: Tx, which: str, **values: Any) -> list[Trigger]:
+    return await tx.all(Trigger, f"{sql.selected} {which}", values)
+
+
+async def get(
+    tx: Tx, trigger_id: UUID, *, tenant_id: UUID | None = None, hold: bool = False
+) -> Trigger | None:
+    """A trigger, if it is that tenant's (or anybody's, for None); held, nobody else changes or fires it meanwhile."""
+    found = await _found(tx, sql.by_id_held if hold else sql.by_id, id=trigger_id, tenant_id=tenant_id)
+    return found[0] if found else None
+
+
+async def page(
+    tx: Tx, filters: Mapping[str, Any], *, tenant_id: UUID | None, before: UUID | None, limit: int
+) -> list[Trigger]:
+    """Triggers, newest first, that match every given filter."""
+    asked = dict.fromkeys(("trigger_type", "event_name", "is_enabled", "definition_key")) | dict(filters)
+    return await _found(tx, sql.page, tenant_id=tenant_id, before=before, limit=limit, **asked)
+
+
+async def for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
+    """The enabled triggers for events of these tenants and names."""
+    return await _found(tx, sql.for_events, **_pairs(wanted))
+
+
+async def about_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
+    """The triggers for events of these tenants and names, enabled or not."""
+    return await _found(tx, sql.about_events, **_pairs(wanted))
+
+
+def _pairs(wanted: Iterable[tuple[UUID, str]]) -> dict[str, Any]:
+    pairs = sorted(set(wanted))
+    return {"tenants": [tenant for tenant, _ in pairs], "names": [name for _, name in pairs]}
+
+
+async def due(tx: Tx, *, limit: int) -> list[Trigger]:
+    """Schedules whose instant has come, held until the transaction ends."""
+    return await _found(tx, sql.due, limit=limit)
+
+
+async def named(tx: Tx, *, tenant_id: UUID, owner: str, name: str) -> Trigger | None:
+    """The schedule that code keeps under this name, held."""
+    found = await _found(tx, sql.named, tenant_id=tenant_id, owner=owner, name=name)
+    return found[0] if found else None
+
+
+async def of_owners(tx: Tx, owners: Sequence[str]) -> list[Trigger]:
+    """All schedules that these code bases keep, held."""
+    return await _found(tx, sql.of_owners, owners=list(owners))
+
+
+async def in_tenants_zone(tx: Tx, tenant_id: UUID) -> list[Trigger]:
+    """The schedules of a tenant that go by its own zone, held."""
+    return await _found(tx, sql.in_tenants_zone, tenant_id=tenant_id)
+
+
+async def moment(tx: Tx) -> datetime:
+    """The database's clock."""
+    [(now,)] = await tx.values(sql.moment)
+    return cast("datetime", now)
+
+
+async def next_due(tx: Tx) -> float | None:
+    """Seconds until the next instant of any schedule; None if there is none."""
+    [(seconds,)] = await tx.values(sql.next_due)
+    return None if seconds is None else float(seconds)
+
+
+async def lead(tx: Tx, *, patience_seconds: float) -> bool:
+    """Whether no other scheduler is at work; from here on this transaction ends if it is left idle for so long."""
+    [(leads, _)] = await tx.values(sql.lead, {"patience": f"{int(patience_seconds * 1000)}ms"})
+    return bool(leads)
+
+
+async def add(
+    tx: Tx,
+    spec: TriggerSpec,
+    *,
+    tenant_id: UUID,
+    created_by: str,
+    owner: str | None = None,
+    name: str | None = None,
+) -> UUID | None:
+    """A new trigger's id; None if the name that code has for it is taken."""
+    values = _values(spec) | {"tenant_id": tenant_id, "created_by": created_by, "owner": owner, "name": name}
+    found = await tx.values(sql.add, values)
+    return found[0][0] if found else None
+
+
+async def change(tx: Tx, trigger_id: UUID, spec: TriggerSpec) -> None:
+    """Make a held trigger say this."""
+    await tx.run(sql.change, _values(spec) | {"id": trigger_id})
+
+
+async def remove(tx: Tx, trigger_id: UUID) -> bool:
+    """Mark a trigger as deleted; False if it was."""
+    return bool(await tx.run(sql.remove, {"id": trigger_id}))
+
+
+async def fired(tx: Tx, moved: Sequence[Moved]) -> None:
+    """Move held schedules on."""
+    values = {
+        "ids": [one.trigger_id for one in moved],
+        "nexts": [one.next_fire_at for one in moved],
+        "fired": [one.fired_at for one in moved],
+    }
+    await tx.run(sql.fired, values)
+
+
+async def set_off(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
+    """Note that these were set off just now; where somebody else is noting it, that will do."""
+    await tx.run(sql.set_off, {"ids": sorted(trigger_ids)})
+
+
+def _values(spec: TriggerSpec) -> dict[str, Any]:
+    values = {name: getattr(spec, name) for name in TriggerSpec.__slots__}
+    return values | {
+        "filter": json_text(spec.filter or {}),
+        "payload_template": json_text({} if spec.payload_template is None else spec.payload_template),
+    }

@@ -1,0 +1,109 @@
+-- A trigger is never deleted, only marked so: its firings name it. next_fire_at is null wherever it cannot fire by time.
+
+-- name: selected
+select g.id, g.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as tenant_timezone, g.label, g.is_enabled,
+    g.trigger_type, g.event_name, g.filter, g.cron_expr, g.timezone, g.every_seconds, g.start_at, g.definition_id,
+    d.key as definition_key, g.payload_template, g.dedupe_window_seconds, g.catch_up, g.overlap, g.owner, g.name,
+    g.next_fire_at, g.last_fired_at, g.created_by, g.created_at, g.updated_at, d.secret_paths
+from fairlead.job_triggers g
+join fairlead.tenants t on t.id = g.tenant_id
+join fairlead.job_definitions d on d.id = g.definition_id
+where g.deleted_at is null and
+
+-- name: by_id
+g.id = %(id)s and (%(tenant_id)s::uuid is null or g.tenant_id = %(tenant_id)s)
+
+-- name: by_id_held
+g.id = %(id)s and (%(tenant_id)s::uuid is null or g.tenant_id = %(tenant_id)s)
+for update of g
+
+-- name: page
+(%(tenant_id)s::uuid is null or g.tenant_id = %(tenant_id)s)
+and (%(trigger_type)s::text is null or g.trigger_type = %(trigger_type)s)
+and (%(event_name)s::text is null or g.event_name = %(event_name)s)
+and (%(is_enabled)s::boolean is null or g.is_enabled = %(is_enabled)s)
+and (%(definition_key)s::text is null or d.key = %(definition_key)s)
+and (%(before)s::uuid is null or g.id < %(before)s)
+order by g.id desc limit %(limit)s
+
+-- name: for_events
+-- The triggers that may match events of these names and tenants.
+g.is_enabled and g.event_name is not null
+and (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
+order by g.id
+
+-- name: about_events
+-- The same, enabled or not.
+(g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
+order by g.id
+
+-- name: due
+-- Whoever holds these rows fires them. What another holds is being fired.
+-- The clock is asked once, in a query of its own: only so is it a bound for the index.
+g.next_fire_at <= (select clock_timestamp())
+order by g.next_fire_at limit %(limit)s
+for update of g skip locked
+
+-- name: named
+g.tenant_id = %(tenant_id)s and g.owner = %(owner)s and g.name = %(name)s
+for update of g
+
+-- name: of_owners
+g.owner = any(%(owners)s)
+order by g.id
+for update of g
+
+-- name: in_tenants_zone
+-- Those whose times move when the tenant's zone does.
+g.tenant_id = %(tenant_id)s and g.cron_expr is not null and g.timezone is null
+order by g.id
+for update of g
+
+-- name: moment
+select clock_timestamp();
+
+-- name: next_due
+-- Seconds until the next instant of any trigger.
+select extract(epoch from min(next_fire_at) - clock_timestamp())::float8
+from fairlead.job_triggers where next_fire_at is not null;
+
+-- name: lead
+-- Whether this transaction leads: the others save themselves the work. Nothing rests on it.
+select pg_try_advisory_xact_lock(hashtextextended('fairlead.scheduler', 0)),
+    -- one that is stopped in the middle of a round must not hold everybody up
+    set_config('idle_in_transaction_session_timeout', %(patience)s, true);
+
+-- name: add
+insert into fairlead.job_triggers (
+    tenant_id, label, is_enabled, trigger_type, event_name, filter, cron_expr, timezone, every_seconds, start_at,
+    definition_id, payload_template, dedupe_window_seconds, catch_up, overlap, owner, name, next_fire_at, created_by)
+values (
+    %(tenant_id)s, %(label)s, %(is_enabled)s, %(trigger_type)s, %(event_name)s, %(filter)s, %(cron_expr)s, %(timezone)s,
+    %(every_seconds)s, %(start_at)s, %(definition_id)s, %(payload_template)s, %(dedupe_window_seconds)s, %(catch_up)s,
+    %(overlap)s, %(owner)s, %(name)s, %(next_fire_at)s, %(created_by)s)
+on conflict (tenant_id, owner, name) where owner is not null and deleted_at is null do nothing
+returning id;
+
+-- name: change
+update fairlead.job_triggers
+set label = %(label)s, is_enabled = %(is_enabled)s, trigger_type = %(trigger_type)s, event_name = %(event_name)s,
+    filter = %(filter)s, cron_expr = %(cron_expr)s, timezone = %(timezone)s, every_seconds = %(every_seconds)s,
+    start_at = %(start_at)s, definition_id = %(definition_id)s, payload_template = %(payload_template)s,
+    dedupe_window_seconds = %(dedupe_window_seconds)s, catch_up = %(catch_up)s, overlap = %(overlap)s,
+    next_fire_at = %(next_fire_at)s, updated_at = clock_timestamp()
+where id = %(id)s;
+
+-- name: remove
+update fairlead.job_triggers set deleted_at = clock_timestamp(), next_fire_at = null
+where id = %(id)s and deleted_at is null;
+
+-- name: fired
+-- Each at its instant, and on to the next.
+update fairlead.job_triggers g
+set next_fire_at = f.next_fire_at, last_fired_at = coalesce(f.fired_at, g.last_fired_at)
+from unnest(%(ids)s::uuid[], %(nexts)s::timestamptz[], %(fired)s::timestamptz[]) as f(id, next_fire_at, fired_at)
+where g.id = f.id;
+
+-- name: set_off
+update fairlead.job_triggers set last_fired_at = clock_timestamp()
+where id in (select id from fairlead.job_triggers where id = any(%(ids)s) order by id for no key update skip locked);

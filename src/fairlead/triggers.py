@@ -1,0 +1,289 @@
+"""The part of Fairlead's face that makes jobs by itself: events, schedules in code, functions registered to run again."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from fairlead.actions import definitions, events, schedules, tenants
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.schedules import Kept
+from fairlead.db.joined import drive, sender
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
+from fairlead.handlers.registry import Handler
+from fairlead.handles import JobFunction
+from fairlead.model.access import GLOBAL_TENANT, Principal, Tenant
+from fairlead.model.definition import KEY
+from fairlead.model.event import NewEvent
+from fairlead.model.payload import encode
+from fairlead.model.request import unknown_tenant
+from fairlead.model.trigger import CatchUp, Overlap, Trigger
+from fairlead.runtime.periodic import Periodic
+from fairlead.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+PERIODIC = "periodic"
+# Whose schedules registrations are: no package and no script is called so, and none may remove them as its own.
+REGISTERED = "fairlead.register"
+Seconds = int | float | timedelta
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Triggers(ABC):
+    """Events by `emit`; schedules by `every` and `cron` where the code has them, by `register` where they come and go."""
+
+    principal: Principal
+    functions: dict[str, JobFunction[Any, Any]]
+    settings: Settings
+    catalog: Catalog
+
+    def __init__(self, name: str | None, periodic: Periodic) -> None:
+        self.name = name
+        self.periodic = periodic
+        self._kept: list[Kept] = []
+
+    @property
+    @abstractmethod
+    def database(self) -> Database:
+        """The open database."""
+
+    @abstractmethod
+    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
+        """Make a function a job."""
+
+    # Events
+
+    async def emit(
+        self,
+        name: str,
+        *,
+        tenant: str | UUID,
+        data: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        occurred_at: datetime | None = None,
+        tx: Any = None,
+    ) -> UUID:
+        """Store an event; its triggers' jobs follow. With `tx=` it joins that transaction instead. The event's id."""
+        new = NewEvent(
+            name=name,
+            tenant=str(tenant),
+            data={} if data is None else data,
+            correlation_id=correlation_id,
+            occurred_at=occurred_at,
+        )
+        if tx is not None:
+            send = sender(tx, f"{self.settings.schema}.emit_joined")
+            return await drive(events.joined(self.principal, self.catalog, new), send)
+        tries = 0
+
+        async def once(own: Tx) -> UUID:
+            nonlocal tries
+            tries += 1
+            return await events.emit(own, self.principal, self.catalog, new, again=tries > 1)
+
+        return await self.database.reach(once)
+
+    # Schedules in code
+
+    def every(
+        self,
+        interval: Seconds,
+        /,
+        *,
+        start_at: datetime | None = None,
+        tenant: str | UUID = GLOBAL_TENANT,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job every so many seconds, from `start_at` or from when it is first seen. `options` are those of `job`."""
+        says: dict[str, Any] = {"every_seconds": _whole(interval, least=1), "start_at": start_at}
+        says |= {"payload_template": _plain(payload), "catch_up": catch_up, "overlap": overlap}
+        return self._scheduled(says, str(tenant), name, options)
+
+    def cron(
+        self,
+        expr: str,
+        /,
+        *,
+        timezone: str | None = None,
+        tenant: str | UUID = GLOBAL_TENANT,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
+        says: dict[str, Any] = {"cron_expr": expr, "timezone": timezone}
+        says |= {"payload_template": _plain(payload), "catch_up": catch_up, "overlap": overlap}
+        return self._scheduled(says, str(tenant), name, options)
+
+    def _scheduled(
+        self, says: Mapping[str, Any], tenant: str, name: str | None, options: Mapping[str, Any]
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        def schedule(function: Callable[P, R]) -> JobFunction[P, R]:
+            made = self._made(function, options)
+            kept = Kept(
+                owner=self._owner(made),
+                name=name or made.key,
+                tenant=tenant,
+                says={**says, "definition_key": made.key},
+            )
+            schedules.check(kept, made.says["arg_schema"])
+            if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept):
+                raise SignatureInvalid(
+                    f"There are two schedules {kept.name!r} of the tenant {tenant!r}; give one of them a name=."
+                )
+            self._kept.append(kept)
+            return made
+
+        return schedule
+
+    def _made(self, function: Callable[P, R], options: Mapping[str, Any]) -> JobFunction[P, R]:
+        if not isinstance(function, JobFunction):
+            return self.as_job(function, options)
+        if options:
+            raise SignatureInvalid(
+                f"{function.key!r} is a job already: give {', '.join(sorted(options))} to what made it one."
+            )
+        if function.key not in self.functions:
+            raise SignatureInvalid(
+                f"{function.key!r} is a job of another Fairlead: let that one schedule it."
+            )
+        return function
+
+    def _owner(self, function: JobFunction[Any, Any]) -> str:
+        """The code base that a schedule belongs to: whoever else keeps schedules leaves it alone."""
+        if self.name is not None:
+            return self.name
+        package = str(function.function.__module__).partition(".")[0]
+        return Path(sys.argv[0]).stem or package if package == "__main__" else package
+
+    async def sync_schedules(self) -> list[Trigger]:
+        """Make the database say what the code says, and remove what the code has dropped. The schedules as they are."""
+        owners = {self._owner(function) for function in self.functions.values()}
+        if not owners:
+            return []
+        kept, removed = await self.database.transact(
+            lambda tx: schedules.keep_all(tx, self.principal, sorted(owners), self._kept)
+        )
+        for one in removed:
+            log.warning("schedule_removed", schedule=one.label, why="the code no longer has it")
+        return kept
+
+    # Schedules that come and go
+
+    async def register(
+        self,
+        tenant: str | UUID,
+        job_id: str,
+        start_at: datetime,
+        repeat_every: Seconds,
+        fn: Callable[..., Any],
+        *,
+        timeout: int | None = None,  # noqa: ASYNC109 - of each run, as `job` has it
+    ) -> Trigger:
+        """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once), one at a time everywhere.
+
+        The schedule is kept in the database: one that is there under this id is attached, and made to say this.
+        """
+        key = _key(job_id)
+        _check_callable(key, fn)
+        says = {
+            "label": job_id,
+            "definition_key": key,
+            "every_seconds": _whole(repeat_every, least=0),
+            "start_at": start_at,
+            "catch_up": CatchUp.ONE,
+            "overlap": Overlap.SKIP,
+        }
+        whose = await self.database.transact(lambda tx: self._tenant(tx, str(tenant)))
+        kept = Kept(owner=REGISTERED, name=job_id, tenant=str(whose.id), says=says)
+        if not self.periodic.reserve(whose.id, key):
+            raise AlreadyRegistered(
+                f"{job_id!r} of the tenant {whose.slug!r} is registered here already; unregister it first."
+            )
+        try:
+            trigger = await self.database.transact(lambda tx: self._attached(tx, kept, timeout))
+            self.periodic.add(
+                self.database, tenant_id=whose.id, definition_id=trigger.definition_id, key=key, fn=fn
+            )
+        finally:
+            self.periodic.release(whose.id, key)
+        return trigger
+
+    async def _attached(self, tx: Tx, kept: Kept, timeout: int | None) -> Trigger:  # noqa: ASYNC109 - see register
+        says = {"kind": "function", "max_attempts": 1, "description": f"registered as {kept.name}"}
+        if timeout is not None:
+            says["timeout_seconds"] = timeout
+        await definitions.patch(tx, self.principal, kept.says["definition_key"], says)
+        return await schedules.keep(tx, self.principal, kept, at_once=True)
+
+    async def unregister(self, tenant: str | UUID, job_id: str) -> None:
+        """Remove a schedule that was registered here, from the database too; what of it waits is canceled."""
+        key = _key(job_id)
+        whose = await self.database.transact(lambda tx: self._tenant(tx, str(tenant)))
+        if (whose.id, key) not in self.periodic:
+            raise RegistrationUnknown(
+                f"{job_id!r} of the tenant {whose.slug!r} is not registered here: register it first."
+            )
+        await self.database.transact(
+            lambda tx: schedules.drop(tx, self.principal, owner=REGISTERED, name=job_id, tenant_id=whose.id)
+        )
+        self.periodic.drop(tenant_id=whose.id, key=key)
+
+    async def cancel_periodic(self) -> None:
+        """Stop running registered functions here, and forget them; their schedules stay, and other instances go on."""
+        await self.periodic.cancel()
+
+    async def _tenant(self, tx: Tx, tenant: str) -> Tenant:
+        found = await tenants.find(tx, self.principal, tenant)
+        if found is None:
+            raise unknown_tenant(tenant)
+        return found
+
+
+def _key(job_id: str) -> str:
+    key = f"{PERIODIC}.{job_id}"
+    if not KEY.fullmatch(key):
+        raise ScheduleInvalid(
+            f"{job_id[:80]!r} cannot be a registration's id: use letters, digits, '.', '_' and '-', at most 119.",
+            [Fault("job_id", "not valid")],
+        )
+    return key
+
+
+def _check_callable(key: str, fn: Callable[..., Any]) -> None:
+    fields = msgspec.structs.fields(Handler.of(key, fn).arguments)
+    needed = [field.name for field in fields if field.required]
+    if needed:
+        raise SignatureInvalid(
+            f"A registered function is called with ctx or nothing, and this one needs {', '.join(needed)}."
+        )
+
+
+def _plain(payload: Mapping[str, Any] | None) -> Any:
+    """The payload as the database will give it back."""
+    return msgspec.json.decode(encode({} if payload is None else payload)[1])
+
+
+def _whole(interval: Seconds, *, least: int) -> int:
+    seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
+    if isinstance(seconds, bool) or seconds % 1 != 0 or seconds < least:
+        raise ScheduleInvalid(
+            f"An interval is a whole number of seconds, {least} or more; {interval!r} is not.",
+            [Fault("every_seconds", "not valid")],
+        )
+    return int(seconds)

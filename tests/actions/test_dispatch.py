@@ -1,0 +1,275 @@
+"""Events become firings: one record for each trigger that an event matches, whatever becomes of it."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.actions import definitions, events, triggers
+from fairlead.actions.dispatch import dispatch
+from fairlead.db.tx import Tx
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger
+from fairlead.store import firings, jobs
+from tests import given
+from tests.given import OTHER, TENANT, TESTER
+
+ENQUEUED, DEDUPLICATED, FAILED = FiringOutcome.ENQUEUED, FiringOutcome.DEDUPLICATED, FiringOutcome.FAILED
+
+
+async def dispatched(tx: Tx, limit: int = 100) -> int:
+    return await dispatch(tx, given.catalog(), limit=limit)
+
+
+async def of(tx: Tx, trigger: Trigger) -> list[Firing]:
+    """A trigger's firings, oldest first."""
+    return (await firings.page(tx, trigger.id, outcome=None, before=None, limit=1000))[::-1]
+
+
+async def payload(tx: Tx, job_id: UUID | None) -> Any:
+    assert job_id is not None
+    job = await jobs.get(tx, job_id)
+    assert job is not None
+    return job.payload
+
+
+async def test_an_event_makes_a_job_of_each_trigger_that_it_matches(tx: Tx) -> None:
+    one = await given.trigger(tx, payload_template={"id": "{{event.id}}", "by": "{{trigger.label}}"})
+    two = await given.trigger(tx, label="Second", payload_template={"tenant": "{{tenant.slug}}"})
+    other_name = await given.trigger(tx, event_name="folder.deleted")
+    other_tenant = await given.trigger(tx, tenant=OTHER)
+    disabled = await given.trigger(tx, is_enabled=False)
+    deleted = await given.trigger(tx)
+    await triggers.remove(tx, TESTER, deleted.id)
+    event_id = await given.event(tx, data={"id": 7}, correlation_id="trace")
+
+    assert await dispatched(tx) == 1
+
+    [first] = await of(tx, one)
+    [second] = await of(tx, two)
+    assert (first.outcome, first.slot, first.event_id) == (ENQUEUED, str(event_id), event_id)
+    assert await payload(tx, first.job_id) == {"id": 7, "by": "Rule"}
+    assert await payload(tx, second.job_id) == {"tenant": TENANT}
+    for silent in (other_name, other_tenant, disabled, deleted):
+        assert await of(tx, silent) == []
+    assert first.job_id is not None
+    job = await jobs.get(tx, first.job_id)
+    assert job is not None
+    assert (job.source, job.source_ref, job.correlation_id) == ("event", str(event_id), "trace")
+    assert job.created_by == f"trigger:{one.id}"
+    event, seen = await events.get(tx, TESTER, event_id)
+    assert event.dispatched_at is not None
+    assert {firing.trigger_id for firing in seen} == {one.id, two.id}
+    assert (await triggers.get(tx, TESTER, one.id)).last_fired_at is not None
+    assert await jobs.inconsistencies(tx) == []
+
+
+async def test_an_event_that_nothing_waits_for_is_done_too(tx: Tx) -> None:
+    event_id = await given.event(tx)
+
+    assert await dispatched(tx) == 1
+
+    event, seen = await events.get(tx, TESTER, event_id)
+    assert event.dispatched_at is not None
+    assert seen == []
+    assert await dispatched(tx) == 0
+
+
+async def test_a_filter_decides_what_is_meant(tx: Tx) -> None:
+    large = await given.trigger(tx, filter={"size": {"gt": 10}, "kind": "file"}, dedupe_window_seconds=0)
+    every = await given.trigger(tx, dedupe_window_seconds=0)
+    for data in ({"size": 11, "kind": "file"}, {"size": 9, "kind": "file"}, {"size": 11}, {}):
+        await given.event(tx, data=data)
+
+    assert await dispatched(tx) == 4
+
+    assert [firing.outcome for firing in await of(tx, large)] == [ENQUEUED]
+    assert [firing.outcome for firing in await of(tx, every)] == [ENQUEUED] * 4
+
+
+async def test_a_filter_that_can_no_longer_be_read_is_told_and_makes_no_job(tx: Tx) -> None:
+    broken = await given.trigger(tx)
+    fine = await given.trigger(tx)
+    await tx.run("""update fairlead.job_triggers set filter = '{"a": {"?": 1}}' where id = %s""", [broken.id])
+    await given.event(tx)
+
+    await dispatched(tx)
+
+    [firing] = await of(tx, broken)
+    assert (firing.outcome, firing.reason, firing.job_id) == (FAILED, "filter_invalid", None)
+    assert [firing.outcome for firing in await of(tx, fine)] == [ENQUEUED]
+
+
+async def test_a_place_that_finds_nothing_fails_with_its_name_and_only_there(tx: Tx) -> None:
+    broken = await given.trigger(tx, payload_template={"id": "{{event.folder.id}}"})
+    fine = await given.trigger(tx, payload_template={"id": "{{event.folder.id | default: 0}}"})
+    await given.event(tx, data={"folder": {}})
+
+    await dispatched(tx)
+
+    [firing] = await of(tx, broken)
+    assert (firing.outcome, firing.reason) == (FAILED, "template_failed")
+    assert "event.folder.id" in str(firing.detail)
+    assert [firing.outcome for firing in await of(tx, fine)] == [ENQUEUED]
+    [seen] = await triggers.history(tx, TESTER, broken.id, outcome=FAILED)
+    assert seen == firing
+
+
+async def test_a_payload_that_does_not_fit_fails_with_every_fault(tx: Tx) -> None:
+    misfit = await given.trigger(
+        tx, definition_key="greet", payload_template={"name": "{{event.n}}", "n": "{{event.name}}"}
+    )
+    fine = await given.trigger(tx, definition_key="greet", payload_template={"name": "{{event.name}}"})
+    await given.event(tx, data={"name": "Ada", "n": 5})
+
+    await dispatched(tx)
+
+    [firing] = await of(tx, misfit)
+    assert (firing.outcome, firing.reason, firing.job_id) == (FAILED, "payload_invalid", None)
+    assert "/name" in str(firing.detail)
+    assert "/n:" in str(firing.detail)
+    assert [firing.outcome for firing in await of(tx, fine)] == [ENQUEUED]
+
+
+async def test_a_definition_that_is_no_longer_active_is_told(tx: Tx) -> None:
+    trigger = await given.trigger(tx)
+    await definitions.patch(tx, TESTER, "anything", {"is_active": False})
+    await given.event(tx)
+
+    await dispatched(tx)
+
+    [firing] = await of(tx, trigger)
+    assert (firing.outcome, firing.reason) == (FAILED, "definition_inactive")
+
+
+async def test_the_payload_is_checked_against_the_definition_as_it_is_then(tx: Tx) -> None:
+    trigger = await given.trigger(
+        tx, definition_key="greet", payload_template={"name": "Ada"}, dedupe_window_seconds=0
+    )
+    catalog = given.catalog()
+    await given.event(tx)
+    await dispatch(tx, catalog, limit=10)
+    schema = {"type": "object", "required": ["age"]}
+    await definitions.patch(tx, TESTER, "greet", {"arg_schema": schema})
+    await given.event(tx)
+
+    await dispatch(tx, catalog, limit=10)
+
+    assert [firing.outcome for firing in await of(tx, trigger)] == [ENQUEUED, FAILED]
+
+
+# Windows
+
+
+async def test_the_same_payload_within_the_window_makes_one_job(tx: Tx) -> None:
+    trigger = await given.trigger(
+        tx, payload_template={"id": "{{event.id}}", "n": "{{event.n | default: 1}}"}, dedupe_window_seconds=60
+    )
+    twin = await given.trigger(
+        tx, payload_template={"id": "{{event.id}}", "n": "{{event.n | default: 1}}"}, dedupe_window_seconds=60
+    )
+    for data in ({"id": "a"}, {"id": "b"}, {"n": 1.0, "id": "a"}):
+        await given.event(tx, data=data)
+    assert await dispatched(tx) == 3
+    await given.event(tx, data={"id": "a", "size": 3})
+    assert await dispatched(tx) == 1
+
+    first, second, third, fourth = await of(tx, trigger)
+
+    assert [one.outcome for one in (first, second, third, fourth)] == [
+        ENQUEUED,
+        ENQUEUED,
+        DEDUPLICATED,
+        DEDUPLICATED,
+    ]
+    assert first.job_id == third.job_id == fourth.job_id != second.job_id
+    # another trigger has windows of its own
+    assert [one.outcome for one in await of(tx, twin)].count(ENQUEUED) == 2
+    assert await given.count(tx, "jobs") == 4
+
+
+async def test_a_window_ends(tx: Tx) -> None:
+    trigger = await given.trigger(tx, dedupe_window_seconds=60)
+    await given.event(tx)
+    await dispatched(tx)
+    await tx.run("update fairlead.dedupe_windows set expires_at = clock_timestamp()")
+    for _ in range(2):
+        await given.event(tx)
+
+    await dispatched(tx)
+
+    before, after, same = await of(tx, trigger)
+    assert [one.outcome for one in (before, after, same)] == [ENQUEUED, ENQUEUED, DEDUPLICATED]
+    assert before.job_id != after.job_id == same.job_id
+
+
+async def test_without_a_window_each_event_makes_its_job(tx: Tx) -> None:
+    trigger = await given.trigger(tx, dedupe_window_seconds=0)
+    for _ in range(3):
+        await given.event(tx)
+
+    await dispatched(tx)
+
+    assert [one.outcome for one in await of(tx, trigger)] == [ENQUEUED] * 3
+
+
+async def test_what_could_not_make_its_job_holds_no_window(tx: Tx) -> None:
+    trigger = await given.trigger(tx, definition_key="greet", payload_template={"name": 5})
+    for _ in range(2):
+        await given.event(tx)
+    await dispatched(tx)
+    assert [one.outcome for one in await of(tx, trigger)] == [FAILED, FAILED]
+    assert await given.count(tx, "dedupe_windows") == 0
+    await definitions.patch(tx, TESTER, "greet", {"arg_schema": {"type": "object"}})
+    await given.event(tx)
+
+    await dispatched(tx)
+
+    assert [one.outcome for one in await of(tx, trigger)] == [FAILED, FAILED, ENQUEUED]
+
+
+# Replay
+
+
+async def test_a_replay_is_a_new_event_that_no_window_holds_back(tx: Tx) -> None:
+    trigger = await given.trigger(tx)
+    other = await given.trigger(tx)
+    event_id = await given.event(tx, data={"id": 1}, correlation_id="trace")
+    await dispatched(tx)
+
+    again = await events.replay(tx, TESTER, event_id, only_trigger_id=trigger.id)
+    await dispatched(tx)
+
+    assert [one.outcome for one in await of(tx, trigger)] == [ENQUEUED, ENQUEUED]
+    assert [one.event_id for one in await of(tx, trigger)] == [event_id, again]
+    assert len(await of(tx, other)) == 1
+    event, _ = await events.get(tx, TESTER, again)
+    assert (event.replay_of, event.data, event.correlation_id) == (event_id, {"id": 1}, "trace")
+    await events.replay(tx, TESTER, event_id)
+    await dispatched(tx)
+    assert (len(await of(tx, trigger)), len(await of(tx, other))) == (3, 2)
+
+
+async def test_emitting_and_replaying_are_in_the_audit_log(tx: Tx) -> None:
+    event_id = await given.event(tx)
+    again = await events.replay(tx, TESTER, event_id)
+
+    rows = await tx.values(
+        "select actor, action, resource_id, details from fairlead.audit_log where resource_type = 'event'"
+    )
+
+    assert rows == [
+        ("tester", "event_emitted", str(event_id), {"name": given.EVENT}),
+        ("tester", "event_replayed", str(event_id), {"name": given.EVENT, "as": str(again)}),
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_events_are_taken_oldest_first_and_so_many_at_once(tx: Tx, limit: int) -> None:
+    trigger = await given.trigger(tx, payload_template={"n": "{{event.n}}"})
+    for n in range(4):
+        await given.event(tx, data={"n": n})
+
+    assert await dispatched(tx, limit) == limit
+
+    made = [await payload(tx, one.job_id) for one in await of(tx, trigger)]
+    assert made == [{"n": n} for n in range(limit)]

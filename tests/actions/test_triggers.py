@@ -1,0 +1,158 @@
+"""Triggers as they are made, changed, fired by hand and removed: each in its tenant, each in the audit log."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.actions import triggers
+from fairlead.actions.instants import fire_due
+from fairlead.db.tx import Tx
+from fairlead.errors import Forbidden, TenantUnknown, TriggerInvalid, TriggerUnknown
+from fairlead.model.access import Principal, Role
+from fairlead.model.trigger import FiringOutcome
+from fairlead.store import jobs, tenants
+from tests import given
+from tests.given import OTHER, TENANT, TESTER
+
+NIGHTLY = {
+    "label": "Nightly",
+    "trigger_type": "schedule",
+    "cron_expr": "0 2 * * *",
+    "definition_key": "anything",
+}
+
+
+async def somebody(tx: Tx, role: Role, tenant: str = TENANT) -> Principal:
+    return Principal("somebody", role, (await tenants.ids(tx, [tenant]))[tenant])
+
+
+async def audited(tx: Tx, trigger_id: UUID) -> list[tuple[Any, ...]]:
+    return await tx.values(
+        "select actor, action, details from fairlead.audit_log where resource_type = 'trigger' and resource_id = %s "
+        "order by at",
+        [str(trigger_id)],
+    )
+
+
+async def test_every_change_is_in_the_audit_log(tx: Tx) -> None:
+    trigger = (await triggers.create(tx, TESTER, TENANT, NIGHTLY)).trigger
+    await triggers.change(tx, TESTER, trigger.id, {"label": "Late"})
+    record = await triggers.fire_now(tx, TESTER, given.catalog(), trigger.id)
+    await triggers.remove(tx, TESTER, trigger.id)
+
+    rows = await audited(tx, trigger.id)
+
+    assert [(actor, action) for actor, action, _ in rows] == [
+        ("tester", "trigger_created"),
+        ("tester", "trigger_changed"),
+        ("tester", "trigger_fired"),
+        ("tester", "trigger_deleted"),
+    ]
+    assert rows[1][2]["fields"] == ["label"]
+    assert rows[2][2]["job_id"] == str(record.job_id)
+
+
+@pytest.mark.parametrize(
+    ("change", "moves"),
+    [
+        ({"label": "Other"}, False),
+        ({"payload_template": {"a": 1}}, False),
+        ({"cron_expr": "0 3 * * *"}, True),
+        ({"timezone": "Asia/Kathmandu"}, True),
+        ({"is_enabled": False}, True),
+    ],
+)
+async def test_a_change_moves_the_next_run_only_where_it_says_another_time(
+    tx: Tx,
+    change: dict[str, Any],
+    moves: bool,  # noqa: FBT001
+) -> None:
+    """What is due and not yet fired stays due."""
+    trigger = (await triggers.create(tx, TESTER, TENANT, NIGHTLY)).trigger
+    due = datetime(2026, 1, 1, 2, tzinfo=UTC)
+    await given.behind(tx, trigger, due)
+
+    changed = (await triggers.change(tx, TESTER, trigger.id, change)).trigger
+
+    assert (changed.next_fire_at != due) is moves
+
+
+async def test_firing_by_hand_is_one_more_and_leaves_the_schedule_alone(tx: Tx) -> None:
+    trigger = (await triggers.create(tx, TESTER, TENANT, NIGHTLY | {"overlap": "allow"})).trigger
+
+    records = [await triggers.fire_now(tx, TESTER, given.catalog(), trigger.id) for _ in range(2)]
+
+    assert [record.outcome for record in records] == [FiringOutcome.ENQUEUED] * 2
+    assert len({record.job_id for record in records}) == 2
+    assert records[0].job_id is not None
+    job = await jobs.get(tx, records[0].job_id)
+    assert job is not None
+    assert (job.source, job.created_by) == ("manual", "tester")
+    now = await triggers.get(tx, TESTER, trigger.id)
+    assert now.next_fire_at == trigger.next_fire_at
+    assert now.last_fired_at is not None
+
+
+async def test_firing_by_hand_while_its_job_runs_is_skipped_where_none_may_overlap(tx: Tx) -> None:
+    trigger = await given.due_trigger(tx)
+    await fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
+
+    record = await triggers.fire_now(tx, TESTER, given.catalog(), trigger.id)
+
+    assert (record.outcome, record.reason) == (FiringOutcome.SKIPPED, "overlap")
+
+
+async def test_an_event_trigger_is_not_fired_by_hand(tx: Tx) -> None:
+    trigger = await given.trigger(tx)
+
+    with pytest.raises(TriggerInvalid):
+        await triggers.fire_now(tx, TESTER, given.catalog(), trigger.id)
+
+
+async def test_a_tenants_admin_manages_its_own_and_sees_no_other(tx: Tx) -> None:
+    admin = await somebody(tx, Role.TENANT_ADMIN)
+    own = (await triggers.create(tx, admin, TENANT, NIGHTLY)).trigger
+    foreign = await given.trigger(tx, tenant=OTHER)
+
+    with pytest.raises(TenantUnknown):
+        await triggers.create(tx, admin, OTHER, NIGHTLY)
+    for work in (triggers.get, triggers.remove, triggers.history):
+        with pytest.raises(TriggerUnknown):
+            await work(tx, admin, foreign.id)
+    assert [one.id for one in await triggers.listed(tx, admin)] == [own.id]
+
+
+async def test_a_viewer_may_not_manage_triggers(tx: Tx) -> None:
+    viewer = await somebody(tx, Role.VIEWER)
+    trigger = await given.trigger(tx)
+
+    with pytest.raises(Forbidden):
+        await triggers.create(tx, viewer, TENANT, NIGHTLY)
+    with pytest.raises(Forbidden):
+        await triggers.remove(tx, viewer, trigger.id)
+
+
+async def test_a_removed_trigger_keeps_its_firings_and_its_jobs(tx: Tx) -> None:
+    trigger = await given.due_trigger(tx)
+    await fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
+
+    await triggers.remove(tx, TESTER, trigger.id)
+
+    with pytest.raises(TriggerUnknown):
+        await triggers.get(tx, TESTER, trigger.id)
+    assert await given.count(tx, "trigger_firings") == 1
+    assert await given.count(tx, "jobs") == 1
+
+
+async def test_a_schedule_that_began_just_now_has_not_missed_its_beginning(tx: Tx) -> None:
+    start = datetime.now(UTC) - timedelta(seconds=5)
+    every = {"label": "x", "trigger_type": "schedule", "definition_key": "anything", "start_at": start}
+
+    young = (await triggers.create(tx, TESTER, TENANT, every | {"every_seconds": 60})).trigger
+    old = (await triggers.create(tx, TESTER, TENANT, every | {"every_seconds": 2})).trigger
+
+    assert young.next_fire_at == start
+    assert old.next_fire_at is not None
+    assert old.next_fire_at == start + timedelta(seconds=6)

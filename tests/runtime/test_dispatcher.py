@@ -1,0 +1,144 @@
+"""The dispatcher's rounds: no event is lost, passed over, or in the way of others."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.actions import dispatch, firing
+from fairlead.db.tx import Database, Tx
+from fairlead.model.trigger import FiringOutcome, Trigger
+from fairlead.runtime.dispatcher import Dispatcher
+from fairlead.runtime.duties import Duties
+from fairlead.runtime.scheduler import FOLLOW_SECONDS
+from fairlead.store import events, firings
+from tests import given
+
+POLL = 10.0
+
+
+@pytest.fixture
+def dispatcher(db: Database) -> Dispatcher:
+    return Dispatcher(db, given.catalog(), poll_seconds=POLL)
+
+
+@pytest.fixture
+async def trigger(db: Database) -> Trigger:
+    return await db.transact(lambda tx: given.trigger(tx, dedupe_window_seconds=0))
+
+
+async def seen(db: Database, trigger: Trigger) -> set[Any]:
+    """The events that have their record."""
+    async with db.transaction() as tx:
+        found = await firings.page(tx, trigger.id, outcome=None, before=None, limit=1000)
+    assert all(one.outcome is FiringOutcome.ENQUEUED for one in found)
+    assert len({one.event_id for one in found}) == len(found)
+    return {one.event_id for one in found}
+
+
+async def test_a_round_dispatches_what_waits(db: Database, dispatcher: Dispatcher, trigger: Trigger) -> None:
+    assert await dispatcher() == POLL
+    emitted = {await db.transact(given.event) for _ in range(3)}
+
+    assert await dispatcher() == 0
+
+    assert await seen(db, trigger) == emitted
+    assert await dispatcher() == POLL
+
+
+async def test_an_event_that_is_committed_late_is_dispatched_and_one_that_is_not_never(
+    db: Database, dispatcher: Dispatcher, trigger: Trigger
+) -> None:
+    """Its id is older than that of events long done."""
+    async with db.transaction() as late, db.transaction() as failing:
+        old = await given.event(late)
+        lost = await given.event(failing)
+        young = await db.transact(given.event)
+        assert young > old
+        await dispatcher()
+        assert await seen(db, trigger) == {young}
+        await failing.connection.execute("rollback")
+        await failing.connection.execute("begin")
+
+    await dispatcher()
+
+    assert await seen(db, trigger) == {young, old}
+    assert await db.transact(lambda tx: events.get(tx, lost)) is None
+
+
+async def test_what_another_has_in_hand_is_waited_for_without_haste(
+    db: Database, dispatcher: Dispatcher, trigger: Trigger
+) -> None:
+    event_id = await db.transact(given.event)
+    async with db.transaction() as other:
+        await events.take(other, limit=10, patience_seconds=60)
+        assert await dispatcher() == FOLLOW_SECONDS
+        await other.connection.execute("rollback")
+        await other.connection.execute("begin")
+
+    assert await dispatcher() == 0
+    assert await seen(db, trigger) == {event_id}
+
+
+async def test_an_event_that_cannot_be_dispatched_does_not_hold_up_the_others(
+    db: Database, dispatcher: Dispatcher, trigger: Trigger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [await db.transact(given.event) for _ in range(3)]
+    poison = await db.transact(lambda tx: given.event(tx, data={"poison": True}))
+    after = [await db.transact(given.event) for _ in range(3)]
+    real = firing.fire_all
+
+    async def failing(tx: Tx, catalog: Any, shots: Any) -> Any:
+        made = await real(tx, catalog, shots)
+        if any(shot.event_id == poison for shot in shots):
+            raise ZeroDivisionError
+        return made
+
+    with monkeypatch.context() as broken:
+        broken.setattr(dispatch, "fire_all", failing)
+        for _ in range(9):
+            await dispatcher()
+        assert await seen(db, trigger) == {*before, *after}
+        [(tries, put_off)] = await db.transact(
+            lambda tx: tx.values("select tries, due_at > clock_timestamp() from fairlead.events_waiting")
+        )
+        assert tries >= 1
+        assert put_off
+        assert 0 < await dispatcher() <= 2
+
+    await db.transact(lambda tx: tx.run("update fairlead.events_waiting set due_at = clock_timestamp()"))
+    await dispatcher()
+    assert await seen(db, trigger) == {*before, poison, *after}
+
+
+async def test_it_waits_longer_each_time_but_not_for_ever(db: Database) -> None:
+    event_id = await db.transact(given.event)
+    waits: list[float | None] = []
+    for _ in range(12):
+        await db.transact(lambda tx: events.put_off(tx, [event_id]))
+        waits.append(await db.transact(events.next_due))
+
+    assert [round(seconds or 0) for seconds in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+async def test_the_watchdog_forgets_old_events_and_firings(
+    db: Database, dispatcher: Dispatcher, trigger: Trigger
+) -> None:
+    old, young = [await db.transact(given.event) for _ in range(2)]
+    await dispatcher()
+    await db.transact(
+        lambda tx: tx.run(
+            "update fairlead.events set recorded_at = now() - interval '31 days' where id = %s", [old]
+        )
+    )
+    await db.transact(
+        lambda tx: tx.run(
+            "update fairlead.trigger_firings set fired_at = now() - interval '31 days' where event_id = %s",
+            [old],
+        )
+    )
+
+    await Duties(db, retention_days=30, audit_retention_days=0)()
+
+    assert await seen(db, trigger) == {young}
+    assert await db.transact(lambda tx: events.get(tx, old)) is None
+    assert await db.transact(lambda tx: events.get(tx, young)) is not None

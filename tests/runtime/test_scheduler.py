@@ -1,0 +1,116 @@
+"""The scheduler's rounds: what is due is fired, and it says when it is needed again."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.actions import firing, instants, triggers
+from fairlead.db.tx import Database, Tx
+from fairlead.model.trigger import FiringOutcome, Trigger
+from fairlead.runtime.scheduler import FOLLOW_SECONDS, Scheduler
+from fairlead.runtime.triggering import triggering
+from fairlead.store import firings
+from fairlead.store import triggers as stored
+from tests import given
+from tests.given import TESTER
+
+POLL = 10.0
+
+
+@pytest.fixture
+def scheduler(db: Database) -> Scheduler:
+    return Scheduler(db, given.catalog(), poll_seconds=POLL)
+
+
+async def outcomes(db: Database, trigger: Trigger) -> list[FiringOutcome]:
+    async with db.transaction() as tx:
+        found = await firings.page(tx, trigger.id, outcome=None, before=None, limit=100)
+    return [one.outcome for one in found]
+
+
+async def test_a_round_fires_what_is_due_and_says_when_the_next_instant_comes(
+    db: Database, scheduler: Scheduler
+) -> None:
+    assert await scheduler() == POLL
+    trigger = await db.transact(given.due_trigger)
+    assert await scheduler() == 0
+    assert await outcomes(db, trigger) == [FiringOutcome.ENQUEUED]
+    assert await scheduler() == POLL
+    soon = datetime.now(UTC) + timedelta(seconds=5)
+    await db.transact(lambda tx: given.trigger(tx, every_seconds=60, start_at=soon))
+
+    assert 3 < await scheduler() <= 5
+
+
+async def test_one_that_does_not_lead_looks_again_soon(db: Database, scheduler: Scheduler) -> None:
+    trigger = await db.transact(given.due_trigger)
+    async with db.transaction() as leader:
+        await stored.lead(leader, patience_seconds=5)
+        assert await scheduler() == FOLLOW_SECONDS
+    assert await outcomes(db, trigger) == []
+    assert await scheduler() == 0
+    assert await outcomes(db, trigger) == [FiringOutcome.ENQUEUED]
+
+
+async def test_what_somebody_changes_at_the_moment_is_waited_for_and_not_fired(
+    db: Database, scheduler: Scheduler
+) -> None:
+    trigger = await db.transact(given.due_trigger)
+    async with db.transaction() as tx:
+        await triggers.change(tx, TESTER, trigger.id, {"is_enabled": False})
+        assert await scheduler() == FOLLOW_SECONDS
+
+    assert await scheduler() == POLL
+    assert await outcomes(db, trigger) == []
+
+
+async def test_many_schedulers_at_once_fire_each_instant_once(db: Database) -> None:
+    made = [await db.transact(lambda tx: given.due_trigger(tx, instants=3, catch_up="all")) for _ in range(5)]
+    schedulers = [Scheduler(db, given.catalog(), poll_seconds=POLL) for _ in range(8)]
+
+    for _ in range(3):
+        await asyncio.gather(*(one() for one in schedulers))
+
+    for trigger in made:
+        assert len(await outcomes(db, trigger)) == 3
+    async with db.transaction() as tx:
+        assert await given.count(tx, "jobs") == 5
+
+
+async def test_after_a_round_that_failed_the_next_one_is_careful(
+    db: Database, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = await db.transact(lambda tx: given.due_trigger(tx, label="poison"))
+    fine = await db.transact(given.due_trigger)
+    real = firing.fire_all
+
+    async def failing(tx: Tx, catalog: Any, shots: Any) -> Any:
+        if any(shot.trigger.label == "poison" for shot in shots):
+            raise ZeroDivisionError
+        return await real(tx, catalog, shots)
+
+    monkeypatch.setattr(instants, "fire_all", failing)
+    with pytest.raises(ZeroDivisionError):
+        await scheduler()
+    assert await scheduler() == 0
+
+    assert await outcomes(db, poison) == [FiringOutcome.FAILED]
+    assert await outcomes(db, fine) == [FiringOutcome.ENQUEUED]
+
+
+async def test_a_new_schedule_is_heard_of_at_once_and_runs_at_its_second(fl: Fairlead) -> None:
+    """Not at the next look, which is a long time off."""
+    async with triggering(fl.database, fl.direct_url):
+        async with asyncio.timeout(20):
+            start = datetime.now(UTC) + timedelta(seconds=1)
+            async with fl.transaction() as tx:
+                trigger = await given.trigger(tx, every_seconds=3600, start_at=start)
+            while not await outcomes(fl.database, trigger):
+                await asyncio.sleep(0.01)
+    async with fl.transaction() as tx:
+        [one] = await firings.page(tx, trigger.id, outcome=None, before=None, limit=10)
+    assert one.scheduled_at == start
+    assert timedelta(0) <= one.fired_at - start < timedelta(seconds=2)

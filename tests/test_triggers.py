@@ -1,0 +1,441 @@
+"""The face of what makes jobs by itself: events, and schedules that the code keeps."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from fairlead import Context, Fairlead, Secret, Settings, testing
+from fairlead.actions import triggers
+from fairlead.errors import (
+    CronInvalid,
+    EventInvalid,
+    PayloadNotJson,
+    ScheduleInvalid,
+    SignatureInvalid,
+    TemplateInvalid,
+    TenantUnknown,
+    TimezoneUnknown,
+    TriggerInvalid,
+)
+from fairlead.model.trigger import Trigger
+from fairlead.runtime.triggering import triggering
+from tests import given
+from tests.given import OTHER, TENANT
+from tests.waiting import eventually
+
+FAR = datetime(2999, 1, 1, tzinfo=UTC)
+Decorate = Callable[[Fairlead], None]
+
+
+@asynccontextmanager
+async def application(
+    settings: Settings, decorate: Decorate, *, name: str | None = "shop"
+) -> AsyncIterator[Fairlead]:
+    """An instance of an application that has these schedules in its code, synced."""
+    fl = Fairlead(settings=settings, actor="deployer", name=name)
+    decorate(fl)
+    async with fl:
+        await fl.sync_schedules()
+        yield fl
+
+
+async def kept(fl: Fairlead) -> dict[str, Trigger]:
+    """All triggers, by label."""
+    async with fl.transaction() as tx:
+        return {one.label: one for one in await triggers.listed(tx, fl.principal)}
+
+
+async def audited(fl: Fairlead) -> list[str]:
+    async with fl.transaction() as tx:
+        found = await tx.values(
+            "select action || ' ' || (details ->> 'label') from fairlead.audit_log "
+            "where resource_type = 'trigger' order by at"
+        )
+    return [action for (action,) in found]
+
+
+def nightly(fl: Fairlead) -> None:
+    @fl.cron("0 2 * * *", tenant=TENANT, payload={"depth": 3})
+    async def nightly(ctx: Context, depth: int) -> int:
+        return depth
+
+
+def empty(_: Fairlead) -> None:
+    """An application without any function."""
+
+
+def nothing(fl: Fairlead) -> None:
+    @fl.job
+    async def other(ctx: Context) -> None: ...
+
+
+# In code
+
+
+async def test_a_schedule_in_code_is_in_the_database_once_it_is_synced(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        @fl.every(timedelta(minutes=5), start_at=FAR, timeout=60, key="beat.often")
+        async def beat() -> None: ...
+
+        @fl.cron(
+            "@hourly",
+            timezone="Asia/Kathmandu",
+            tenant=TENANT,
+            name="sweep each hour",
+            payload={"at": "{{schedule.local_time}}"},
+            catch_up="all",
+            overlap="allow",
+        )
+        @fl.job(max_attempts=2)
+        async def sweep(ctx: Context, at: str) -> None: ...
+
+    async with application(settings, decorate) as fl:
+        there = await kept(fl)
+        assert set(there) == {"beat.often", "sweep each hour"}
+        beat, sweep = there["beat.often"], there["sweep each hour"]
+        async with fl.transaction() as tx:
+            found = await tx.values("select key, timeout_seconds, max_attempts from fairlead.job_definitions")
+
+    assert (beat.tenant, beat.every_seconds, beat.start_at, beat.next_fire_at) == ("global", 300, FAR, FAR)
+    assert (beat.owner, beat.name, beat.created_by) == ("shop", "beat.often", "deployer")
+    assert (beat.catch_up, beat.overlap) == ("skip", "skip")
+    assert (sweep.tenant, sweep.cron_expr, sweep.timezone) == (TENANT, "@hourly", "Asia/Kathmandu")
+    assert (sweep.catch_up, sweep.overlap) == ("all", "allow")
+    assert sweep.next_fire_at is not None
+    assert sweep.next_fire_at.minute == 15
+    assert {("beat.often", 60, 3), ("sweep", 3600, 2)} <= set(found)
+
+
+async def test_a_function_may_have_several_schedules_with_names_and_is_still_a_function(
+    settings: Settings,
+) -> None:
+    fl = Fairlead(settings=settings, name="shop")
+
+    @fl.every(60, tenant=TENANT, payload={"who": "often"})
+    @fl.every(3600, tenant=OTHER, payload={"who": "elsewhere"})
+    @fl.cron("0 2 * * *", tenant=TENANT, payload={"who": "nightly"}, name="nightly")
+    @fl.job(key="greet.all")
+    async def greet(who: str, *, loud: bool = False) -> str:
+        return who.upper() if loud else who
+
+    assert await greet("ada", loud=True) == "ADA"
+    async with fl:
+        await fl.sync_schedules()
+        async with fl.transaction() as tx:
+            there = await triggers.listed(tx, fl.principal)
+        assert {(one.tenant, one.label, one.definition_key) for one in there} == {
+            (TENANT, "greet.all", "greet.all"),
+            (OTHER, "greet.all", "greet.all"),
+            (TENANT, "nightly", "greet.all"),
+        }
+        await greet.enqueue(tenant=TENANT, who="by hand")
+
+
+TYPED = """
+from fairlead import Context, Fairlead, JobFunction, sync
+
+fl = Fairlead()
+blocking = sync.Fairlead()
+
+@fl.every(60, payload={"n": 1})
+async def beat(ctx: Context, n: int) -> str: return str(n)
+
+@fl.cron("0 2 * * *", name="nightly", payload={"n": 1})
+@fl.job(timeout=5)
+def sweep(n: int) -> float: return n / 2
+
+@blocking.every(60, payload={"n": 1})
+@blocking.job
+def tidy(n: int) -> bytes: return bytes(n)
+
+reveal_type(beat)
+reveal_type(sweep)
+reveal_type(tidy)
+sweep("one")
+"""
+
+
+def test_a_scheduled_function_keeps_its_types(tmp_path: Path) -> None:
+    program = tmp_path / "typed.py"
+    program.write_text(TYPED)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    revealed = [
+        line.partition('"')[2].rpartition('"')[0] for line in done.stdout.splitlines() if "Revealed" in line
+    ]
+    coroutine = "typing.Coroutine[Any, Any, str]"
+    assert [line.replace("builtins.", "") for line in revealed] == [
+        f"fairlead.handles.JobFunction[[ctx: fairlead.handlers.context.Context, n: int], {coroutine}]",
+        "fairlead.handles.JobFunction[[n: int], float]",
+        "fairlead.sync.JobFunction[[n: int], bytes]",
+    ]
+    assert "Found 1 error" in done.stdout
+    assert 'incompatible type "str"; expected "int"' in done.stdout
+
+
+def test_what_cannot_be_a_schedule_is_refused_where_the_code_says_it(settings: Settings) -> None:
+    fl, other = Fairlead(settings=settings), Fairlead(settings=settings)
+    refused: list[tuple[type[Exception], Callable[[], Any]]] = [
+        (CronInvalid, lambda: fl.cron("every day")),
+        (CronInvalid, lambda: fl.cron("0 0 31 2 *")),
+        (TimezoneUnknown, lambda: fl.cron("@daily", timezone="Mars/Olympus")),
+        (ScheduleInvalid, lambda: fl.every(0)),
+        (ScheduleInvalid, lambda: fl.every(0.5)),
+        (ScheduleInvalid, lambda: fl.every(timedelta(days=400))),
+        (ScheduleInvalid, lambda: fl.every(60, start_at=datetime(2026, 1, 1))),
+        (TriggerInvalid, lambda: fl.every(60, catch_up="some")),
+        (TriggerInvalid, lambda: fl.every(60, overlap="perhaps")),
+        (TriggerInvalid, lambda: fl.every(60, name="x" * 300)),
+        (PayloadNotJson, lambda: fl.every(60, payload={"n": object()})),
+        (TemplateInvalid, lambda: fl.every(60, payload={"n": "{{event.n}}"})),
+        (SignatureInvalid, lambda: fl.every(60, payload={"n": "one"})),
+        (SignatureInvalid, lambda: fl.every(60, payload={"m": 1})),
+    ]
+
+    async def count(n: int = 1) -> None: ...
+
+    for number, (kind, decorate) in enumerate(refused):
+        with pytest.raises(kind):
+            decorate()(fl.job(key=f"job-{number}")(count))
+
+    @other.job
+    async def theirs() -> None: ...
+
+    with pytest.raises(SignatureInvalid, match="another Fairlead"):
+        fl.every(60)(theirs)
+    with pytest.raises(SignatureInvalid, match="timeout"):
+        other.every(60, timeout=5)(theirs)
+    with pytest.raises(SignatureInvalid, match="payload="):
+
+        @fl.every(60)
+        async def needy(name: str) -> None: ...
+
+    other.every(60)(theirs)
+    with pytest.raises(SignatureInvalid, match="name="):
+        other.cron("@daily")(theirs)
+
+
+# Syncing
+
+
+async def test_a_worker_syncs_as_it_starts_and_runs_what_is_due(settings: Settings) -> None:
+    fl, ran, stop = Fairlead(settings=settings, name="shop"), list[str](), asyncio.Event()
+
+    @fl.every(1, tenant=TENANT)
+    async def beat(ctx: Context) -> None:
+        ran.append(ctx.tenant)
+
+    async with fl:
+        working = asyncio.create_task(fl.work(stop))
+        try:
+            async with triggering(fl.database, fl.direct_url):
+                await eventually(lambda: len(ran) > 1, "two runs")
+        finally:
+            stop.set()
+            await working
+    assert set(ran) == {TENANT}
+
+
+async def test_syncing_again_changes_nothing_and_writes_nothing(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        nightly(fl)
+
+        @fl.every(60, tenant=TENANT, payload={"ids": (UUID(int=1), 2)}, catch_up="one")
+        async def beat(ids: list[Any]) -> None: ...
+
+    async with application(settings, decorate) as fl:
+        before, said = await kept(fl), await audited(fl)
+        assert await fl.sync_schedules() == [before["beat"], before["nightly"]]
+        assert said == ["trigger_created beat", "trigger_created nightly"]
+    async with application(settings, decorate) as fl:
+        assert (await kept(fl), await audited(fl)) == (before, said)
+
+
+async def test_a_secret_of_a_schedule_is_kept_as_it_is_and_never_shown(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        @fl.every(3600, tenant=TENANT, payload={"token": "hush"})
+        async def fetch(token: Annotated[str, Secret()]) -> bool:
+            return len(token) == 4
+
+    async with application(settings, decorate) as fl:
+        for _ in range(2):
+            [shown] = await fl.sync_schedules()
+            assert shown.payload_template == {"token": "[redacted]"}
+        assert await audited(fl) == ["trigger_created fetch"]
+        await fl.tick()
+        [job] = await testing.assert_enqueued(fl, "fetch")
+        assert (job.output, job.payload) == (True, {"token": "[redacted]"})
+
+
+async def test_many_instances_may_sync_at_once(settings: Settings) -> None:
+    def decorate(order: int) -> Decorate:
+        def decorated(fl: Fairlead) -> None:
+            for n in range(6)[:: 1 if order % 2 else -1]:
+
+                @fl.every(60, tenant=TENANT, key=f"beat-{n}")
+                async def beat() -> None: ...
+
+        return decorated
+
+    instances = [Fairlead(settings=settings, name="shop") for _ in range(6)]
+    for order, fl in enumerate(instances):
+        decorate(order)(fl)
+    await asyncio.gather(*(fl.open() for fl in instances))
+    try:
+        for _ in range(2):
+            await asyncio.gather(*(fl.sync_schedules() for fl in instances))
+
+        assert await audited(instances[0]) == [f"trigger_created beat-{n}" for n in range(6)]
+        assert len(await kept(instances[0])) == 6
+    finally:
+        await asyncio.gather(*(fl.close() for fl in instances))
+
+
+async def test_changed_code_changes_the_schedule_in_place(settings: Settings) -> None:
+    def changed(fl: Fairlead) -> None:
+        @fl.every(3600, start_at=FAR, tenant=TENANT, payload={"depth": 4}, catch_up="one")
+        async def nightly(ctx: Context, depth: int) -> int:
+            return depth
+
+    async with application(settings, nightly) as fl:
+        before = (await kept(fl))["nightly"]
+    async with application(settings, changed) as fl:
+        after = (await kept(fl))["nightly"]
+        assert await audited(fl) == ["trigger_created nightly", "trigger_changed nightly"]
+
+    assert after.id == before.id
+    assert (after.cron_expr, after.every_seconds, after.next_fire_at) == (None, 3600, FAR)
+    assert (after.payload_template, after.catch_up) == ({"depth": 4}, "one")
+
+
+async def test_an_interval_goes_on_from_when_it_was_first_seen_and_a_new_one_from_there(
+    settings: Settings,
+) -> None:
+    def every(seconds: int) -> Decorate:
+        def decorate(fl: Fairlead) -> None:
+            @fl.every(seconds, tenant=TENANT)
+            async def beat() -> None: ...
+
+        return decorate
+
+    async with application(settings, every(3600)) as fl:
+        first = (await kept(fl))["beat"]
+        assert first.next_fire_at == first.start_at
+        await testing.fire_schedules(fl)
+        assert (await kept(fl))["beat"].next_fire_at == first.start_at + timedelta(hours=1)  # type: ignore[operator]
+    async with application(settings, every(1800)) as fl:
+        await testing.fire_schedules(fl)
+        halved = (await kept(fl))["beat"]
+        await testing.assert_enqueued(fl, "beat", count=1)
+    assert halved.start_at == first.start_at
+    assert halved.next_fire_at == first.start_at + timedelta(minutes=30)  # type: ignore[operator]
+
+
+async def test_what_the_code_dropped_is_removed_with_what_waits_of_it(settings: Settings) -> None:
+    async with application(settings, nightly) as fl:
+        await testing.fire_schedules(fl, "nightly")
+        [job] = await testing.assert_enqueued(fl, "nightly", payload={"depth": 3})
+    async with application(settings, nothing) as fl:
+        assert await kept(fl) == {}
+        assert await audited(fl) == [
+            "trigger_created nightly",
+            "trigger_fired nightly",
+            "trigger_deleted nightly",
+        ]
+        assert (await fl.read(job.id)).status == "canceled"
+    async with application(settings, nightly) as fl:
+        assert set(await kept(fl)) == {"nightly"}
+
+
+async def test_what_another_code_base_keeps_is_left_alone(settings: Settings) -> None:
+    async with application(settings, nightly) as fl:
+        async with fl.transaction() as tx:
+            by_hand = {"label": "by hand", "trigger_type": "schedule", "cron_expr": "@daily"}
+            await triggers.create(tx, fl.principal, TENANT, {**by_hand, "definition_key": "nightly"})
+        await fl.register(TENANT, "registered", FAR, 60, lambda: None)
+    for name, decorate in (("bakery", nothing), ("periodic", nothing), (None, nothing), ("shop", empty)):
+        async with application(settings, decorate, name=name) as fl:
+            assert set(await kept(fl)) == {"nightly", "by hand", "registered"}
+    async with application(settings, nightly, name=None) as fl:
+        async with fl.transaction() as tx:
+            owners = {(one.label, one.owner) for one in await triggers.listed(tx, fl.principal)}
+        assert {("nightly", "shop"), ("nightly", "tests"), ("by hand", None)} <= owners
+
+
+async def test_a_schedule_of_a_tenant_that_is_not_there_is_refused_by_its_name(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        nightly(fl)
+
+        @fl.every(60, tenant="nobody")
+        async def lonely() -> None: ...
+
+    with pytest.raises(TenantUnknown, match=r"'nobody' to have the schedule 'lonely'.*add_tenant"):
+        async with application(settings, decorate):
+            pass
+    async with application(settings, empty) as fl:
+        assert await kept(fl) == {}
+
+
+async def test_what_an_operator_disabled_stays_so(settings: Settings) -> None:
+    async with application(settings, nightly) as fl, fl.transaction() as tx:
+        await triggers.change(tx, fl.principal, (await kept(fl))["nightly"].id, {"is_enabled": False})
+    async with application(settings, nightly) as fl:
+        there = (await kept(fl))["nightly"]
+
+    assert (there.is_enabled, there.next_fire_at) == (False, None)
+
+
+# Events
+
+
+async def test_an_event_makes_the_jobs_of_its_triggers(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        rule: dict[str, Any] = {"label": "welcome", "trigger_type": "event", "event_name": "user.joined"}
+        rule |= {"definition_key": "greet", "payload_template": {"name": "{{event.name}}"}}
+        await triggers.create(tx, fl.principal, TENANT, rule)
+    occurred = datetime(2026, 1, 2, tzinfo=UTC)
+    event_id = await fl.emit(
+        "user.joined", tenant=TENANT, data={"name": "Ada"}, correlation_id="c-1", occurred_at=occurred
+    )
+
+    assert await testing.dispatch_events(fl) == 1
+    [job] = await testing.assert_enqueued(fl, "greet", tenant=TENANT, payload={"name": "Ada"}, count=1)
+    [event] = await testing.assert_emitted(fl, "user.joined", tenant=TENANT, data={"name": "Ada"})
+    assert (job.source, job.source_ref, job.correlation_id) == ("event", str(event_id), "c-1")
+    assert (event.id, event.occurred_at) == (event_id, occurred)
+
+
+async def test_an_event_that_cannot_be_is_refused(fl: Fairlead) -> None:
+    with pytest.raises(EventInvalid):
+        await fl.emit("not a name", tenant=TENANT)
+    with pytest.raises(TenantUnknown):
+        await fl.emit("user.joined", tenant=uuid4())
+    async with fl.transaction() as tx:
+        assert await given.count(tx, "events") == 0
+
+
+async def test_an_event_lives_and_dies_with_the_transaction_that_it_joins(fl: Fairlead) -> None:
+    async with await psycopg.AsyncConnection.connect(fl.database.url) as connection:
+        await fl.emit("user.joined", tenant=TENANT, tx=connection)
+        await connection.rollback()
+        await testing.assert_emitted(fl, "user.joined", count=0)
+        event_id = await fl.emit("user.joined", tenant=TENANT, tx=connection)
+        await connection.commit()
+
+    [event] = await testing.assert_emitted(fl, "user.joined", count=1)
+    assert event.id == event_id
