@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.errors import SignatureInvalid
 from fairlead.handlers.context import Context, Fatal
+from fairlead.model.payload import whole
 from fairlead.model.signature import CONTEXT, arguments_type
 
 
@@ -74,19 +75,7 @@ def _convert(payload: Any, arguments: type[msgspec.Struct]) -> msgspec.Struct:
         return msgspec.convert(payload, arguments, str_keys=True)
     except msgspec.ValidationError:
         # to the schema, and so to enqueue, 1.0 is an integer too
-        return msgspec.convert(_whole(payload), arguments, str_keys=True)
-
-
-def _whole(value: Any) -> Any:
-    """The same JSON with integral numbers as integers."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {name: _whole(item) for name, item in value.items()}
-        case list():
-            return [_whole(item) for item in value]
-    return value
+        return msgspec.convert(whole(payload), arguments, str_keys=True)
 
 
 def _check_findable(function: Callable[..., Any], name: str) -> None:

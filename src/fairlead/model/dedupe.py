@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.access import GLOBAL_TENANT
-from fairlead.model.payload import encode
+from fairlead.model.payload import encode, whole
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
@@ -18,16 +18,5 @@ def dedupe_key(definition: str, tenant: str | None, payload: Any = None) -> str:
 def canonical(payload: Any) -> bytes:
     """A payload as JSON with sorted keys, no spaces, and whole numbers as integers."""
     plain, _ = encode({} if payload is None else payload, max_bytes=2**31)
-    return _ENCODER.encode(_whole(plain))
-
-
-def _whole(value: Any) -> Any:
-    """To JSON 1 and 1.0 are one number, and they should make one key."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {name: _whole(item) for name, item in value.items()}
-        case list():
-            return [_whole(item) for item in value]
-    return value
+    # to JSON 1 and 1.0 are one number, and they should make one key
+    return _ENCODER.encode(whole(plain))

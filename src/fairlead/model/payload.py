@@ -57,6 +57,18 @@ def pointer(path: Any) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
+def whole(value: Any) -> Any:
+    """The same JSON with integral numbers as integers."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: whole(item) for name, item in value.items()}
+        case list():
+            return [whole(item) for item in value]
+    return value
+
+
 def unreadable(text: str) -> str | None:
     """Why PostgreSQL could not keep this text, or None."""
     if "\x00" in text:
