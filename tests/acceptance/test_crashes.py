@@ -98,7 +98,8 @@ async def test_postgresql_killed_during_single_enqueues_keeps_exactly_the_acknow
                     acknowledged.add((await fl.enqueue("anything", tenant="acme")).id)
             assert refused.value.code == "database_unreachable"
             await asyncio.to_thread(server.start)
-        async with Fairlead(settings=settings) as fl, fl.transaction() as tx:  # with the time that it may take
+        # with the time that it may take
+        async with Fairlead(settings=settings) as fl, fl.transaction() as tx:
             there = {job_id for (job_id,) in await tx.values("select id from fairlead.jobs")}
         assert acknowledged <= there
         assert len(there) <= max(before, len(acknowledged)) + 1  # at most the one in flight
