@@ -64,10 +64,12 @@ async def running_job(tx: Tx, **fields: Any) -> UUID:
             update fairlead.jobs
             set status = 'running', started_at = clock_timestamp(), attempt_count = attempt_count + 1,
                 claimed_by_worker = 'somebody'
-            where id = %(id)s returning id, tenant_id, definition_id, attempt_count
+            where id = %(id)s returning id, tenant_id, definition_id, attempt_count, host_id
         ), lease as (
-            insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)
-            select id, attempt_count, %(token)s, 'somebody', tenant_id, definition_id, clock_timestamp() + '30 s'
+            insert into fairlead.leases (
+                job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, expires_at)
+            select id, attempt_count, %(token)s, 'somebody', tenant_id, definition_id, host_id,
+                clock_timestamp() + '30 s'
             from job
         ), attempt as (
             insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id)

@@ -69,6 +69,38 @@ class HostUnknown(Refused):
     code = "host_unknown"
 
 
+class HostExists(Refused):
+    code = "host_exists"
+
+
+class HostRequired(Refused):
+    code = "host_required"
+
+
+class ResourceUnknown(Refused):
+    code = "resource_unknown"
+
+
+class ResourceExists(Refused):
+    code = "resource_exists"
+
+
+class ResourceElsewhere(Refused):
+    """The resource is on another host than the one that was named."""
+
+    code = "resource_elsewhere"
+
+
+class EnrolmentRefused(Refused):
+    code = "enrolment_refused"
+
+
+class AgentSuperseded(Refused):
+    """Another agent was started for the host."""
+
+    code = "agent_superseded"
+
+
 class DefinitionUnknown(Refused):
     code = "definition_unknown"
 
@@ -325,3 +357,15 @@ class DatabaseBusy(FairleadError):
 
 class PortTaken(FairleadError):
     code = "port_taken"
+
+
+class ServerUnreachable(FairleadError):
+    """The server of an agent does not answer, or not now."""
+
+    code = "server_unreachable"
+
+
+class ServerRefused(FairleadError):
+    """The server of an agent answered, but not with what we asked for."""
+
+    code = "server_refused"

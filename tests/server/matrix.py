@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
-from fairlead.actions import access, events, triggers
+from fairlead.actions import access, events, hosts, triggers
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
@@ -121,6 +121,10 @@ def verdict(rule: Rule, case: Case) -> str:
 def _sees(rule: Rule, case: Case, *, everywhere: bool) -> bool:
     if case.about == "missing":
         return False
+    if (
+        rule.permission is Permission.RUN_HOST_JOBS
+    ):  # a host's jobs are its agent's: not even a super admin is one
+        return case.who == Role.AGENT and case.about == "own"
     if builder(rule, str(rule.about)).shared or (
         everywhere and (rule.requires.everywhere or case.naming == "none")
     ):
@@ -172,6 +176,28 @@ async def _running(tx: Tx, world: World, tenant: str) -> UUID:
     return await given.running_job(tx, tenant=tenant)
 
 
+async def _hosted(tx: Tx, world: World, tenant: str) -> UUID:
+    """A job that the agent of the tenant's host runs."""
+    return await given.running_job(tx, tenant=tenant, host_id=world.hosts[tenant])
+
+
+async def _own_host(tx: Tx, world: World, tenant: str) -> UUID:
+    """An agent asks under its own host, whosever the job is."""
+    return world.hosts[given.TENANT]
+
+
+async def _resource(tx: Tx, world: World, tenant: str) -> UUID:
+    made = await hosts.add_resource(
+        tx,
+        given.TESTER,
+        tenant_id=world.tenants[tenant],
+        host_id=world.hosts[tenant],
+        kind="server",
+        name=str(uuid4()),
+    )
+    return made.id
+
+
 async def _definition(tx: Tx, world: World, tenant: str) -> UUID:
     [(definition_id,)] = await tx.values("select id from fairlead.job_definitions where key = 'anything'")
     return UUID(str(definition_id))
@@ -202,19 +228,26 @@ BUILDERS: dict[str, Builder] = {
     "token_id": Builder(_token),
     "user_id": Builder(_user),
     "host_id": Builder(_host),
+    "resource_id": Builder(_resource),
     "trigger_id": Builder(_trigger),
     "event_id": Builder(_event),
     "tenant": Builder(_tenant, shared=True),
     "definition": Builder(_definition, shared=True),
     "name": Builder(_asset, shared=True),
 }
-# Where a route is about another kind of the same thing.
-SPECIAL: dict[str, Builder] = {f"{PREFIX}/worker/jobs/{{job_id}}": Builder(_running)}
+_WORKER = f"{PREFIX}/worker/jobs/{{job_id}}"
+_AGENT = f"{PREFIX}/agent/hosts/{{host_id}}"
+# Where a route is about another kind of the same thing: by the beginning of its path, and the parameter.
+SPECIAL: dict[tuple[str, str], Builder] = {
+    (_WORKER, "job_id"): Builder(_running),
+    (f"{_AGENT}/jobs/{{job_id}}", "job_id"): Builder(_hosted),
+    (f"{_AGENT}/jobs/{{job_id}}", "host_id"): Builder(_own_host),
+}
 
 
 def builder(rule: Rule, param: str) -> Builder:
     """How to make what a route's parameter names."""
-    special = [one for start, one in SPECIAL.items() if rule.path.startswith(start)]
+    special = [one for (start, name), one in SPECIAL.items() if name == param and rule.path.startswith(start)]
     return special[0] if special else BUILDERS[param]
 
 
@@ -232,12 +265,22 @@ async def _lease(tx: Tx, job: str) -> dict[str, Any]:
     return {"attempt_no": attempt_no, "lease_token": token}
 
 
-_WORKER = f"{PREFIX}/worker/jobs/{{job_id}}"
 _LEASED = {f"{_WORKER}/{what}" for what in ("heartbeat", "complete", "fail", "release", "progress", "logs")}
+_LEASED |= {
+    f"{_AGENT}/jobs/{{job_id}}/{what}" for what in ("accept", "result", "release", "progress", "logs")
+}
 BODIES: dict[str, dict[str, Any]] = {
     f"POST {_WORKER}/fail": {"error": {"type": "X", "message": "x"}},
     f"POST {_WORKER}/progress": {"percent": 1},
     f"POST {_WORKER}/logs": {"chunks": [{"seq": 0, "text": "x"}]},
+    f"POST {PREFIX}/agent/enrol": {"code": "x"},
+    f"POST {_AGENT}/session": {"version": "1"},
+    f"POST {_AGENT}/heartbeat": {"leases": []},
+    f"POST {_AGENT}/jobs/{{job_id}}/result": {"status": "succeeded"},
+    f"POST {_AGENT}/jobs/{{job_id}}/progress": {"percent": 1},
+    f"POST {_AGENT}/jobs/{{job_id}}/logs": {"chunks": [{"seq": 0, "text": "x"}]},
+    f"POST {PREFIX}/hosts": {"name": "made"},
+    f"POST {PREFIX}/resources": {"host_id": str(uuid4()), "kind": "server", "name": "made"},
     f"POST {PREFIX}/worker/jobs/claim": {"definitions": ["retired"]},
     f"PATCH {PREFIX}/users/{{user_id}}": {"disabled": True},
     f"POST {PREFIX}/jobs": {"definition_key": "anything"},
@@ -249,7 +292,16 @@ BODIES: dict[str, dict[str, Any]] = {
     f"PUT {PREFIX}/admin/system": {"online": True},
 }
 # A query that a route needs so as not to wait, or to be about anything.
-QUERIES: dict[str, dict[str, str]] = {}
+QUERIES: dict[str, dict[str, str]] = {f"GET {_AGENT}/jobs": {"session": str(uuid4()), "wait": "0"}}
+# Routes that take the agents' tokens away: the next one to ask needs them.
+_REVOKES = {f"POST {_AGENT}/token", f"POST {PREFIX}/hosts/{{host_id}}/revoke"}
+
+
+async def restore(tx: Tx, world: World, rule: Rule) -> None:
+    """Give back what a route took from everybody."""
+    if str(rule) in _REVOKES:
+        agents = [token for (_, name), token in world.token_ids.items() if name == "agent"]
+        await tx.run("update fairlead.tokens set revoked_at = null where id = any(%s)", [agents])
 
 
 # The table in the documentation

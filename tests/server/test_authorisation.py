@@ -55,6 +55,8 @@ async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> tuple[http
         timeout=20,
         **body,
     )
+    async with world.fl.database.transaction() as tx:
+        await matrix.restore(tx, world, rule)
     return answer, name
 
 

@@ -19,7 +19,7 @@ from fairlead.db.scratch import at_database
 from fairlead.db.tx import Acting, Database, Tx
 from fairlead.model.job import JobStatus
 from fairlead.server.app import create_app
-from fairlead.store import access, audit, events, jobs, stats, tenants, triggers
+from fairlead.store import access, audit, events, hosts, jobs, stats, tenants, triggers
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World, world_on
@@ -49,6 +49,8 @@ ROWS: dict[str, str] = {
     "tokens": "insert into fairlead.tokens (tenant_id, name, role, prefix, secret_hash) values (%(t)s, 'x', 'viewer', 'fl_', sha256(%(id)s::text::bytea))",
     "hosts": "insert into fairlead.hosts (id, tenant_id, name) values (%(id)s, %(t)s, %(id)s::text)",
     "resources": "insert into fairlead.resources (tenant_id, host_id, kind, name) select tenant_id, id, 'x', %(id)s::text from fairlead.hosts where tenant_id = %(t)s limit 1",
+    "enrolment_codes": "insert into fairlead.enrolment_codes (code_hash, tenant_id, host_id, expires_at) select sha256(%(id)s::text::bytea), tenant_id, id, now() from fairlead.hosts where tenant_id = %(t)s limit 1",
+    "deliveries": "insert into fairlead.deliveries (job_id, attempt_no, token, tenant_id, host_id) values (%(id)s, 1, %(id)s, %(t)s, %(id)s)",
     "jobs": "insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at) values (%(id)s, %(t)s, %(d)s, 1, 1, now(), '{}', 'succeeded', now())",
     "ready": "insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) values (%(id)s, %(t)s, %(d)s, 1, now())",
     "later": "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at) values (%(id)s, %(t)s, %(d)s, 1, now())",
@@ -67,8 +69,8 @@ ROWS: dict[str, str] = {
     "dedupe_windows": "insert into fairlead.dedupe_windows (tenant_id, hash, job_id, expires_at) values (%(t)s, sha256(%(id)s::text::bytea), %(id)s, now())",
     "live_tickets": "insert into fairlead.live_tickets (ticket_hash, tenant_id, actor, role, token_id, expires_at) values (sha256(%(id)s::text::bytea), %(t)s, 'x', 'viewer', %(id)s, now())",
 }
-# Theirs, but written only: what is in them is not for them.
-UNREADABLE = {"live_tickets"}
+# Theirs, but written only, or the fleet's alone: what is in them is not for them.
+UNREADABLE = {"live_tickets", "deliveries", "enrolment_codes"}
 OWNER_COLUMN = {"tenants": "id", "idempotency_keys": "scope_id"}
 CATALOG = """
     select c.relname, c.relispartition, c.relrowsecurity, c.relforcerowsecurity,
@@ -277,6 +279,7 @@ async def test_a_tenant_cannot_write_a_row_of_another(bound: Database, found: Ma
         if table not in (
             "sessions",
             "resources",
+            "enrolment_codes",
         ):  # those are made from rows that the tenant does not even see
             with pytest.raises(errors.InsufficientPrivilege):
                 async with bound.transaction(Acting(own)) as tx:
@@ -311,6 +314,13 @@ async def test_the_stores_queries_without_their_tenant_find_only_the_tenants_own
                 one.tenant_id
                 for one in await events.page(
                     tx, tenant_id=None, name=None, correlation_id=None, before=None, limit=1000
+                )
+            ],
+            *[one.tenant_id for one in await hosts.page(tx, tenant_id=None, after=None, limit=1000)],
+            *[
+                one.tenant_id
+                for one in await hosts.resources(
+                    tx, tenant_id=None, host_id=None, kind=None, after=None, limit=1000
                 )
             ],
         ]
@@ -481,6 +491,7 @@ async def _foreign_names(world: World) -> list[str]:
             "select id::text from fairlead.jobs where tenant_id = %(t)s union all "
             "select id::text from fairlead.tokens where tenant_id = %(t)s union all "
             "select id::text from fairlead.hosts where tenant_id = %(t)s union all "
+            "select id::text from fairlead.resources where tenant_id = %(t)s union all "
             "select id::text from fairlead.job_triggers where tenant_id = %(t)s union all "
             "select id::text from fairlead.events where tenant_id = %(t)s",
             {"t": other},

@@ -15,15 +15,19 @@ from fairlead.errors import (
     DefinitionUnsettled,
     FairleadError,
     Fault,
+    HostRequired,
+    HostUnknown,
     InvalidInput,
     JobIdTaken,
     PayloadInvalid,
     PayloadNotJson,
     PayloadTooDeep,
     PayloadTooLarge,
+    ResourceElsewhere,
+    ResourceUnknown,
 )
 from fairlead.model.access import Permission, Principal
-from fairlead.model.definition import Definition
+from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import Enqueued, NewJob
 from fairlead.model.request import checked, unknown_definition, unknown_tenant
 from fairlead.store import audit, bulk, definitions, jobs, tenants
@@ -156,6 +160,23 @@ def _refuse(new: NewJob, outcome: str) -> NoReturn:
             raise inactive(new.definition)
         case "job_id_taken":
             raise id_taken(new.id)
+        case "host_unknown":
+            raise HostUnknown(f"There is no host {new.host_id}.", [Fault("host_id", "unknown")])
+        case "host_required":
+            raise HostRequired(
+                f"A job of {new.definition} is for a host: name one with host_id, or a resource with resource_id.",
+                [Fault("host_id", "is required")],
+            )
+        case "resource_unknown":
+            raise ResourceUnknown(
+                "There is no such resource, or more than one of this name. Register it with: fairlead resources add",
+                [Fault("resource_id", "unknown")],
+            )
+        case "resource_elsewhere":
+            raise ResourceElsewhere(
+                "The resource is on another host than the one that is named. Leave host_id out.",
+                [Fault("host_id", "not where the resource is")],
+            )
     refusals: dict[str, type[FairleadError]] = {
         one.code: one
         for one in (InvalidInput, PayloadInvalid, PayloadNotJson, PayloadTooDeep, PayloadTooLarge)
@@ -207,6 +228,8 @@ async def _enqueue_many(
     _check_each(requests)
     found = await definitions.by_keys(tx, {new.definition for new in requests})
     catalog.learn_all(found)
+    if any(_is_hosted(new, found) for new in requests):
+        return await _with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
     places = await _places(tx, requests, found)
     answers = await _claim(tx, requests, places)
 
@@ -232,6 +255,49 @@ async def _enqueue_many(
     if progress is not None:
         progress(len(requests))
     return answers
+
+
+def _is_hosted(new: NewJob, found: Mapping[str, Definition]) -> bool:
+    """Whether a job is for a host, or may be: that is settled one by one, by the database."""
+    definition = found.get(new.definition)
+    bound = definition is not None and (definition.resource_pointer or definition.kind is Kind.HOST)
+    return bool(new.host_id or new.resource_id or bound)
+
+
+async def _with_hosts(
+    tx: Tx,
+    principal: Principal,
+    catalog: Catalog,
+    requests: Sequence[NewJob],
+    progress: Callable[[int], None] | None,
+    *,
+    found: Mapping[str, Definition],
+    trace: str | None,
+) -> list[Enqueued]:
+    """All or none of a load in which some are for hosts: these one by one, the others together."""
+    await _places(tx, requests, found)  # what is refused is named by its place in the whole load
+    for index, new in enumerate(requests):
+        try:
+            catalog.prepare(new, found)
+        except FairleadError:
+            _explain(catalog, requests, index, found)
+    hosted = {index for index, new in enumerate(requests) if _is_hosted(new, found)}
+    others = [new for index, new in enumerate(requests) if index not in hosted]
+    answers = dict(
+        zip(
+            (index for index in range(len(requests)) if index not in hosted),
+            await _enqueue_many(tx, principal, catalog, others, None, trace=trace),
+            strict=True,
+        )
+    )
+    for index in sorted(hosted):
+        try:
+            answers[index] = await _enqueue(tx, principal, catalog, requests[index], again=False, trace=trace)
+        except FairleadError as error:
+            _raise_at(index, error, requests)
+    if progress is not None:
+        progress(len(requests))
+    return [answers[index] for index in range(len(requests))]
 
 
 def _check_each(requests: Sequence[NewJob]) -> None:

@@ -15,7 +15,7 @@ from fairlead.handlers.attempt import LONGEST_KIND, LONGEST_TRACEBACK, MAX_OUTPU
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE
 from fairlead.handlers.log import MAX_BYTES, clean
 from fairlead.model import payload
-from fairlead.model.access import Permission, Principal
+from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.model.redact import mask_for
@@ -172,7 +172,11 @@ async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
     owner = await leases.owned(tx, lease)
     if owner is None or principal.tenant_id not in (None, owner.tenant_id):
         raise _lost(lease)
-    principal.require(Permission.RUN_JOBS, owner.tenant_id)
+    if principal.role is Role.AGENT:
+        if owner.host_id is None or owner.host_id != principal.host_id:
+            raise _lost(lease)
+    else:
+        principal.require(Permission.RUN_JOBS, owner.tenant_id)
     return owner
 
 

@@ -1,6 +1,7 @@
 """`fairlead bench`: one file per workload or family of them, each beside a limit of the same run."""
 
 from fairlead.bench import (
+    agents,
     bulk,
     commands,
     drain,
@@ -36,6 +37,7 @@ WORKLOADS: dict[str, Workload] = {
     "commands": commands.measure,
     "schedules": schedules.measure,
     "events": schedules.measure_events,
+    "agents": agents.measure,
 }
 
 __all__ = ["WORKLOADS", "Measure", "run"]

@@ -30,12 +30,12 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             await settled(url)  # or autovacuum's transactions would be counted too
             progress("letting the worker come to rest")
             await asyncio.sleep(TOLD_SECONDS)
-            await _transactions(database)  # after this one, the server has been told of all ours
-            before, ran, begun = await _transactions(database), _cpu_seconds(worker.pid), time.perf_counter()
+            await transactions(database)  # after this one, the server has been told of all ours
+            before, ran, begun = await transactions(database), _cpu_seconds(worker.pid), time.perf_counter()
             progress(f"watching an idle worker for {SECONDS:g} s")
             await asyncio.sleep(SECONDS)
             seconds = time.perf_counter() - begun
-            after, cpu = await _transactions(database), _cpu_seconds(worker.pid) - ran
+            after, cpu = await transactions(database), _cpu_seconds(worker.pid) - ran
     rate = (after - before - 1) / seconds  # one of them asked for `before`
     return Measure(
         "idle",
@@ -48,7 +48,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     )
 
 
-async def _transactions(database: Database) -> int:
+async def transactions(database: Database) -> int:
     """How many transactions this database has seen."""
     [(number,)] = await database.single(lambda tx: tx.values(_TRANSACTIONS))
     return int(number)

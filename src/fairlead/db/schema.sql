@@ -508,7 +508,10 @@ begin
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, (j.job ->> 'scheduled_for')::timestamptz,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
-            case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end
+            case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
+            (select t.refusal from fairlead.target_of(
+                r.tenant_id, r.definition_id, j.job -> 'payload', (j.job ->> 'host_id')::uuid,
+                (j.job ->> 'resource_id')::uuid) t)
         ) as refusal
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(
@@ -544,13 +547,14 @@ begin
             source_ref => j.job ->> 'source_ref',
             parent_id => (j.job ->> 'parent_id')::uuid,
             actor => j.job ->> 'actor',
-            id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600)) e
+            id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
+            host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid) e
     ) o;
     return jsonb_build_object('enqueued', answers)::text;
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -558,12 +562,20 @@ declare
     about record;
     moment timestamptz := clock_timestamp();
     hash bytea;
+    target record;
 begin
     select * into about
     from fairlead.resolve(enqueue_one.tenant, enqueue_one.definition_key, enqueue_one.expected_version);
     if about.refusal is not null then
         outcome := about.refusal;
         definition := about.definition;
+        return;
+    end if;
+
+    select * into target from fairlead.target_of(
+        about.tenant_id, about.definition_id, enqueue_one.payload, enqueue_one.host_id, enqueue_one.resource_id);
+    if target.refusal is not null then
+        outcome := target.refusal;
         return;
     end if;
 
@@ -591,23 +603,24 @@ begin
 
     insert into fairlead.jobs (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace)
+        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
         coalesce(enqueue_one.max_attempts, about.max_attempts),
         coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
-        coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace);
+        coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
+        target.target_host, target.target_resource);
 
     if enqueue_one.scheduled_for > moment then
-        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at)
+        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for);
+            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
     else
-        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), coalesce(enqueue_one.scheduled_for, moment));
+            coalesce(enqueue_one.priority, about.default_priority), coalesce(enqueue_one.scheduled_for, moment), target.target_host);
     end if;
 
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
@@ -748,6 +761,50 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
     left join fairlead.job_definitions d on d.key = definition_key
 $_$;
 
+CREATE FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $_$
+#variable_conflict use_column
+declare
+    about record;
+    named text;
+begin
+    select d.resource_pointer, d.kind into about from fairlead.job_definitions d where d.id = target_of.definition_id;
+    target_resource := target_of.resource_id;
+    if target_resource is null and about.resource_pointer is not null then
+        named := target_of.payload #>> (
+            select array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n)
+            from regexp_split_to_table(substr(about.resource_pointer, 2), '/') with ordinality as p(part, n));
+        select r.id into target_resource from fairlead.resources r
+        where r.tenant_id = target_of.tenant_id and r.id = case
+            when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
+        if target_resource is null then
+            -- by its name, if only one thing has it
+            select min(r.id::text)::uuid into target_resource from fairlead.resources r
+            where r.tenant_id = target_of.tenant_id and r.name = named having count(*) = 1;
+        end if;
+        if target_resource is null then
+            refusal := 'resource_unknown';
+            return;
+        end if;
+    end if;
+    if target_resource is not null then
+        select r.host_id into target_host from fairlead.resources r
+        where r.id = target_resource and r.tenant_id = target_of.tenant_id;
+        refusal := case
+            when target_host is null then 'resource_unknown'
+            when target_of.host_id <> target_host then 'resource_elsewhere'
+        end;
+    elsif target_of.host_id is not null then
+        select h.id into target_host from fairlead.hosts h
+        where h.id = target_of.host_id and h.tenant_id = target_of.tenant_id;
+        refusal := case when target_host is null then 'host_unknown' end;
+    elsif about.kind = 'host' then
+        refusal := 'host_required';
+    end if;
+end
+$_$;
+
 CREATE FUNCTION fairlead.tenant_of_session() RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -834,12 +891,34 @@ CREATE TABLE fairlead.dedupe_windows (
 
 ALTER TABLE ONLY fairlead.dedupe_windows FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.deliveries (
+    job_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    token uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    host_id uuid NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.deliveries FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.duties (
     name text NOT NULL,
     due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     place text
 )
 WITH (fillfactor='50');
+
+CREATE TABLE fairlead.enrolment_codes (
+    code_hash bytea NOT NULL,
+    tenant_id uuid NOT NULL,
+    host_id uuid NOT NULL,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone
+);
+
+ALTER TABLE ONLY fairlead.enrolment_codes FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.events (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -881,6 +960,10 @@ CREATE TABLE fairlead.hosts (
     agent_version text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text,
+    draining boolean DEFAULT false NOT NULL,
+    session_id uuid,
+    session_at timestamp with time zone,
     CONSTRAINT hosts_max_running CHECK ((max_running > 0))
 );
 
@@ -1147,7 +1230,8 @@ CREATE TABLE fairlead.resources (
     kind text NOT NULL,
     name text NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text
 );
 
 ALTER TABLE ONLY fairlead.resources FORCE ROW LEVEL SECURITY;
@@ -1263,8 +1347,14 @@ ALTER TABLE ONLY fairlead.active_keys
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
 
+ALTER TABLE ONLY fairlead.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (job_id);
+
 ALTER TABLE ONLY fairlead.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY fairlead.enrolment_codes
+    ADD CONSTRAINT enrolment_codes_pkey PRIMARY KEY (code_hash);
 
 ALTER TABLE ONLY fairlead.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (id);
@@ -1361,6 +1451,10 @@ CREATE INDEX counts_by_tenant ON fairlead.counts USING btree (tenant_id, minute)
 
 CREATE INDEX dedupe_windows_by_age ON fairlead.dedupe_windows USING btree (expires_at);
 
+CREATE INDEX deliveries_by_host ON fairlead.deliveries USING btree (host_id);
+
+CREATE INDEX enrolment_codes_by_age ON fairlead.enrolment_codes USING btree (expires_at);
+
 CREATE INDEX events_by_age ON fairlead.events USING btree (recorded_at);
 
 CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
@@ -1405,6 +1499,8 @@ CREATE INDEX removed_jobs_by_tenant ON fairlead.removed_jobs USING btree (tenant
 
 CREATE INDEX resources_by_host ON fairlead.resources USING btree (host_id);
 
+CREATE INDEX resources_by_name ON fairlead.resources USING btree (tenant_id, name);
+
 CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
 
 CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
@@ -1437,6 +1533,12 @@ CREATE TRIGGER tenants_keep_slug BEFORE UPDATE OF slug ON fairlead.tenants FOR E
 
 CREATE TRIGGER tenants_stay BEFORE DELETE ON fairlead.tenants FOR EACH ROW EXECUTE FUNCTION fairlead.refuse_delete();
 
+ALTER TABLE ONLY fairlead.enrolment_codes
+    ADD CONSTRAINT enrolment_codes_host FOREIGN KEY (tenant_id, host_id) REFERENCES fairlead.hosts(tenant_id, id);
+
+ALTER TABLE ONLY fairlead.enrolment_codes
+    ADD CONSTRAINT enrolment_codes_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
 ALTER TABLE ONLY fairlead.events
     ADD CONSTRAINT events_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
@@ -1451,6 +1553,9 @@ ALTER TABLE ONLY fairlead.job_triggers
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_host_id_fkey FOREIGN KEY (host_id) REFERENCES fairlead.hosts(id);
+
+ALTER TABLE ONLY fairlead.resources
+    ADD CONSTRAINT resources_host_of_tenant FOREIGN KEY (tenant_id, host_id) REFERENCES fairlead.hosts(tenant_id, id);
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
@@ -1477,6 +1582,10 @@ ALTER TABLE fairlead.audit_log ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.enrolment_codes ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.events ENABLE ROW LEVEL SECURITY;
 
@@ -1517,6 +1626,10 @@ CREATE POLICY system_rows ON fairlead.audit_log TO fairlead_system USING (true) 
 CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.enrolment_codes TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.events TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -1565,6 +1678,10 @@ CREATE POLICY tenant_rows ON fairlead.audit_log TO fairlead_tenant USING ((tenan
 CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.enrolment_codes TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.events TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -1640,9 +1757,9 @@ GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jso
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
@@ -1669,6 +1786,9 @@ GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_tenant;
 
+GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_tenant;
 
@@ -1691,7 +1811,14 @@ GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.deliveries TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.enrolment_codes TO fairlead_system;
+GRANT INSERT ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
+
+GRANT SELECT(expires_at) ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;

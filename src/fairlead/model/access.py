@@ -50,6 +50,7 @@ class Permission(StrEnum):
     MANAGE_TRIGGERS = "triggers.manage"
     READ_EVENTS = "events.read"
     EMIT_EVENTS = "events.emit"
+    READ_HOSTS = "hosts.read"
     MANAGE_HOSTS = "hosts.manage"
     MANAGE_TOKENS = "tokens.manage"
     MANAGE_USERS = "users.manage"
@@ -78,6 +79,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
         Permission.MANAGE_TRIGGERS,
         Permission.READ_EVENTS,
         Permission.EMIT_EVENTS,
+        Permission.READ_HOSTS,
         Permission.MANAGE_HOSTS,
         Permission.MANAGE_TOKENS,
         Permission.MANAGE_USERS,

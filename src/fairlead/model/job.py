@@ -71,6 +71,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     source: Source = Source.MANUAL
     source_ref: str | None = None
     parent_id: UUID | None = None
+    host_id: UUID | None = None
+    resource_id: UUID | None = None
     id: UUID = msgspec.field(default_factory=uuid7)
 
     @property
@@ -85,6 +87,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             and self.source is Source.MANUAL
             and self.source_ref is None
             and self.parent_id is None
+            and self.host_id is None
+            and self.resource_id is None
         )
 
 

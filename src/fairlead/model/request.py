@@ -124,7 +124,8 @@ def _read_source(text: str) -> Any:
     return Source(text) if text in list(Source) else text
 
 
-_READERS = {"scheduled_for": _read_moment, "parent_id": _read_uuid, "id": _read_uuid, "source": _read_source}
+_READERS = {"scheduled_for": _read_moment, "source": _read_source}
+_READERS |= dict.fromkeys(("parent_id", "host_id", "resource_id", "id"), _read_uuid)
 
 
 def _text(value: Any, longest: int) -> str | None:
@@ -168,5 +169,7 @@ _CHECKS: tuple[tuple[str, Callable[..., str | None], tuple[int, ...]], ...] = (
     ("source", _source, ()),
     ("source_ref", _text, (MAX_SOURCE_REF,)),
     ("parent_id", _uuid, ()),
+    ("host_id", _uuid, ()),
+    ("resource_id", _uuid, ()),
     ("id", _uuid, ()),
 )

@@ -27,6 +27,7 @@ class Code(StrEnum):
     TENANT_PAUSED = "tenant_paused"
     DEFINITION_PAUSED = "definition_paused"
     HOST_PAUSED = "host_paused"
+    HOST_DRAINING = "host_draining"
     TENANT_LIMIT = "tenant_limit"
     DEFINITION_LIMIT = "definition_limit"
     DEFINITION_TENANT_LIMIT = "definition_tenant_limit"
@@ -68,6 +69,7 @@ class Standing:
     host_id: UUID | None
     host: str | None
     host_seen_at: datetime | None
+    host_draining: bool
     status: JobStatus
     attempt_count: int
     failure_count: int
@@ -137,6 +139,8 @@ def _held_back(job: Standing, around: Surroundings) -> Iterator[Reason]:
         yield waiting
     for gate in around.gates:
         yield _closed(job, gate)
+    if job.host_draining:
+        yield _draining(job)
     if not waiting:  # who is not due yet takes no place: these will have changed by then
         for limit in around.limits:
             if limit.running >= limit.most:
@@ -233,6 +237,11 @@ def _closed(job: Standing, gate: ClosedGate) -> Reason:
         f"{name} is paused{by} for {_span(gate.paused_at, job.now)}{note}",
         {"name": gate.name, "by": gate.paused_by, "since": gate.paused_at, "note": gate.note},
     )
+
+
+def _draining(job: Standing) -> Reason:
+    text = f"Host {job.host} is drained: its agent takes no more jobs until it is resumed."
+    return Reason(Code.HOST_DRAINING, text, {"host_id": job.host_id, "host": job.host})
 
 
 _LIMITS = {

@@ -16,12 +16,15 @@ from fairlead.server import docs, health, metrics
 from fairlead.server.auth import Gatekeeper, Open, Requires
 from fairlead.server.body import BoundedBodies
 from fairlead.server.claims import Claims
+from fairlead.server.hall import Hall
 from fairlead.server.live import Live
 from fairlead.server.problems import add_problems
 from fairlead.server.rest import (
+    agents,
     audit,
     definitions,
     events,
+    hosts,
     jobs,
     session,
     system,
@@ -37,6 +40,8 @@ from fairlead.server.rest import live as live_routes
 from fairlead.version import __version__
 
 ROUTERS: tuple[APIRouter, ...] = (
+    hosts.router,
+    agents.router,
     triggers.router,  # before jobs: to those, /jobs/triggers would be a job
     events.router,
     jobs.router,
@@ -76,6 +81,7 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.signing_in = asyncio.Semaphore(session.AT_ONCE)
     app.state.claims = Claims(fl)
     app.state.live = Live(fl)
+    app.state.hall = Hall(fl, app.state.gatekeeper)
     app.state.metrics = metrics.Metrics(fl, app.state.live)
     app.add_middleware(BoundedBodies, most=fl.settings.max_body_bytes)
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
@@ -117,14 +123,20 @@ def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
 class Server(uvicorn.Server):
     """A server whose owner decides when it stops: signals are not its business."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, hall: Hall) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._hall = hall
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say when the socket is being listened on."""
         await super().startup(sockets)
         self.up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the agents that wait: nobody has to be waited for on their account."""
+        self._hall.close()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -134,9 +146,8 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI) -> Server:
     """A server for this application, to be served on a socket of the caller's."""
-    return Server(
-        uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10, lifespan="off", **SOCKETS)
-    )
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10, lifespan="off", **SOCKETS)
+    return Server(config, app.state.hall)
 
 
 def bind(host: str, port: int) -> socket.socket:

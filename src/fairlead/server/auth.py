@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
@@ -114,6 +114,13 @@ class Gatekeeper:
         """Refuse to look at all while somebody there keeps guessing."""
         if wait := self._failures.wait(place(ip)):
             raise too_many("Too many failed attempts from this address", wait)
+
+    def keep(self, good: Collection[object]) -> None:
+        """Tokens that somebody has just found to be good need not be looked up again for a moment."""
+        now = time.monotonic()
+        for hashed, (_, principal, token_id) in list(self._known.items()):
+            if token_id in good:
+                self._known[hashed] = (now, principal, token_id)
 
     def forget(self) -> None:
         """Look everything up anew."""

@@ -62,6 +62,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     definition_key: str | None = None
     status: str | None = None
     attempt_no: int | None = None
+    job_run_id: UUID | None = None
     duration_ms: int | None = None
     error: str | None = None
     progress: dict[str, Any] | None = None
@@ -283,6 +284,7 @@ def _started(one: Running | Attempt) -> Frame:
         definition_key=one.definition_key,
         status="running",
         attempt_no=one.attempt_no,
+        job_run_id=one.run_id,
     )
 
 
@@ -297,6 +299,7 @@ def _progressed(one: Running, now: datetime) -> Frame:
         definition_key=one.definition_key,
         status="running",
         attempt_no=one.attempt_no,
+        job_run_id=one.run_id,
         progress={
             "percent": progress.get("percent"),
             "message": message[:LONGEST_TEXT] if isinstance(message, str) else None,
@@ -316,6 +319,7 @@ def _ended(one: Attempt, *, start_told: bool) -> list[Frame]:
         definition_key=one.definition_key,
         status=one.status.value,
         attempt_no=one.attempt_no,
+        job_run_id=one.run_id,
         duration_ms=one.duration_ms,
         error=one.error,
     )

@@ -23,6 +23,8 @@ _OPTIONS = (
     "correlation_id",
     "source_ref",
     "parent_id",
+    "host_id",
+    "resource_id",
 )
 _TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
 

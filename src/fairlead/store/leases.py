@@ -17,6 +17,7 @@ class Owned:
     """Whose job a lease is or was of, what the job has used up, and who claimed it."""
 
     tenant_id: UUID
+    host_id: UUID | None
     worker_id: str
     max_attempts: int
     failure_count: int

@@ -45,6 +45,7 @@ class Running:
 
     job_id: UUID
     attempt_no: int
+    run_id: UUID
     tenant_id: UUID
     definition_key: str
     started_at: datetime
@@ -57,6 +58,7 @@ class Attempt:
 
     job_id: UUID
     attempt_no: int
+    run_id: UUID
     tenant_id: UUID
     definition_key: str
     status: JobStatus

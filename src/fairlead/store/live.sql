@@ -65,10 +65,11 @@ where a.tenant_id is null and a.at > %(since)s and a.resource_type in ('system',
 order by a.at desc limit %(limit)s;
 
 -- name: running
-select l.job_id, l.attempt_no, l.tenant_id, d.key as definition_key, l.started_at, j.progress
+select l.job_id, l.attempt_no, a.id as run_id, l.tenant_id, d.key as definition_key, l.started_at, j.progress
 from fairlead.leases l
 join fairlead.job_definitions d on d.id = l.definition_id
 join fairlead.jobs j on j.id = l.job_id
+join fairlead.job_attempts a on a.job_id = l.job_id and a.attempt_no = l.attempt_no
 where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
 limit %(limit)s;
 
@@ -84,8 +85,8 @@ cross join lateral (
 
 -- name: attempts
 -- How these attempts stand, in the order asked for.
-select a.job_id, a.attempt_no, a.tenant_id, d.key as definition_key, j.status, a.status as attempt_status, a.started_at,
-    a.finished_at, a.duration_ms, left(split_part(a.error_text, e'\n', 1), 200) as error
+select a.job_id, a.attempt_no, a.id as run_id, a.tenant_id, d.key as definition_key, j.status, a.status as attempt_status,
+    a.started_at, a.finished_at, a.duration_ms, left(split_part(a.error_text, e'\n', 1), 200) as error
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) with ordinality as o(job_id, attempt_no, n)
 join fairlead.job_attempts a on a.job_id = o.job_id and a.attempt_no = o.attempt_no
 join fairlead.jobs j on j.id = a.job_id

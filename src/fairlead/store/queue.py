@@ -10,7 +10,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Change, Lost, decide
+from fairlead.model.outcome import Backoff, Budget, Change, Lost, Released, decide
 
 sql = queries_beside(__file__)
 
@@ -60,6 +60,8 @@ class Claimed(msgspec.Struct, array_like=True):
     trace: str | None = None
     # seconds from when it was due to this claim, if that was asked for
     waited: float = 0.0
+    # the attempt's id, where somebody asked for it
+    run_id: UUID | None = None
 
     @property
     def tenant(self) -> str:
@@ -178,6 +180,30 @@ class Beat(NamedTuple):
     cancel: bool = False
 
 
+async def again(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
+    """What a claim told of jobs that are still held under these leases."""
+    found = {}
+    for row in await tx.values(sql.again, _columns(leases)):
+        job_id, attempt_no, payload, most, failures, losses, parent_id, correlation_id, *about = row
+        tenant_id, slug, key, timeout, backoff, secret_paths, run_id = about
+        found[job_id] = Claimed(
+            job_id,
+            attempt_no,
+            str(tenant_id),
+            0,
+            payload,
+            most,
+            failures,
+            losses,
+            parent_id,
+            correlation_id,
+            whose=Whose(tenant_id, slug),
+            terms=Terms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths)),
+            run_id=run_id,
+        )
+    return found
+
+
 async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[UUID, Beat]:
     """Renew leases. Those that do not come back are lost."""
     values = {**_columns(leases), "lease_seconds": lease_seconds}
@@ -273,15 +299,22 @@ async def next_due(tx: Tx) -> float | None:
 async def rescue(
     tx: Tx, *, grace_seconds: float = 0.0, limit: int = 500, actor: str = "watchdog"
 ) -> list[UUID]:
-    """Put back the jobs whose leases expired; poison is contained. Which ones."""
+    """Put back the jobs whose leases expired; poison is contained. Which ones.
+
+    What no agent has accepted was never begun, and nobody is to blame for it.
+    """
     expired = await tx.values(sql.expired, {"grace_seconds": grace_seconds, "limit": limit})
     if not expired:
         return []
     ends = [
-        (Lease(job_id, attempt_no, token), decide(Budget(1, 0, lost_count, Backoff()), Lost()))
-        for job_id, attempt_no, token, _, lost_count in expired
+        (Lease(job_id, attempt_no, token), _left(lost_count, was_begun=not unaccepted))
+        for job_id, attempt_no, token, _, lost_count, unaccepted in expired
     ]
     return list(await _end(tx, ends, actor=actor))
+
+
+def _left(lost_count: int, *, was_begun: bool) -> Change:
+    return decide(Budget(1, 0, lost_count, Backoff()), Lost() if was_begun else Released())
 
 
 def _columns(leases: Sequence[Lease]) -> dict[str, Any]:

@@ -144,7 +144,9 @@ select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.late
 
 -- name: expired
 -- Leases whose owners did not renew them, held against every other watchdog until the transaction ends.
-select l.job_id, l.attempt_no, l.token, l.worker_id, j.lost_count
+select l.job_id, l.attempt_no, l.token, l.worker_id, j.lost_count, exists (
+    select from fairlead.deliveries d
+    where d.job_id = l.job_id and d.attempt_no = l.attempt_no and d.token = l.token) as unaccepted
 from fairlead.leases l join fairlead.jobs j on j.id = l.job_id
 where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)
 order by l.job_id limit %(limit)s for update of l skip locked;
@@ -158,3 +160,15 @@ where j.id = p.job_id and exists (
     where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token
         and l.expires_at > clock_timestamp())
 returning j.id;
+
+-- name: again
+-- What a claim told of these jobs, once more: whoever asked may not have got the answer.
+select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_count, j.parent_id, j.correlation_id,
+    t.id as tenant_id, t.slug, d.key, d.timeout_seconds, d.backoff, d.secret_paths, a.id as run_id
+from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, n)
+join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
+join fairlead.jobs j on j.id = l.job_id
+join fairlead.job_attempts a on a.job_id = l.job_id and a.attempt_no = l.attempt_no
+join fairlead.tenants t on t.id = j.tenant_id
+join fairlead.job_definitions d on d.id = j.definition_id
+order by o.n;

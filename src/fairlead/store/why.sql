@@ -4,8 +4,8 @@
 -- name: standing
 -- A time that PostgreSQL calls infinity means waiting for other jobs, and is no time that could be read.
 select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.host_id,
-    h.name as host, h.last_seen_at as host_seen_at, j.status, j.attempt_count, j.failure_count, j.max_attempts,
-    j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
+    h.name as host, h.last_seen_at as host_seen_at, coalesce(h.draining, false) as host_draining, j.status,
+    j.attempt_count, j.failure_count, j.max_attempts, j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
     l.expires_at as lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs
 from fairlead.jobs j

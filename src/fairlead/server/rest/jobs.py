@@ -69,6 +69,8 @@ class JobBody(Body):
     max_attempts: int | None = None
     dedupe_key: Text | None = None
     correlation_id: Text | None = None
+    host_id: UUID | None = None
+    resource_id: UUID | None = None
 
     def new(self, tenant_id: UUID) -> NewJob:
         """The same as a request to enqueue."""
@@ -81,6 +83,8 @@ class JobBody(Body):
             max_attempts=self.max_attempts,
             dedupe_key=self.dedupe_key,
             correlation_id=self.correlation_id,
+            host_id=self.host_id,
+            resource_id=self.resource_id,
         )
 
 

@@ -1,0 +1,148 @@
+"""What agents do: begin a session, be given their host's jobs, say that they have them, and all that owners of leases do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from fairlead.actions import leases as owners
+from fairlead.actions.hosts import unknown_host
+from fairlead.db.tx import Tx
+from fairlead.errors import AgentSuperseded
+from fairlead.model.access import Permission, Principal
+from fairlead.model.host import Host
+from fairlead.model.job import Lease
+from fairlead.model.outcome import Backoff, Budget, Released, decide
+from fairlead.store import audit, bulk, hosts, queue
+from fairlead.store.hosts import HostState
+from fairlead.store.queue import Claim, Claimed
+
+LONGEST_VERSION = 100
+MOST_TAKEN_BACK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An agent's turn as its host's: until another is started."""
+
+    id: UUID
+    host: Host
+
+
+async def begin(tx: Tx, principal: Principal, host_id: UUID, *, version: str) -> Session:
+    """Make the caller the host's agent: an older one is told so at its next word."""
+    host = await own_host(tx, principal, host_id)
+    session_id = uuid7()
+    await hosts.begin_session(tx, host.id, session_id=session_id, version=version[:LONGEST_VERSION])
+    await _take_back(tx, principal, host.id, session_id)
+    await bulk.notify(tx, "host")
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="agent_started",
+        resource_type="host",
+        resource_id=host.id,
+        tenant_id=host.tenant_id,
+        details={"name": host.name, "version": version[:LONGEST_VERSION]},
+    )
+    return Session(session_id, host)
+
+
+async def _take_back(tx: Tx, principal: Principal, host_id: UUID, session_id: UUID) -> None:
+    """Put back, uncharged, what an older agent was given and has not accepted: two could run it under one lease."""
+    waiting = await hosts.undelivered(tx, host_id, session_id, limit=MOST_TAKEN_BACK)
+    if waiting:
+        change = decide(Budget(1, 0, 0, Backoff()), Released())
+        await queue.finish(tx, [(lease, change) for lease in waiting], actor=principal.actor)
+        await bulk.notify(tx, "ready")
+
+
+def check_host(principal: Principal, host_id: UUID) -> None:
+    """Refuse an agent of another host: for it this one is not there."""
+    if principal.host_id != host_id:
+        raise unknown_host(host_id)
+
+
+async def own_host(tx: Tx, principal: Principal, host_id: UUID) -> Host:
+    """The agent's own host; any other is not there for it."""
+    principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
+    check_host(principal, host_id)
+    host = await hosts.get(tx, host_id, tenant_id=principal.tenant_id)
+    if host is None:
+        raise unknown_host(host_id)
+    return host
+
+
+def check_session(state: HostState, session_id: UUID) -> None:
+    """Refuse one that is no longer the host's agent."""
+    if state.session_id != session_id:
+        raise _superseded()
+
+
+def _superseded() -> AgentSuperseded:
+    return AgentSuperseded(
+        "Another agent was started for this host, and this one is no longer its agent: stop. "
+        "What it still runs it may finish and report."
+    )
+
+
+async def give(
+    tx: Tx,
+    host_id: UUID,
+    session_id: UUID,
+    *,
+    served: Sequence[UUID] | None,
+    limit: int,
+    lease_seconds: float,
+) -> Claim:
+    """Claim jobs of a host for its agent: they are on their way until it accepts them."""
+    taken = await queue.claim(
+        tx,
+        worker=f"agent:{host_id}:{session_id}",
+        wanted=limit,
+        lease_seconds=lease_seconds,
+        served=served,
+        host=host_id,
+    )
+    if taken.jobs:
+        runs = await hosts.deliver(tx, host_id, session_id, token=taken.token)
+        if not runs:  # another agent was started in between: nothing of this happened
+            raise _superseded()
+        for job in taken.jobs:
+            job.run_id = runs[job.job_id]
+    return taken
+
+
+async def given(
+    tx: Tx, host_id: UUID, session_id: UUID, *, limit: int, lease_seconds: float
+) -> list[tuple[Lease, Claimed]]:
+    """What was given before and has not been acknowledged: the answer may have been lost, so it is given again."""
+    waiting = await hosts.undelivered(tx, host_id, session_id, limit=limit)
+    if not waiting:
+        return []
+    alive = await queue.heartbeat(tx, waiting, lease_seconds=lease_seconds)
+    jobs = await queue.again(tx, [lease for lease in waiting if lease.job_id in alive])
+    return [(lease, jobs[lease.job_id]) for lease in waiting if lease.job_id in jobs]
+
+
+async def accept(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> owners.Renewed:
+    """The agent has the job, and begins."""
+    renewed = await owners.heartbeat(tx, principal, lease, lease_seconds=lease_seconds)
+    await hosts.accept(tx, lease)
+    return renewed
+
+
+async def renew(
+    tx: Tx, principal: Principal, held: Sequence[Lease], *, lease_seconds: float
+) -> dict[UUID, queue.Beat]:
+    """Renew all leases of an agent at once; those that do not come back are lost."""
+    principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
+    mine = await hosts.leases_of(tx, principal.host_id, held)
+    return await queue.heartbeat(tx, mine, lease_seconds=lease_seconds) if mine else {}
+
+
+async def freed(tx: Tx, principal: Principal) -> None:
+    """An attempt on the host has ended: if more waits for it, those who wait for that look now."""
+    if principal.host_id is not None and await hosts.has_work(tx, principal.host_id):
+        await bulk.notify(tx, "room")

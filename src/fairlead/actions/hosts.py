@@ -1,0 +1,375 @@
+"""Hosts and resources of a tenant: registered, changed, enrolled, revoked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from fairlead.actions import gates
+from fairlead.db.tx import Tx, UniqueViolation
+from fairlead.errors import (
+    EnrolmentRefused,
+    Fault,
+    HostExists,
+    HostUnknown,
+    InvalidInput,
+    ResourceExists,
+    ResourceUnknown,
+)
+from fairlead.model.access import Permission, Principal, Role, Token
+from fairlead.model.host import Host, Resource
+from fairlead.model.payload import encode, unreadable
+from fairlead.model.secret import new_secret, secret_hash
+from fairlead.store import access, audit, bulk, hosts
+
+CODE_SECONDS = 900.0
+LONGEST_NAME = 200
+LONGEST_LABELS = 16_384
+MAX_RUNNING = 10_000
+MAX_PAGE = 1000
+CHANGEABLE = ("name", "max_running", "labels", "draining")
+
+Thing = TypeVar("Thing", Host, Resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code that an agent exchanges for its token, once: shown now and never again."""
+
+    host: Host
+    code: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """What an agent got for its code: the host that it serves, and its own token."""
+
+    host: Host
+    token: Token
+    secret: str
+
+
+# Hosts
+
+
+async def add(
+    tx: Tx,
+    principal: Principal,
+    *,
+    tenant_id: UUID,
+    name: str,
+    max_running: int = 1,
+    labels: Mapping[str, Any] | None = None,
+) -> Host:
+    """Register a host."""
+    principal.require(Permission.MANAGE_HOSTS, tenant_id)
+    labels = {} if labels is None else labels
+    _check_host(name=name, max_running=max_running, labels=labels)
+    host_id = await hosts.add(
+        tx,
+        tenant_id=tenant_id,
+        name=name,
+        max_running=max_running,
+        labels=labels,
+        created_by=principal.actor,
+    )
+    if host_id is None:
+        raise _host_exists(name)
+    host = await _host(tx, host_id, principal.tenant_id)
+    await _audit(tx, principal, "host_created", host)
+    return host
+
+
+async def change(tx: Tx, principal: Principal, host_id: UUID, changes: Mapping[str, Any]) -> Host:
+    """Change what is given of a host: name, max_running, labels, draining; `paused` (with `note`) is its gate."""
+    old = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
+    new = {
+        name: changes[name] for name in CHANGEABLE if name in changes and changes[name] != getattr(old, name)
+    }
+    if new:
+        says = {name: new.get(name, getattr(old, name)) for name in ("name", "max_running", "labels")}
+        _check_host(**says)
+        try:
+            await hosts.change(tx, old.id, **new)
+        except UniqueViolation as error:
+            raise _host_exists(new["name"]) from error
+        await bulk.notify(tx, "host")  # its agent is told
+        await _audit(tx, principal, "host_changed", old, new)
+    if "paused" in changes and changes["paused"] != (old.paused_at is not None):
+        turn = gates.pause if changes["paused"] else gates.resume
+        await turn(tx, principal, host=old.id, note=changes.get("note"))
+    return await _host(tx, old.id, principal.tenant_id)
+
+
+async def find(
+    tx: Tx, principal: Principal, name: str, permission: Permission = Permission.READ_HOSTS
+) -> Host:
+    """A host by id or name, if only one is meant."""
+    principal.require(permission, principal.tenant_id)
+    found = [] if unreadable(name) else await hosts.named(tx, name, tenant_id=principal.tenant_id)
+    if not found:
+        raise unknown_host(name)
+    return _only(found, f"hosts are named {name!r}", "host_id")
+
+
+async def get(
+    tx: Tx, principal: Principal, host_id: UUID, permission: Permission = Permission.READ_HOSTS
+) -> Host:
+    """A host."""
+    principal.require(permission, principal.tenant_id)
+    return await _host(tx, host_id, principal.tenant_id)
+
+
+async def listed(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[Host]:
+    """Hosts, oldest first."""
+    principal.require(Permission.READ_HOSTS, principal.tenant_id)
+    return await hosts.page(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
+
+
+# Resources
+
+
+async def add_resource(
+    tx: Tx, principal: Principal, *, tenant_id: UUID, host_id: UUID, kind: str, name: str
+) -> Resource:
+    """Register a thing on a host that jobs act on."""
+    principal.require(Permission.MANAGE_HOSTS, tenant_id)
+    _check_texts(kind=kind, name=name)
+    host = await hosts.get(tx, host_id, tenant_id=tenant_id)
+    if host is None:
+        raise unknown_host(host_id)
+    made = await hosts.add_resource(
+        tx, tenant_id=tenant_id, host_id=host.id, kind=kind, name=name, created_by=principal.actor
+    )
+    if made is None:
+        raise _resource_exists(kind, name)
+    resource = await _resource(tx, made, principal.tenant_id)
+    await _audit_resource(tx, principal, "resource_created", resource)
+    return resource
+
+
+async def change_resource(
+    tx: Tx, principal: Principal, resource_id: UUID, *, host_id: UUID | None = None, name: str | None = None
+) -> Resource:
+    """Move a resource to another host, or name it anew. Jobs that are there already stay where they are."""
+    principal.require(Permission.MANAGE_HOSTS, principal.tenant_id)
+    old = await _resource(tx, resource_id, principal.tenant_id)
+    if host_id is not None and await hosts.get(tx, host_id, tenant_id=old.tenant_id) is None:
+        raise unknown_host(host_id)
+    _check_texts(kind=old.kind, name=old.name if name is None else name)
+    if host_id in (None, old.host_id) and name in (None, old.name):
+        return old
+    try:
+        await hosts.change_resource(tx, old.id, host_id=host_id, name=name)
+    except UniqueViolation as error:
+        raise _resource_exists(old.kind, str(name)) from error
+    resource = await _resource(tx, old.id, principal.tenant_id)
+    await _audit_resource(tx, principal, "resource_changed", resource)
+    return resource
+
+
+async def find_resource(
+    tx: Tx, principal: Principal, name: str, permission: Permission = Permission.READ_HOSTS
+) -> Resource:
+    """A resource by id or name, if only one is meant."""
+    principal.require(permission, principal.tenant_id)
+    found = [] if unreadable(name) else await hosts.resources_named(tx, name, tenant_id=principal.tenant_id)
+    if not found:
+        raise unknown_resource(name)
+    return _only(found, f"resources are named {name!r}", "resource_id")
+
+
+async def resource(tx: Tx, principal: Principal, resource_id: UUID) -> Resource:
+    """A resource."""
+    principal.require(Permission.READ_HOSTS, principal.tenant_id)
+    return await _resource(tx, resource_id, principal.tenant_id)
+
+
+async def resources(
+    tx: Tx,
+    principal: Principal,
+    *,
+    host_id: UUID | None = None,
+    kind: str | None = None,
+    after: UUID | None = None,
+    limit: int = 100,
+) -> list[Resource]:
+    """Resources, oldest first."""
+    principal.require(Permission.READ_HOSTS, principal.tenant_id)
+    return await hosts.resources(
+        tx,
+        tenant_id=principal.tenant_id,
+        host_id=host_id,
+        kind=kind,
+        after=after,
+        limit=min(limit, MAX_PAGE + 1),
+    )
+
+
+# Enrolment
+
+
+async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
+    """A code for an agent of this host: good once, for a quarter of an hour."""
+    host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
+    secret = new_secret()
+    expires_at = await hosts.add_code(
+        tx,
+        code_hash=secret.hash,
+        tenant_id=host.tenant_id,
+        host_id=host.id,
+        created_by=principal.actor,
+        seconds=CODE_SECONDS,
+    )
+    await _audit(tx, principal, "enrolment_code_created", host)
+    return Code(host, secret.text, expires_at)
+
+
+async def enrol(tx: Tx, code: str) -> Enrolled:
+    """Exchange a code for the agent's own token. The tokens that the host's agents had before stay good until revoked."""
+    found = await hosts.use_code(tx, secret_hash(code))
+    if found is None:
+        raise EnrolmentRefused(
+            "This code is not good (any more). Ask for another: fairlead hosts enrol HOST."
+        )
+    tenant_id, host_id = found
+    host = await _host(tx, host_id, tenant_id)
+    return await _new_token(
+        tx, Principal(f"agent:{host.name}", Role.AGENT, tenant_id, host_id), host, "agent_enrolled"
+    )
+
+
+async def rotate(tx: Tx, principal: Principal) -> Enrolled:
+    """A new token for an agent in place of the one that it has, which is gone at once."""
+    if principal.host_id is None:
+        raise EnrolmentRefused("Only an agent has a token to rotate.")
+    host = await _host(tx, principal.host_id, principal.tenant_id)
+    enrolled = await _new_token(tx, principal, host, "agent_token_rotated")
+    await hosts.revoke_tokens(tx, host.id, but=enrolled.token.id)
+    return enrolled
+
+
+async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
+    """Take every agent's token of a host away; within five seconds they are cut off. How many there were."""
+    host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
+    count = await hosts.revoke_tokens(tx, host.id)
+    await _audit(tx, principal, "agents_revoked", host, {"tokens": count})
+    return count
+
+
+async def _new_token(tx: Tx, principal: Principal, host: Host, action: str) -> Enrolled:
+    secret = new_secret()
+    token = await access.add_token(
+        tx,
+        tenant_id=host.tenant_id,
+        host_id=host.id,
+        name=f"agent of {host.name}",
+        role=Role.AGENT,
+        prefix=secret.prefix,
+        secret_hash=secret.hash,
+        created_by=principal.actor,
+        expires_at=None,
+    )
+    await _audit(tx, principal, action, host, {"prefix": secret.prefix})
+    return Enrolled(host, token, secret.text)
+
+
+def unknown_host(host_id: UUID | str | None) -> HostUnknown:
+    return HostUnknown(
+        f"There is no host {host_id}. Register it with: fairlead hosts add NAME",
+        [Fault("host_id", "unknown")],
+    )
+
+
+def unknown_resource(resource_id: UUID | str) -> ResourceUnknown:
+    return ResourceUnknown(
+        f"There is no resource {resource_id}. Register it with: fairlead resources add NAME --host HOST --kind KIND",
+        [Fault("resource_id", "unknown")],
+    )
+
+
+def _host_exists(name: str) -> HostExists:
+    return HostExists(f"There is a host {name!r} already.", [Fault("name", "taken")])
+
+
+def _resource_exists(kind: str, name: str) -> ResourceExists:
+    return ResourceExists(f"There is a {kind} {name!r} already.", [Fault("name", "taken")])
+
+
+def _only(found: Sequence[Thing], several: str, field: str) -> Thing:
+    if len(found) > 1:
+        ids = ", ".join(str(one.id) for one in found[:5])
+        raise InvalidInput(
+            f"{len(found)} {several}: give the tenant, or the id of the one that is meant ({ids}).",
+            [Fault(field, "not the name of one only")],
+        )
+    return found[0]
+
+
+async def _host(tx: Tx, host_id: UUID, tenant_id: UUID | None) -> Host:
+    found = await hosts.get(tx, host_id, tenant_id=tenant_id)
+    if found is None:
+        raise unknown_host(host_id)
+    return found
+
+
+async def _resource(tx: Tx, resource_id: UUID, tenant_id: UUID | None) -> Resource:
+    found = await hosts.resource(tx, resource_id, tenant_id=tenant_id)
+    if found is None:
+        raise unknown_resource(resource_id)
+    return found
+
+
+def _check_host(*, name: Any, max_running: Any, labels: Any) -> None:
+    faults = []
+    if not _is_text(name):
+        faults.append(Fault("name", f"must be text of 1 to {LONGEST_NAME} characters"))
+    if type(max_running) is not int or not 1 <= max_running <= MAX_RUNNING:
+        faults.append(Fault("max_running", f"must be 1 to {MAX_RUNNING}"))
+    if not isinstance(labels, Mapping):
+        faults.append(Fault("labels", "must be an object"))
+    if faults:
+        raise InvalidInput(f"The host cannot be so: {faults[0].path} {faults[0].message}.", faults)
+    encode(labels, max_bytes=LONGEST_LABELS)
+
+
+def _check_texts(**texts: str) -> None:
+    faults = [
+        Fault(name, f"must be text of 1 to {LONGEST_NAME} characters")
+        for name, text in texts.items()
+        if not _is_text(text)
+    ]
+    if faults:
+        raise InvalidInput(f"The resource cannot be so: {faults[0].path} {faults[0].message}.", faults)
+
+
+def _is_text(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and not unreadable(text)
+
+
+async def _audit(
+    tx: Tx, principal: Principal, action: str, host: Host, details: Mapping[str, Any] | None = None
+) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="host",
+        resource_id=host.id,
+        tenant_id=host.tenant_id,
+        details={"name": host.name, **(details or {})},
+    )
+
+
+async def _audit_resource(tx: Tx, principal: Principal, action: str, resource: Resource) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="resource",
+        resource_id=resource.id,
+        tenant_id=resource.tenant_id,
+        details={"kind": resource.kind, "name": resource.name, "host_id": str(resource.host_id)},
+    )

@@ -1,0 +1,250 @@
+"""Agents: what five hundred that wait cost the server and the database, and how soon one of them hears of its job."""
+
+import asyncio
+import os
+import resource
+import statistics
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.actions import access, agents, hosts
+from fairlead.app import Fairlead
+from fairlead.bench.draining import opened, workers
+from fairlead.bench.idle import transactions
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.db.scratch import settled
+from fairlead.db.tx import Database, Tx
+from fairlead.model.access import Principal, Role
+from fairlead.settings import Settings
+from fairlead.store import tenants
+
+AGENTS = 500
+JOBS = 100
+IDLE_SECONDS = 0.01
+# Longer than a poll, so that each agent polls anew within it.
+SECONDS = 30.0
+# An idle connection tells the server's statistics of its transactions after ten seconds.
+TOLD_SECONDS = 10.5
+LONGEST_SECONDS = 60
+AT_ONCE = 50
+MOST_BYTES = 300 * 1024 * 1024
+MOST_QUERIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """An agent's host, token and session."""
+
+    host_id: UUID
+    secret: str
+    session_id: UUID
+
+
+class Agent(asyncio.Protocol):
+    """The least that an agent can be: one connection, on which it polls again as soon as it is answered."""
+
+    def __init__(self, enrolled: Enrolled) -> None:
+        self._enrolled = enrolled
+        self._data = b""
+        self._answer: asyncio.Future[Any] | None = None
+        self.given: asyncio.Queue[tuple[float, Any]] = asyncio.Queue()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.poll()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """One that was cut off is no figure."""
+        self.given.put_nowait((0.0, exc or ConnectionError("the server closed the connection")))
+
+    def poll(self) -> None:
+        """Wait for a job."""
+        self._send("GET", f"/jobs?session={self._enrolled.session_id}&wait=25")
+
+    async def report(self, path: str, body: Any) -> Any:
+        """Tell the server something, between two polls."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._send("POST", path, msgspec.json.encode(body))
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        """Take an answer off what came."""
+        now = time.time()
+        self._data += data
+        head, ended, body = self._data.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+        if not ended or len(body) < length:
+            return
+        self._data = b""
+        status, answer = int(head[9:12]), msgspec.json.decode(body)
+        waiting, self._answer = self._answer, None
+        if waiting is not None:
+            waiting.set_result(answer)
+        elif status != 200:
+            self.given.put_nowait((now, RuntimeError(f"a poll was answered with {status}: {body[:200]!r}")))
+        elif answer["jobs"]:
+            self.given.put_nowait((now, answer["jobs"][0]))
+        else:
+            self.poll()
+
+    async def job(self) -> tuple[float, Any]:
+        """When the next job came, and what it is."""
+        at, job = await self.given.get()
+        if isinstance(job, Exception):
+            raise job
+        return at, job
+
+    def _send(self, method: str, path: str, body: bytes = b"") -> None:
+        request = (
+            f"{method} /api/v1/agent/hosts/{self._enrolled.host_id}{path} HTTP/1.1\r\nHost: fairlead\r\n"
+            f"Authorization: Bearer {self._enrolled.secret}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(request.encode() + body)  # type: ignore[attr-defined]
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """The median from an enqueue to the answer of its host's poll, against that of a local worker."""
+    _more_files()
+    async with opened(settings) as fl, _serving(settings) as (server, port):
+        progress(f"enrolling {AGENTS} agents")
+        enrolled = await fl.database.transact(_enrol)
+        async with _waiting(enrolled, port) as waiting:
+            rate = await _idle(url, settings, progress)
+            held = _resident(server.pid)
+            remote, local = await _delays(fl, settings, enrolled[0], waiting[0], progress)
+            if any(not one.given.empty() for one in waiting):
+                raise RuntimeError("not every agent waited to the end")
+    value, limit = 1000 * statistics.median(remote), 1000 * statistics.median(local)
+    note = (
+        f"p50; limit: a local worker, taking turns; {AGENTS} agents waiting: the server has {held / 2**20:.0f} MB (bar: "
+        f"{MOST_BYTES // 2**20}) and makes {rate:.2f} transactions/s (bar: {MOST_QUERIES}), by pg_stat_database over "
+        f"{SECONDS:.0f} s"
+    )
+    return Measure("agents", round(value, 3), "ms", round(limit, 3), round(value / limit, 3), note)
+
+
+async def _enrol(tx: Tx) -> list[Enrolled]:
+    """Hosts of the tenant, each with an agent."""
+    principal = Principal("bench", Role.SUPER_ADMIN)
+    tenant_id = (await tenants.ids(tx, [TENANT]))[TENANT]
+    enrolled = []
+    for number in range(AGENTS):
+        host = await hosts.add(tx, principal, tenant_id=tenant_id, name=f"host {number}")
+        made = await access.create_token(
+            tx, principal, name=host.name, role=Role.AGENT, tenant_id=tenant_id, host_id=host.id
+        )
+        agent = Principal(host.name, Role.AGENT, tenant_id, host.id)
+        session = await agents.begin(tx, agent, host.id, version="bench")
+        enrolled.append(Enrolled(host.id, made.secret, session.id))
+    return enrolled
+
+
+@asynccontextmanager
+async def _serving(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
+    """The API in a process of its own, as anybody would start it."""
+    environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url)}
+    environment["FAIRLEAD_SCHEMA"] = settings.schema
+    argv = [sys.executable, "-m", "fairlead.cli", "serve", "--port", "0"]
+    server = await asyncio.create_subprocess_exec(
+        *argv, env=environment, stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        if server.stdout is None:
+            raise RuntimeError("the server's words are read from a pipe")
+        async with asyncio.timeout(LONGEST_SECONDS):
+            said = await server.stdout.readline()
+        yield server, int(said.decode().partition("http://127.0.0.1:")[2].partition("/")[0])
+    finally:
+        if server.returncode is None:
+            server.terminate()
+        await server.wait()
+
+
+@asynccontextmanager
+async def _waiting(enrolled: list[Enrolled], port: int) -> AsyncIterator[list[Agent]]:
+    """All agents at their polls, a few after the others."""
+    loop = asyncio.get_running_loop()
+    waiting: list[Agent] = []
+    try:
+        for number, one in enumerate(enrolled, 1):
+            _, agent = await loop.create_connection(lambda one=one: Agent(one), "127.0.0.1", port)  # type: ignore[misc]
+            waiting.append(agent)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(1)
+        yield waiting
+    finally:
+        for agent in waiting:
+            agent.transport.close()
+
+
+async def _idle(url: str, settings: Settings, progress: Progress) -> float:
+    """Transactions a second of everybody, while nothing happens."""
+    async with Database(url, replace(settings, pool_size=1)) as database:
+        await settled(url)  # or autovacuum's transactions would be counted too
+        progress("letting the server come to rest")
+        await asyncio.sleep(TOLD_SECONDS)
+        await transactions(database)
+        before, begun = await transactions(database), time.perf_counter()
+        progress(f"watching {AGENTS} agents wait for {SECONDS:g} s")
+        await asyncio.sleep(SECONDS)
+        after = await transactions(database)
+        return (after - before - 1) / (time.perf_counter() - begun)
+
+
+async def _delays(
+    fl: Fairlead, settings: Settings, enrolled: Enrolled, agent: Agent, progress: Progress
+) -> tuple[list[float], list[float]]:
+    """Seconds from before an enqueue to the poll's answer, and to the start of a local worker's handler."""
+    remote, local = [], []
+    async with workers(settings):
+        await (await fl.enqueue("stamp", tenant=TENANT)).result(timeout=60)  # the worker is up
+        for number in range(JOBS):
+            progress(f"{number} of {JOBS} jobs")
+            await asyncio.sleep(IDLE_SECONDS)
+            begun = time.time()
+            job = await fl.enqueue("stamp", tenant=TENANT)
+            local.append(await job.result(timeout=60) - begun)
+            await asyncio.sleep(IDLE_SECONDS)
+            begun = time.time()
+            await fl.enqueue("unserved", tenant=TENANT, host_id=enrolled.host_id)
+            async with asyncio.timeout(LONGEST_SECONDS):
+                at, given = await agent.job()
+            remote.append(at - begun)
+            await _run(agent, given)
+    return remote, local
+
+
+async def _run(agent: Agent, given: Any) -> None:
+    lease = {"attempt_no": given["attempt_no"], "lease_token": given["lease_token"]}
+    await agent.report(f"/jobs/{given['job_id']}/accept", lease)
+    answer = await agent.report(f"/jobs/{given['job_id']}/result", {**lease, "status": "succeeded"})
+    if answer.get("status") != "succeeded":
+        raise RuntimeError(f"a result was answered with {answer}")
+    agent.poll()
+
+
+def _more_files() -> None:
+    """A connection for each agent here, and the server inherits what is allowed: more than most shells allow at first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * AGENTS + 500
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def _resident(pid: int) -> float:
+    """The bytes of memory that a process holds; not a number where the system has no /proc."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
+    except OSError:
+        return float("nan")
+    return float(pages * resource.getpagesize())

@@ -1,0 +1,39 @@
+"""A host: a machine of a tenant whose jobs only its own agent runs; and the things on it that jobs act on."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    id: UUID
+    tenant_id: UUID
+    name: str
+    max_running: int
+    labels: Any
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_note: str | None
+    draining: bool
+    last_seen_at: datetime | None
+    agent_version: str | None
+    online: bool
+    running: int
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    id: UUID
+    tenant_id: UUID
+    host_id: UUID
+    host: str
+    kind: str
+    name: str
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime

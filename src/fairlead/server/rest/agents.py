@@ -1,0 +1,354 @@
+"""Agents: enrolment, and their host's jobs by long poll. The same leases under the same rules as a worker's."""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
+
+from fairlead.actions import agents, hosts, leases
+from fairlead.app import Fairlead
+from fairlead.errors import EnrolmentRefused
+from fairlead.model.access import Permission
+from fairlead.runtime.source import Held
+from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires, address
+from fairlead.server.hall import Hall, Wish
+from fairlead.server.rest.worker import (
+    MOST_JOBS,
+    AppendedView,
+    EndBody,
+    EndedView,
+    LeaseBody,
+    LogsBody,
+    ProgressBody,
+    ProgressedView,
+    ReleaseBody,
+    RenewedView,
+)
+from fairlead.server.views import Body, Text, View
+from fairlead.store.logs import NewChunk
+from fairlead.version import __version__
+
+router = APIRouter(route_class=Guarded, prefix="/agent", tags=["agent"])
+
+Agent = Annotated[Caller, Depends(Requires(Permission.RUN_HOST_JOBS))]
+
+LONGEST_WAIT_SECONDS = 30
+LONGEST_TEXT = 1_048_576
+
+
+class EnrolBody(Body):
+    """The code that an admin of the tenant was given for the host."""
+
+    code: Text = Field(min_length=1, max_length=200)
+
+
+class EnrolledView(View):
+    """The agent's own token: shown once. It serves this host and nothing else."""
+
+    token: str
+    host_id: UUID
+    host: str
+    tenant_id: UUID
+    lease_seconds: float
+    server_version: str
+
+
+class SessionBody(Body):
+    """An agent that starts."""
+
+    version: Text = Field(max_length=100)
+    # what it can run; null for everything
+    definitions: list[Text] | None = Field(None, max_length=1000)
+
+
+class SessionView(View):
+    """The agent's session: until another agent is started for the host."""
+
+    session_id: UUID
+    host_id: UUID
+    host: str
+    max_running: int
+    lease_seconds: float
+    paused: bool
+    draining: bool
+
+
+class PollQuery(Body):
+    """What to wait for, and what the agent thinks of its host."""
+
+    session: UUID
+    wait: float = Field(25, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for something.")
+    limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
+    definitions: list[Text] | None = Field(None, max_length=1000)
+    paused: bool = False
+    draining: bool = False
+
+
+class GivenView(View):
+    """A job that is the host's to run. It is given again until it is accepted."""
+
+    job_id: UUID
+    # the attempt's id
+    job_run_id: UUID | None
+    attempt_no: int
+    lease_token: UUID
+    tenant: str
+    tenant_id: UUID
+    definition_key: str
+    payload: Any
+    max_attempts: int
+    timeout_seconds: int
+    lease_seconds: float
+    correlation_id: str | None
+    parent_id: UUID | None
+
+
+class WordView(View):
+    """What the agent is told: jobs to run, jobs to stop, and how its host stands."""
+
+    jobs: list[GivenView]
+    cancel: list[UUID]
+    paused: bool
+    draining: bool
+    note: str | None
+    lease_seconds: float
+
+
+class HeldBody(LeaseBody):
+    """One of the leases that an agent holds."""
+
+    job_id: UUID
+
+
+class BeatBody(Body):
+    """All leases that an agent holds."""
+
+    leases: list[HeldBody] = Field(max_length=MOST_JOBS)
+
+
+class BeatView(View):
+    """How a lease stands: lost, if it does not hold any more."""
+
+    job_id: UUID
+    lost: bool
+    # whether its time begins anew: one that somebody writes at that moment keeps the time it has
+    renewed: bool
+    cancel_requested: bool
+
+
+class BeatsView(View):
+    """How each lease stands, in the order asked for."""
+
+    leases: list[BeatView]
+    lease_seconds: float
+
+
+class ResultBody(EndBody):
+    """How an attempt ended."""
+
+    status: Literal["succeeded", "failed"]
+    output: Any = None
+    error_type: str = Field("AgentFailure", min_length=1, max_length=1000)
+    error_message: str | None = Field(None, max_length=LONGEST_TEXT)
+    traceback: str | None = Field(None, max_length=LONGEST_TEXT)
+    retryable: bool = True
+    timed_out: bool = False
+    duration_ms: int | None = Field(None, ge=0)
+
+
+@router.post("/enrol", status_code=201)
+async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(Open())]) -> EnrolledView:
+    """Exchange an enrolment code, once, for the agent's own token."""
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    fl: Fairlead = request.app.state.fl
+    ip = address(request)
+    gatekeeper.check_failures(ip)
+    try:
+        async with fl.database.transaction() as tx:
+            enrolled = await hosts.enrol(tx, body.code)
+    except EnrolmentRefused:
+        gatekeeper.failed(ip)
+        raise
+    return _enrolled(enrolled, fl.settings.lease_seconds)
+
+
+@router.post("/hosts/{host_id}/token")
+async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
+    """A new token in place of the one that asks: that one is no longer good."""
+    async with caller.transaction() as tx:
+        await agents.own_host(tx, caller.principal, host_id)
+        enrolled = await hosts.rotate(tx, caller.principal)
+    return _enrolled(enrolled, caller.fl.settings.lease_seconds)
+
+
+@router.post("/hosts/{host_id}/session", status_code=201)
+async def begin(host_id: UUID, body: SessionBody, caller: Agent) -> SessionView:
+    """Become the host's agent: one that was before is told so."""
+    async with caller.transaction(as_system=True) as tx:
+        session = await agents.begin(tx, caller.principal, host_id, version=body.version)
+    host = session.host
+    return SessionView(
+        session_id=session.id,
+        host_id=host.id,
+        host=host.name,
+        max_running=host.max_running,
+        lease_seconds=caller.fl.settings.lease_seconds,
+        paused=host.paused_at is not None,
+        draining=host.draining,
+    )
+
+
+@router.get("/hosts/{host_id}/jobs")
+async def poll(
+    request: Request, host_id: UUID, query: Annotated[PollQuery, Query()], caller: Agent
+) -> WordView:
+    """Wait for something to do: a job, a cancel, a change of the host. This is the agent's heartbeat too."""
+    agents.check_host(caller.principal, host_id)
+    hall: Hall = request.app.state.hall
+
+    async def waits() -> bool:
+        return not await request.is_disconnected()
+
+    wish = Wish(
+        session_id=query.session,
+        definitions=query.definitions,
+        limit=query.limit,
+        seconds=query.wait,
+        paused=query.paused,
+        draining=query.draining,
+        waits=waits,
+    )
+    word = await hall.wait(host_id, _token(caller), wish)
+    lease_seconds = caller.fl.settings.lease_seconds
+    return WordView(
+        jobs=[_given(held, lease_seconds) for held in word.jobs],
+        cancel=word.cancel,
+        paused=word.state.paused,
+        draining=word.state.draining,
+        note=word.state.pause_note,
+        lease_seconds=lease_seconds,
+    )
+
+
+@router.post("/hosts/{host_id}/heartbeat")
+async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
+    """Renew all leases that the agent holds: at least every third of `lease_seconds`."""
+    agents.check_host(caller.principal, host_id)
+    held = [one.lease(one.job_id) for one in body.leases]
+    seconds = caller.fl.settings.lease_seconds
+    async with caller.transaction(as_system=True) as tx:
+        alive = await agents.renew(tx, caller.principal, held, lease_seconds=seconds)
+    beats = [
+        BeatView(
+            job_id=lease.job_id,
+            lost=lease.job_id not in alive,
+            renewed=lease.job_id in alive and alive[lease.job_id].renewed,
+            cancel_requested=lease.job_id in alive and alive[lease.job_id].cancel,
+        )
+        for lease in held
+    ]
+    return BeatsView(leases=beats, lease_seconds=seconds)
+
+
+@router.post("/hosts/{host_id}/jobs/{job_id}/accept")
+async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: Agent) -> RenewedView:
+    """The agent has the job and begins. Until then it is given again at every poll."""
+    agents.check_host(caller.principal, host_id)
+    async with caller.transaction(as_system=True) as tx:
+        renewed = await agents.accept(
+            tx, caller.principal, body.lease(job_id), lease_seconds=caller.fl.settings.lease_seconds
+        )
+    return RenewedView.of(renewed)
+
+
+@router.post("/hosts/{host_id}/jobs/{job_id}/result")
+async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -> EndedView:
+    """How the attempt ended; safe to send again."""
+    agents.check_host(caller.principal, host_id)
+    lease = body.lease(job_id)
+    async with caller.transaction(as_system=True) as tx:
+        if body.status == "succeeded":
+            status = await leases.complete(
+                tx, caller.principal, lease, output=body.output, ending=body.ending()
+            )
+        else:
+            status = await leases.fail(
+                tx,
+                caller.principal,
+                lease,
+                kind=body.error_type,
+                message=body.error_message or "the agent said no more",
+                traceback=body.traceback,
+                retryable=body.retryable,
+                timed_out=body.timed_out,
+                ending=body.ending(),
+            )
+        await agents.freed(tx, caller.principal)
+    return EndedView(job_id=job_id, status=status)
+
+
+@router.post("/hosts/{host_id}/jobs/{job_id}/release")
+async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: Agent) -> EndedView:
+    """Give the job back, uncharged: the agent stops, or the handler asked to come back later."""
+    agents.check_host(caller.principal, host_id)
+    async with caller.transaction(as_system=True) as tx:
+        status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
+        await agents.freed(tx, caller.principal)
+    return EndedView(job_id=job_id, status=status)
+
+
+@router.post("/hosts/{host_id}/jobs/{job_id}/progress")
+async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agent) -> ProgressedView:
+    """Say how far the work is."""
+    agents.check_host(caller.principal, host_id)
+    async with caller.transaction(as_system=True) as tx:
+        await leases.progress(
+            tx, caller.principal, body.lease(job_id), percent=body.percent, message=body.message
+        )
+    return ProgressedView(job_id=job_id)
+
+
+@router.post("/hosts/{host_id}/jobs/{job_id}/logs")
+async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> AppendedView:
+    """Keep what the attempt says. A chunk with a `seq` that is there already is not kept twice."""
+    agents.check_host(caller.principal, host_id)
+    chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
+    async with caller.transaction(as_system=True) as tx:
+        return AppendedView.of(await leases.say(tx, caller.principal, body.lease(job_id), chunks))
+
+
+def _given(held: Held, lease_seconds: float) -> GivenView:
+    lease, job = held.lease, held.job
+    return GivenView(
+        job_id=job.job_id,
+        job_run_id=job.run_id,
+        attempt_no=job.attempt_no,
+        lease_token=lease.token,
+        tenant=job.tenant,
+        tenant_id=job.tenant_id,
+        definition_key=job.definition_key,
+        payload=job.payload,
+        max_attempts=job.max_attempts,
+        timeout_seconds=job.timeout_seconds,
+        lease_seconds=lease_seconds,
+        correlation_id=job.correlation_id,
+        parent_id=job.parent_id,
+    )
+
+
+def _token(caller: Caller) -> UUID:
+    if caller.token_id is None:  # a role that only tokens have
+        raise RuntimeError("an agent comes with a token")
+    return caller.token_id
+
+
+def _enrolled(enrolled: hosts.Enrolled, lease_seconds: float) -> EnrolledView:
+    return EnrolledView(
+        token=enrolled.secret,
+        host_id=enrolled.host.id,
+        host=enrolled.host.name,
+        tenant_id=enrolled.host.tenant_id,
+        lease_seconds=lease_seconds,
+        server_version=__version__,
+    )

@@ -1,0 +1,216 @@
+"""Hosts and resources, for a tenant's admins."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from fairlead.actions import hosts
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.views import Body, ListOf, Text, View, plain
+
+router = APIRouter(route_class=Guarded, tags=["hosts"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_HOSTS))]
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_HOSTS))]
+
+
+class HostBody(Body):
+    """A new host."""
+
+    name: Text
+    max_running: int = 1
+    labels: dict[str, Any] = Field(default_factory=dict)
+
+
+class HostPatch(Body):
+    """What to change of a host; `paused` is its gate, `draining` tells its agent to finish and leave."""
+
+    name: Text | None = None
+    max_running: int | None = None
+    labels: dict[str, Any] | None = None
+    draining: bool | None = None
+    paused: bool | None = None
+    note: Text | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Only what was sent."""
+        return {
+            name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None
+        }
+
+
+class HostView(View):
+    """A machine of a tenant."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    max_running: int
+    labels: Any
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_note: str | None
+    draining: bool
+    online: bool
+    running: int
+    last_seen_at: datetime | None
+    agent_version: str | None
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class CodeView(View):
+    """A code for an agent: good once, until then. Shown now and never again."""
+
+    host_id: UUID
+    code: str
+    expires_at: datetime
+    command: str
+
+
+class RevokedView(View):
+    """How many tokens of the host's agents were taken away."""
+
+    host_id: UUID
+    tokens: int
+
+
+class ResourceBody(Body):
+    """A new resource on a host."""
+
+    host_id: UUID
+    kind: Text
+    name: Text
+
+
+class ResourcePatch(Body):
+    """Where a resource is to be, and its name."""
+
+    host_id: UUID | None = None
+    name: Text | None = None
+
+
+class ResourceView(View):
+    """A thing on a host that jobs act on."""
+
+    id: UUID
+    tenant_id: UUID
+    host_id: UUID
+    host: str
+    kind: str
+    name: str
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class ResourcesQuery(PageQuery):
+    """A page of resources: of a host, of a kind."""
+
+    host_id: UUID | None = None
+    kind: Text | None = None
+
+
+@router.get("/hosts")
+async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
+    """Hosts, oldest first."""
+    async with caller.transaction() as tx:
+        found = await hosts.listed(tx, caller.principal, after=query.after_id, limit=query.one_more)
+    return query.page(HostView, found, lambda one: one.id)
+
+
+@router.post("/hosts", status_code=201, response_model=HostView)
+async def create(request: Request, body: HostBody, caller: Manager) -> JSONResponse:
+    """Register a host; 409 if the name is taken."""
+    tenant_id = caller.tenant
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        host = await hosts.add(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
+        return 201, plain(HostView.of(host))
+
+    return await once(request, caller, made)
+
+
+@router.get("/hosts/{host_id}")
+async def shown(host_id: UUID, caller: Reader) -> HostView:
+    """A host."""
+    async with caller.transaction() as tx:
+        return HostView.of(await hosts.get(tx, caller.principal, host_id))
+
+
+@router.patch("/hosts/{host_id}")
+async def change(host_id: UUID, body: HostPatch, caller: Manager) -> HostView:
+    """Change what is given of a host, pause it, or drain it."""
+    async with caller.transaction() as tx:
+        return HostView.of(await hosts.change(tx, caller.principal, host_id, body.given()))
+
+
+@router.post("/hosts/{host_id}/enrolment", status_code=201)
+async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeView:
+    """A code for an agent of this host: good once, for a quarter of an hour."""
+    async with caller.transaction() as tx:
+        made = await hosts.enrolment_code(tx, caller.principal, host_id)
+    server = str(request.base_url).rstrip("/")
+    command = f"fairlead agent --server {server} --enrol {made.code}"
+    return CodeView(host_id=made.host.id, code=made.code, expires_at=made.expires_at, command=command)
+
+
+@router.post("/hosts/{host_id}/revoke")
+async def revoke(host_id: UUID, caller: Manager) -> RevokedView:
+    """Take the tokens of all the host's agents away: within five seconds they are cut off."""
+    async with caller.transaction() as tx:
+        return RevokedView(host_id=host_id, tokens=await hosts.revoke_agents(tx, caller.principal, host_id))
+
+
+@router.get("/resources")
+async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -> ListOf[ResourceView]:
+    """Resources, oldest first."""
+    async with caller.transaction() as tx:
+        found = await hosts.resources(
+            tx,
+            caller.principal,
+            host_id=query.host_id,
+            kind=query.kind,
+            after=query.after_id,
+            limit=query.one_more,
+        )
+    return query.page(ResourceView, found, lambda one: one.id)
+
+
+@router.post("/resources", status_code=201, response_model=ResourceView)
+async def create_resource(request: Request, body: ResourceBody, caller: Manager) -> JSONResponse:
+    """Register a resource on a host."""
+    tenant_id = caller.tenant
+
+    async def made(tx: Tx) -> tuple[int, Any]:
+        found = await hosts.add_resource(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
+        return 201, plain(ResourceView.of(found))
+
+    return await once(request, caller, made)
+
+
+@router.get("/resources/{resource_id}")
+async def resource(resource_id: UUID, caller: Reader) -> ResourceView:
+    """A resource."""
+    async with caller.transaction() as tx:
+        return ResourceView.of(await hosts.resource(tx, caller.principal, resource_id))
+
+
+@router.patch("/resources/{resource_id}")
+async def change_resource(resource_id: UUID, body: ResourcePatch, caller: Manager) -> ResourceView:
+    """Move a resource to another host, or name it anew. Jobs that are there already stay where they are."""
+    async with caller.transaction() as tx:
+        return ResourceView.of(
+            await hosts.change_resource(
+                tx, caller.principal, resource_id, host_id=body.host_id, name=body.name
+            )
+        )

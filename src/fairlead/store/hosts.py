@@ -1,0 +1,222 @@
+"""Hosts, resources, enrolment codes, and what was given to agents."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.host import Host, Resource
+from fairlead.model.job import Lease
+from fairlead.store import leases
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """What an agent that waits has to know of its host."""
+
+    id: UUID
+    session_id: UUID | None
+    paused: bool
+    draining: bool
+    pause_note: str | None
+    # and room for it
+    has_work: bool
+    # given to an agent, and not accepted yet
+    has_undelivered: bool
+    canceling: tuple[UUID, ...]
+
+
+# Hosts
+
+
+async def get(tx: Tx, host_id: UUID, *, tenant_id: UUID | None = None) -> Host | None:
+    """A host, if it is that tenant's (or anybody's, for None)."""
+    return await tx.first(Host, f"{sql.hosts} {sql.host_by_id}", {"id": host_id, "tenant_id": tenant_id})
+
+
+async def named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Host]:
+    """The host of this id, and those of this name: each tenant may have one."""
+    return await tx.all(Host, f"{sql.hosts} {sql.hosts_named}", {"name": name, "tenant_id": tenant_id})
+
+
+async def page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[Host]:
+    """Hosts, oldest first."""
+    values = {"tenant_id": tenant_id, "after": after, "limit": limit}
+    return await tx.all(Host, f"{sql.hosts} {sql.hosts_page}", values)
+
+
+async def add(
+    tx: Tx, *, tenant_id: UUID, name: str, max_running: int, labels: Mapping[str, Any], created_by: str
+) -> UUID | None:
+    """A new host's id; None if the name is taken."""
+    values = {
+        "tenant_id": tenant_id,
+        "name": name,
+        "max_running": max_running,
+        "labels": json_text(labels),
+        "created_by": created_by,
+    }
+    found = await tx.values(sql.add_host, values)
+    return found[0][0] if found else None
+
+
+async def change(
+    tx: Tx,
+    host_id: UUID,
+    *,
+    name: str | None = None,
+    max_running: int | None = None,
+    labels: Mapping[str, Any] | None = None,
+    draining: bool | None = None,
+) -> None:
+    """Make a host say what is given; UniqueViolation if the name is taken."""
+    values = {
+        "id": host_id,
+        "name": name,
+        "max_running": max_running,
+        "labels": None if labels is None else json_text(labels),
+        "draining": draining,
+    }
+    await tx.run(sql.change_host, values)
+
+
+# Resources
+
+
+async def resource(tx: Tx, resource_id: UUID, *, tenant_id: UUID | None = None) -> Resource | None:
+    """A resource, if it is that tenant's (or anybody's, for None)."""
+    values = {"id": resource_id, "tenant_id": tenant_id}
+    return await tx.first(Resource, f"{sql.resources} {sql.resource_by_id}", values)
+
+
+async def resources_named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Resource]:
+    """The resource of this id, and those of this name: of several kinds, or tenants."""
+    values = {"name": name, "tenant_id": tenant_id}
+    return await tx.all(Resource, f"{sql.resources} {sql.resources_named}", values)
+
+
+async def resources(
+    tx: Tx, *, tenant_id: UUID | None, host_id: UUID | None, kind: str | None, after: UUID | None, limit: int
+) -> list[Resource]:
+    """Resources, oldest first."""
+    values = {"tenant_id": tenant_id, "host_id": host_id, "kind": kind, "after": after, "limit": limit}
+    return await tx.all(Resource, f"{sql.resources} {sql.resources_page}", values)
+
+
+async def add_resource(
+    tx: Tx, *, tenant_id: UUID, host_id: UUID, kind: str, name: str, created_by: str
+) -> UUID | None:
+    """A new resource's id; None if there is one of this kind and name."""
+    values = {
+        "tenant_id": tenant_id,
+        "host_id": host_id,
+        "kind": kind,
+        "name": name,
+        "created_by": created_by,
+    }
+    found = await tx.values(sql.add_resource, values)
+    return found[0][0] if found else None
+
+
+async def change_resource(
+    tx: Tx, resource_id: UUID, *, host_id: UUID | None = None, name: str | None = None
+) -> None:
+    """Have a resource on this host, under this name; UniqueViolation if the name is taken."""
+    await tx.run(sql.change_resource, {"id": resource_id, "host_id": host_id, "name": name})
+
+
+# Enrolment
+
+
+async def add_code(
+    tx: Tx, *, code_hash: bytes, tenant_id: UUID, host_id: UUID, created_by: str, seconds: float
+) -> datetime:
+    """When the code that was kept ends."""
+    values = {
+        "code_hash": code_hash,
+        "tenant_id": tenant_id,
+        "host_id": host_id,
+        "created_by": created_by,
+        "seconds": seconds,
+    }
+    [(expires_at,)] = await tx.values(sql.add_code, values)
+    return cast("datetime", expires_at)
+
+
+async def use_code(tx: Tx, code_hash: bytes) -> tuple[UUID, UUID] | None:
+    """The tenant and host that a code is for, once; None if it is not good (any more)."""
+    found = await tx.values(sql.use_code, {"code_hash": code_hash})
+    return (found[0][0], found[0][1]) if found else None
+
+
+async def revoke_tokens(tx: Tx, host_id: UUID, *, but: UUID | None = None) -> int:
+    """Take away the tokens of a host's agents (but one): how many."""
+    return len(await tx.values(sql.revoke_tokens, {"host_id": host_id, "but": but}))
+
+
+# Agents
+
+
+async def begin_session(tx: Tx, host_id: UUID, *, session_id: UUID, version: str) -> bool:
+    """Make this session the host's; False if it is already."""
+    values = {"id": host_id, "session_id": session_id, "version": version}
+    return bool(await tx.values(sql.begin_session, values))
+
+
+async def states(tx: Tx, ids: Sequence[UUID]) -> list[HostState]:
+    """How these hosts stand."""
+    return await tx.all(HostState, sql.states, {"ids": list(ids)})
+
+
+async def seen(tx: Tx, ids: Sequence[UUID]) -> None:
+    """Note that the agents of these hosts are there."""
+    await tx.run(sql.seen, {"ids": list(ids)})
+
+
+async def deliver(tx: Tx, host_id: UUID, session_id: UUID, *, token: UUID) -> dict[UUID, UUID]:
+    """Note that the jobs claimed with this token are on their way to an agent: their attempts' ids.
+
+    Nothing, if that is no longer the host's agent.
+    """
+    values = {"host_id": host_id, "session_id": session_id, "token": token}
+    return {job_id: run_id for job_id, run_id in await tx.values(sql.deliver, values)}  # noqa: C416 - rows are longer to mypy
+
+
+async def with_work(tx: Tx) -> list[UUID]:
+    """Hosts that jobs wait for, and that have room for them."""
+    return [host_id for (host_id,) in await tx.values(sql.with_work)]
+
+
+async def has_work(tx: Tx, host_id: UUID) -> bool:
+    """Whether jobs wait for this host."""
+    [(found,)] = await tx.values(sql.has_work, {"host_id": host_id})
+    return bool(found)
+
+
+async def accept(tx: Tx, lease: Lease) -> bool:
+    """The agent has it; False if it had said so before."""
+    return bool(await tx.run(sql.accept, leases.named(lease)))
+
+
+async def undelivered(tx: Tx, host_id: UUID, session_id: UUID, *, limit: int) -> list[Lease]:
+    """What was given to a host's agent and has not been acknowledged, if this is still its agent."""
+    values = {"host_id": host_id, "session_id": session_id, "limit": limit}
+    return [Lease(*row) for row in await tx.values(sql.undelivered, values)]
+
+
+async def leases_of(tx: Tx, host_id: UUID | None, held: Sequence[Lease]) -> list[Lease]:
+    """Those of the leases that are of this host's jobs."""
+    found = await tx.values(sql.leases_of, {"host_id": host_id, "jobs": [lease.job_id for lease in held]})
+    there = {job_id for (job_id,) in found}
+    return [lease for lease in held if lease.job_id in there]
+
+
+async def forget(tx: Tx) -> None:
+    """Forget codes and deliveries that are over."""
+    await tx.run(sql.forget_codes)
+    await tx.run(sql.forget_deliveries)

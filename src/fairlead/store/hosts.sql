@@ -1,0 +1,151 @@
+-- Hosts and resources belong to a tenant, and to the same one.
+
+-- name: hosts
+-- Online is one whose agent was heard of within two of its polls.
+select h.id, h.tenant_id, h.name, h.max_running, h.labels, h.paused_at, h.paused_by, h.pause_note, h.draining,
+    h.last_seen_at, h.agent_version, coalesce(h.last_seen_at > clock_timestamp() - interval '60 seconds', false) as online,
+    (select count(*) from fairlead.leases l where l.host_id = h.id)::int as running, h.created_by, h.created_at,
+    h.updated_at
+from fairlead.hosts h
+where
+
+-- name: host_by_id
+h.id = %(id)s and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
+
+-- name: hosts_page
+(%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or h.id > %(after)s)
+order by h.id limit %(limit)s
+
+-- name: add_host
+insert into fairlead.hosts (tenant_id, name, max_running, labels, created_by)
+values (%(tenant_id)s, %(name)s, %(max_running)s, %(labels)s, %(created_by)s)
+on conflict (tenant_id, name) do nothing returning id;
+
+-- name: change_host
+update fairlead.hosts
+set name = coalesce(%(name)s, name), max_running = coalesce(%(max_running)s, max_running),
+    labels = coalesce(%(labels)s, labels), draining = coalesce(%(draining)s, draining), updated_at = clock_timestamp()
+where id = %(id)s;
+
+-- name: hosts_named
+(h.id::text = lower(%(name)s) or h.name = %(name)s) and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
+order by h.id limit 10
+
+-- name: resources
+select r.id, r.tenant_id, r.host_id, h.name as host, r.kind, r.name, r.created_by, r.created_at, r.updated_at
+from fairlead.resources r join fairlead.hosts h on h.id = r.host_id
+where
+
+-- name: resource_by_id
+r.id = %(id)s and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
+
+-- name: resources_named
+(r.id::text = lower(%(name)s) or r.name = %(name)s) and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
+order by r.id limit 10
+
+-- name: resources_page
+(%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s) and (%(host_id)s::uuid is null or r.host_id = %(host_id)s)
+and (%(kind)s::text is null or r.kind = %(kind)s) and (%(after)s::uuid is null or r.id > %(after)s)
+order by r.id limit %(limit)s
+
+-- name: add_resource
+insert into fairlead.resources (tenant_id, host_id, kind, name, created_by)
+values (%(tenant_id)s, %(host_id)s, %(kind)s, %(name)s, %(created_by)s)
+on conflict (tenant_id, kind, name) do nothing returning id;
+
+-- name: change_resource
+update fairlead.resources
+set host_id = coalesce(%(host_id)s, host_id), name = coalesce(%(name)s, name), updated_at = clock_timestamp()
+where id = %(id)s;
+
+-- name: add_code
+insert into fairlead.enrolment_codes (code_hash, tenant_id, host_id, created_by, expires_at)
+values (%(code_hash)s, %(tenant_id)s, %(host_id)s, %(created_by)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+returning expires_at;
+
+-- name: use_code
+-- Once, by whoever comes first.
+update fairlead.enrolment_codes set used_at = clock_timestamp()
+where code_hash = %(code_hash)s and used_at is null and expires_at > clock_timestamp()
+returning tenant_id, host_id;
+
+-- name: forget_codes
+delete from fairlead.enrolment_codes where expires_at < clock_timestamp() - interval '1 day';
+
+-- name: revoke_tokens
+update fairlead.tokens set revoked_at = clock_timestamp()
+where host_id = %(host_id)s and role = 'agent' and revoked_at is null and id is distinct from %(but)s
+returning id;
+
+-- name: begin_session
+-- Who started last is the host's agent.
+update fairlead.hosts
+set session_id = %(session_id)s, session_at = clock_timestamp(), last_seen_at = clock_timestamp(),
+    agent_version = %(version)s
+where id = %(id)s and session_id is distinct from %(session_id)s
+returning id;
+
+-- name: states
+-- How these hosts stand, for the agents that wait.
+select h.id, h.session_id, h.paused_at is not null as paused, h.draining, h.pause_note,
+    exists (select from fairlead.ready r where r.host_id = h.id)
+        and (select count(*) from fairlead.leases l where l.host_id = h.id) < h.max_running as has_work,
+    exists (select from fairlead.deliveries d where d.host_id = h.id) as has_undelivered,
+    array(
+        select l.job_id from fairlead.leases l join fairlead.jobs j on j.id = l.job_id
+        where l.host_id = h.id and j.cancel_requested_at is not null order by l.job_id) as canceling
+from fairlead.hosts h where h.id = any(%(ids)s);
+
+-- name: with_work
+-- From host to host along the index, however many jobs each has waiting.
+with recursive walk as (
+    (select r.host_id from fairlead.ready r where r.host_id is not null order by r.host_id limit 1)
+    union all
+    select (select r.host_id from fairlead.ready r where r.host_id > w.host_id order by r.host_id limit 1)
+    from walk w where w.host_id is not null
+)
+select h.id from walk w join fairlead.hosts h on h.id = w.host_id
+where (select count(*) from fairlead.leases l where l.host_id = h.id) < h.max_running;
+
+-- name: has_work
+select exists (select from fairlead.ready where host_id = %(host_id)s);
+
+-- name: seen
+-- A host that somebody is writing at this moment is seen by him.
+update fairlead.hosts set last_seen_at = clock_timestamp()
+where id = any(array(
+    select id from fairlead.hosts
+    where id = any(%(ids)s) and (last_seen_at is null or last_seen_at < clock_timestamp() - interval '5 seconds')
+    for no key update skip locked));
+
+-- name: deliver
+-- Only to the host's agent; nobody becomes it before this is committed.
+with agent as materialized (
+    select id from fairlead.hosts where id = %(host_id)s and session_id = %(session_id)s for share
+), given as (
+    insert into fairlead.deliveries (job_id, attempt_no, token, tenant_id, host_id)
+    select l.job_id, l.attempt_no, l.token, l.tenant_id, l.host_id
+    from agent join fairlead.leases l on l.host_id = agent.id where l.token = %(token)s
+    on conflict (job_id) do update
+        set attempt_no = excluded.attempt_no, token = excluded.token, host_id = excluded.host_id
+    returning job_id, attempt_no
+)
+select g.job_id, a.id from given g join fairlead.job_attempts a on a.job_id = g.job_id and a.attempt_no = g.attempt_no;
+
+-- name: accept
+delete from fairlead.deliveries where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s;
+
+-- name: undelivered
+-- What was given and not acknowledged, and is still held; for the host's agent only, and nobody becomes it meanwhile.
+select d.job_id, d.attempt_no, d.token from fairlead.hosts h
+join fairlead.deliveries d on d.host_id = h.id
+join fairlead.leases l on l.job_id = d.job_id and l.attempt_no = d.attempt_no and l.token = d.token
+where h.id = %(host_id)s and h.session_id = %(session_id)s
+order by d.job_id limit %(limit)s for share of h;
+
+-- name: forget_deliveries
+delete from fairlead.deliveries d where not exists (
+    select from fairlead.leases l where l.job_id = d.job_id and l.attempt_no = d.attempt_no and l.token = d.token);
+
+-- name: leases_of
+select job_id from fairlead.leases where host_id = %(host_id)s and job_id = any(%(jobs)s);

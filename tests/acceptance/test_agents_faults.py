@@ -1,0 +1,257 @@
+"""An agent behind a bad network: no job is lost, none runs twice under one lease, and each result counts once."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from fairlead.actions import definitions
+from fairlead.server.app import PREFIX, bind, make_server
+from tests import given
+from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
+from tests.server.world import World, world_on
+
+LEASE, SWEEP = 3.0, 0.5
+# A rescued job waits a moment (up to 2 s) so that a whole worker's jobs do not come back as a herd.
+JITTER, MARGIN = 2.0, 5.0
+PATIENCE = 5.0
+
+
+class AgentUnderTest:
+    """An agent in plain HTTP calls, as anybody could write one: it asks again until it is answered."""
+
+    def __init__(self, world: World, url: str) -> None:
+        self.client = httpx2.AsyncClient(timeout=PATIENCE, headers={"Connection": "close"})
+        self._at = f"{url}{PREFIX}/agent/hosts/{world.hosts[given.TENANT]}"
+        self._token = world.headers("agent")
+        self.session = ""
+        self.began: Counter[tuple[str, int, str]] = Counter()
+
+    async def call(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        """One request, once."""
+        return await self.client.request(method, self._at + path, headers=self._token, **more)
+
+    async def insist(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        """The same request again and again, until an answer comes."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return await self.call(method, path, **more)
+                except httpx2.TransportError:
+                    await asyncio.sleep(0.01)
+
+    async def start(self) -> None:
+        begun = await self.insist("POST", "/session", json={"version": "1"})
+        self.session = begun.json()["session_id"]
+
+    async def poll(self, wait: float = 1, limit: int = 1) -> list[Any]:
+        params = {"session": self.session, "wait": wait, "limit": limit}
+        answer = await self.insist("GET", "/jobs", params=params)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["jobs"])
+
+    async def run(self, job: Any) -> httpx2.Response:
+        """Accept, run and report."""
+        accepted = await self.insist("POST", f"/jobs/{job['job_id']}/accept", json=lease(job))
+        assert accepted.status_code == 200, accepted.text
+        self.began[job["job_id"], job["attempt_no"], job["lease_token"]] += 1
+        return await self.report(job)
+
+    async def report(self, job: Any) -> httpx2.Response:
+        body = {**lease(job), "status": "succeeded", "output": job["attempt_no"]}
+        return await self.insist("POST", f"/jobs/{job['job_id']}/result", json=body)
+
+
+def lease(job: Any) -> dict[str, Any]:
+    return {"attempt_no": job["attempt_no"], "lease_token": job["lease_token"]}
+
+
+@asynccontextmanager
+async def wired(world: World) -> AsyncIterator[FaultyProxy]:
+    """The application on a socket, behind a bad network."""
+    listening = bind("127.0.0.1", 0)
+    server = make_server(world.app)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.up.wait()
+    try:
+        async with FaultyProxy(listening.getsockname()[1]) as proxy:
+            yield proxy
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    async with world_on(database_url, lease_seconds=LEASE, sweep_seconds=SWEEP) as made:
+        yield made
+
+
+@pytest.fixture
+async def proxy(world: World) -> AsyncIterator[FaultyProxy]:
+    async with wired(world) as made:
+        yield made
+
+
+@pytest.fixture
+async def agent(world: World, proxy: FaultyProxy) -> AsyncIterator[AgentUnderTest]:
+    agent = AgentUnderTest(world, proxy.url)
+    async with agent.client:
+        await agent.start()
+        yield agent
+
+
+async def enqueued(world: World, count: int = 1) -> list[UUID]:
+    async with world.fl.database.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "on_host", {"kind": "host"})
+    host = world.hosts[given.TENANT]
+    return [(await world.fl.enqueue("on_host", tenant=given.TENANT, host_id=host)).id for _ in range(count)]
+
+
+async def stands(world: World, job: UUID) -> tuple[str, list[str], int]:
+    """A job's status, how its attempts ended, and how often it was lost."""
+    query = """
+        select j.status::text, array_agg(a.status order by a.attempt_no), j.lost_count
+        from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id where j.id = %s group by j.id"""
+    async with world.fl.database.transaction() as tx:
+        [(status, attempts, lost)] = await tx.values(query, [job])
+    return status, attempts, lost
+
+
+async def successes(world: World) -> int:
+    query = "select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'"
+    async with world.fl.database.transaction() as tx:
+        [(count,)] = await tx.values(query)
+    return int(count)
+
+
+async def test_a_job_whose_answer_was_dropped_three_times_is_given_again_and_not_counted_as_lost(
+    world: World, proxy: FaultyProxy, agent: AgentUnderTest
+) -> None:
+    [job] = await enqueued(world)
+    proxy.met.clear()
+    proxy.plan.extend([DROP, DROP, DROP])
+
+    [taken] = await agent.poll()
+    done = await agent.run(taken)
+
+    assert proxy.met[:4] == [DROP, DROP, DROP, PASS]
+    assert (taken["job_id"], taken["attempt_no"]) == (str(job), 1)
+    assert done.json()["status"] == "succeeded"
+    assert await stands(world, job) == ("succeeded", ["succeeded"], 0)
+
+
+async def test_a_result_whose_answer_was_dropped_is_sent_again_and_is_the_same_one(
+    world: World, proxy: FaultyProxy, agent: AgentUnderTest
+) -> None:
+    [job] = await enqueued(world)
+    [taken] = await agent.poll()
+    proxy.plan.extend([PASS, DROP, RESET, DROP])  # accepted; then the result
+
+    done = await agent.run(taken)
+
+    assert (done.status_code, done.json()["status"]) == (200, "succeeded")
+    assert await stands(world, job) == ("succeeded", ["succeeded"], 0)
+    assert await successes(world) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_under_all_faults_no_job_is_lost_and_none_runs_twice_under_one_lease(
+    world: World, proxy: FaultyProxy, agent: AgentUnderTest, seed: int
+) -> None:
+    jobs = await enqueued(world, 12)
+    chance = random.Random(seed)  # noqa: S311
+    proxy.choose = lambda: chance.choice(FAULTS)
+    left = {str(job) for job in jobs}
+    done = set()
+
+    async with asyncio.timeout(90):
+        while left:
+            for taken in await agent.poll():
+                if (taken["job_id"], taken["attempt_no"]) in done:  # given again, and run before
+                    continue
+                done.add((taken["job_id"], taken["attempt_no"]))
+                answer = await agent.run(taken)
+                assert answer.status_code == 200, answer.text
+                left.discard(taken["job_id"])
+
+    assert set(proxy.met) == set(FAULTS)
+    assert set(agent.began.values()) == {1}
+    assert [await stands(world, job) for job in jobs] == [("succeeded", ["succeeded"], 0)] * len(jobs)
+    assert await successes(world) == len(jobs)
+
+
+async def test_a_killed_agent_loses_its_job_to_the_next_one_and_is_told_why(
+    world: World, agent: AgentUnderTest, proxy: FaultyProxy
+) -> None:
+    [job] = await enqueued(world)
+    [taken] = await agent.poll()
+    await agent.insist("POST", f"/jobs/{job}/accept", json=lease(taken))
+    silent_since = time.monotonic()
+    another = AgentUnderTest(world, proxy.url)
+    async with another.client:
+        await another.start()
+        async with asyncio.timeout(LEASE + SWEEP + JITTER + MARGIN):
+            while not (again := await another.poll(wait=5)):
+                pass
+        assert time.monotonic() - silent_since >= LEASE * 0.9  # it had it to itself for so long
+        late = await agent.report(taken)
+        await another.run(again[0])
+
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+    assert "not renewed in time" in late.json()["detail"]
+    assert (again[0]["job_id"], again[0]["attempt_no"]) == (str(job), 2)
+    assert await stands(world, job) == ("succeeded", ["lost", "succeeded"], 1)
+
+
+async def test_what_nobody_accepted_in_time_goes_back_without_being_counted(
+    world: World, agent: AgentUnderTest
+) -> None:
+    [job] = await enqueued(world)
+    for attempt_no in range(1, 5):  # three losses would condemn it
+        async with asyncio.timeout(LEASE + SWEEP + MARGIN):
+            taken: list[Any] = []
+            while not taken:
+                taken = await agent.poll(wait=0)
+        assert taken[0]["attempt_no"] == attempt_no
+        async with world.fl.database.transaction() as tx:
+            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 second'")
+        refused = await agent.insist("POST", f"/jobs/{job}/accept", json=lease(taken[0]))
+        assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost")
+
+    async with asyncio.timeout(LEASE + SWEEP + MARGIN):
+        while not (taken := await agent.poll(wait=0)):
+            pass
+    await agent.run(taken[0])
+    assert await stands(world, job) == ("succeeded", ["released"] * 4 + ["succeeded"], 0)
+
+
+async def test_the_hosts_limit_holds_under_twenty_polls_at_once(world: World, agent: AgentUnderTest) -> None:
+    jobs = await enqueued(world, 30)
+    host = world.hosts[given.TENANT]
+    changed = await world.call("PATCH", f"/hosts/{host}", who="tenant_admin", json={"max_running": 3})
+    assert changed.status_code == 200, changed.text
+    most = 0
+    left = len(jobs)
+    async with asyncio.timeout(60):
+        while left:
+            answers = await asyncio.gather(*(agent.poll(wait=0.5, limit=5) for _ in range(20)))
+            taken = {job["job_id"]: job for jobs in answers for job in jobs}
+            most = max(most, len(taken))
+            async with world.fl.database.transaction() as tx:
+                [(held,)] = await tx.values("select count(*) from fairlead.leases where host_id = %s", [host])
+            assert held <= 3
+            for one in taken.values():
+                assert (await agent.run(one)).status_code == 200
+                left -= 1
+
+    assert most == 3
+    assert set(agent.began.values()) == {1}
+    assert await successes(world) == len(jobs)

@@ -1,0 +1,125 @@
+"""Agents over HTTP: enrolled by a code, given their host's jobs and no others, until they say that they have them."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+from fairlead.actions import definitions
+from tests import given
+from tests.server.world import World
+
+SERVER_START = {
+    "kind": "host",
+    "arg_schema": {"type": "object", "required": ["serverInstanceId"]},
+    "resource_pointer": "/serverInstanceId",
+    "backoff": {"base_seconds": 2, "factor": 2, "cap_seconds": 60, "jitter": 0},
+}
+
+
+async def admin(world: World, method: str, path: str, **more: Any) -> Any:
+    answer = await world.call(method, path, who="tenant_admin", **more)
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+async def agent(world: World, method: str, path: str, *, status: int = 200, **more: Any) -> Any:
+    host = world.hosts[given.TENANT]
+    answer = await world.call(method, f"/agent/hosts/{host}{path}", who="agent", **more)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def session(world: World) -> str:
+    return str((await agent(world, "POST", "/session", status=201, json={"version": "1"}))["session_id"])
+
+
+async def server_job(world: World, name: str = "lobby") -> tuple[Any, Any]:
+    """A game server on the host, and a job that starts it."""
+    async with world.fl.database.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "SERVER_START", SERVER_START)
+    server = await admin(
+        world,
+        "POST",
+        "/resources",
+        json={"host_id": str(world.hosts[given.TENANT]), "kind": "server", "name": name},
+    )
+    body = {"definition_key": "SERVER_START", "payload": {"serverInstanceId": server["id"]}}
+    job = await world.call("POST", "/jobs", json=body)
+    assert job.status_code == 201, job.text
+    return server, job.json()
+
+
+def lease(given_: Any) -> dict[str, Any]:
+    return {"attempt_no": given_["attempt_no"], "lease_token": given_["lease_token"]}
+
+
+async def test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends(world: World) -> None:
+    server, job = await server_job(world)
+    assert (job["host_id"], job["resource_id"]) == (server["host_id"], server["id"])
+    mine = await session(world)
+
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    assert (taken["job_id"], taken["payload"]) == (job["id"], {"serverInstanceId": server["id"]})
+    await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
+    ended = {**lease(taken), "status": "succeeded", "output": {"pid": 1}}
+    assert (await agent(world, "POST", f"/jobs/{job['id']}/result", json=ended))["status"] == "succeeded"
+    assert (await agent(world, "POST", f"/jobs/{job['id']}/result", json=ended))["status"] == "succeeded"
+
+    told = (await world.call("GET", f"/jobs/{job['id']}")).json()
+    assert (told["status"], told["output"]) == ("succeeded", {"pid": 1})
+
+
+async def test_what_was_not_accepted_is_given_again_under_the_same_lease(world: World) -> None:
+    _, job = await server_job(world)
+    mine = await session(world)
+    first = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    again = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"]
+    assert again == first
+    await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(first[0]))
+
+    assert (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"] == []
+    attempts = (await world.call("GET", f"/jobs/{job['id']}/attempts")).json()["items"]
+    assert [one["attempt_no"] for one in attempts] == [1]
+
+
+async def test_a_poll_that_waits_is_answered_when_a_job_comes(world: World) -> None:
+    mine = await session(world)
+    waiting = asyncio.create_task(agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))
+    _, job = await server_job(world)
+
+    async with asyncio.timeout(10):
+        told = await waiting
+
+    assert [one["job_id"] for one in told["jobs"]] == [job["id"]]
+
+
+async def test_an_older_agent_is_told_that_another_was_started(world: World) -> None:
+    older = await session(world)
+    newer = await session(world)
+    await agent(world, "GET", "/jobs", params={"session": newer, "wait": 0})
+
+    told = await agent(world, "GET", "/jobs", status=409, params={"session": older, "wait": 0})
+
+    assert told["code"] == "agent_superseded"
+
+
+async def test_a_code_is_exchanged_once_for_a_token_of_its_host(world: World) -> None:
+    host = world.hosts[given.TENANT]
+    code = await admin(world, "POST", f"/hosts/{host}/enrolment")
+    enrolled = await world.call("POST", "/agent/enrol", who=None, json={"code": code["code"]})
+    again = await world.call("POST", "/agent/enrol", who=None, json={"code": code["code"]})
+    bearer = {"Authorization": f"Bearer {enrolled.json()['token']}"}
+    started = await world.call(
+        "POST", f"/agent/hosts/{host}/session", who=None, headers=bearer, json={"version": "1"}
+    )
+
+    assert (enrolled.status_code, again.status_code, again.json()["code"]) == (201, 401, "enrolment_refused")
+    assert started.status_code == 201
+
+
+async def test_another_hosts_jobs_are_not_there(world: World) -> None:
+    answer = await world.call(
+        "GET", f"/agent/hosts/{world.hosts[given.OTHER]}/jobs", who="agent", params={"session": str(uuid4())}
+    )
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "host_unknown")

@@ -1,0 +1,237 @@
+"""Hosts and resources over HTTP: what a tenant's admin sees and does."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fairlead.actions import definitions
+from fairlead.model.presets import PRESETS
+from tests import given
+from tests.server.world import World
+
+
+async def admin(world: World, method: str, path: str, *, status: int = 200, **more: Any) -> Any:
+    answer = await world.call(method, path, who="tenant_admin", **more)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def refused(world: World, method: str, path: str, **more: Any) -> tuple[int, str]:
+    answer = await world.call(method, path, **{"who": "tenant_admin", **more})
+    return answer.status_code, str(answer.json()["code"])
+
+
+async def new_host(world: World, name: str = "rack-1", **says: Any) -> Any:
+    return await admin(world, "POST", "/hosts", status=201, json={"name": name, **says})
+
+
+async def new_server(world: World, host: Mapping[str, Any], name: str = "lobby") -> Any:
+    body = {"host_id": host["id"], "kind": "server", "name": name}
+    return await admin(world, "POST", "/resources", status=201, json=body)
+
+
+async def agents_token(world: World, host: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of a newly enrolled agent."""
+    made = await admin(world, "POST", f"/hosts/{host['id']}/enrolment", status=201)
+    enrolled = await world.call("POST", "/agent/enrol", who=None, json={"code": made["code"]})
+    assert enrolled.status_code == 201, enrolled.text
+    return {"Authorization": f"Bearer {enrolled.json()['token']}"}
+
+
+async def test_a_host_is_registered_read_listed_and_changed(world: World) -> None:
+    made = await new_host(world, labels={"zone": "a"})
+    assert (made["name"], made["max_running"], made["labels"]) == ("rack-1", 1, {"zone": "a"})
+    assert (made["online"], made["running"], made["paused_at"], made["draining"]) == (False, 0, None, False)
+    assert (made["tenant_id"], made["created_by"]) == (
+        str(world.tenants[given.TENANT]),
+        "token:acme.tenant_admin",
+    )
+    path = f"/hosts/{made['id']}"
+    assert await admin(world, "GET", path) == made
+    page = await admin(world, "GET", "/hosts", params={"limit": 1})
+    rest = await admin(world, "GET", "/hosts", params={"limit": 1, "cursor": page["next_cursor"]})
+    assert [one["name"] for one in page["items"] + rest["items"]] == ["host", "rack-1"]
+
+    changed = await admin(world, "PATCH", path, json={"max_running": 4, "name": "rack-one"})
+    assert (changed["max_running"], changed["name"], changed["labels"]) == (4, "rack-one", {"zone": "a"})
+    assert (await admin(world, "PATCH", path, json={"labels": {}}))["labels"] == {}
+
+
+async def test_a_host_is_paused_with_a_note_drained_and_let_go_on(world: World) -> None:
+    host = await new_host(world)
+    path = f"/hosts/{host['id']}"
+    paused = await admin(world, "PATCH", path, json={"paused": True, "note": "new disk"})
+    assert (paused["pause_note"], paused["paused_by"]) == ("new disk", "token:acme.tenant_admin")
+    drained = await admin(world, "PATCH", path, json={"draining": True})
+    assert (drained["draining"], drained["pause_note"]) == (True, "new disk")
+    free = await admin(world, "PATCH", path, json={"draining": False, "paused": False})
+    assert (free["draining"], free["paused_at"], free["pause_note"]) == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": "x" * 201},
+        {"name": "x", "max_running": 0},
+        {"name": "x", "max_running": 10_001},
+        {"name": "x", "labels": []},
+        {"name": "x", "labels": {"deep": "x" * 20_000}},
+        {"name": "x", "nonsense": 1},
+    ],
+)
+async def test_a_host_that_cannot_be_is_refused(shared_world: World, body: Any) -> None:
+    status, code = await refused(shared_world, "POST", "/hosts", json=body)
+
+    assert (status, code) in ((422, "invalid_input"), (413, "payload_too_large"))
+
+
+async def test_names_are_taken_once(world: World) -> None:
+    first, second = await new_host(world), await new_host(world, "rack-2")
+    lobby, arena = await new_server(world, first), await new_server(world, first, "arena")
+    again = {"host_id": second["id"], "kind": "server", "name": "lobby"}
+
+    assert await refused(world, "POST", "/hosts", json={"name": "rack-1"}) == (409, "host_exists")
+    patched = await refused(world, "PATCH", f"/hosts/{second['id']}", json={"name": "rack-1"})
+    assert patched == (409, "host_exists")
+    assert await refused(world, "POST", "/resources", json=again) == (409, "resource_exists")
+    renamed = await refused(world, "PATCH", f"/resources/{arena['id']}", json={"name": lobby["name"]})
+    assert renamed == (409, "resource_exists")
+
+
+async def test_a_create_may_be_repeated_with_its_key(world: World) -> None:
+    key = {"Idempotency-Key": "once"}
+    bodies = [await admin(world, "POST", "/hosts", status=201, json={"name": "r"}, headers=key) for _ in "ab"]
+
+    assert bodies[0] == bodies[1]
+
+
+async def test_a_resource_is_registered_listed_and_moved(world: World) -> None:
+    first, second = await new_host(world), await new_host(world, "rack-2")
+    lobby = await new_server(world, first)
+    assert (lobby["host_id"], lobby["host"], lobby["kind"]) == (first["id"], "rack-1", "server")
+    moved = await admin(world, "PATCH", f"/resources/{lobby['id']}", json={"host_id": second["id"]})
+    assert (moved["host_id"], moved["host"], moved["name"]) == (second["id"], "rack-2", "lobby")
+    assert await admin(world, "GET", f"/resources/{lobby['id']}") == moved
+
+    for query, names in (
+        ({"host_id": first["id"]}, []),
+        ({"host_id": second["id"]}, ["lobby"]),
+        ({"kind": "server"}, ["lobby"]),
+        ({"kind": "volume"}, []),
+    ):
+        found = await admin(world, "GET", "/resources", params=query)
+        assert [one["name"] for one in found["items"]] == names
+
+
+async def test_another_tenants_host_is_not_there(world: World) -> None:
+    theirs = str(world.hosts[given.OTHER])
+    lobby = await new_server(world, await new_host(world))
+    unknown = (404, "host_unknown")
+
+    assert await refused(world, "GET", f"/hosts/{theirs}") == unknown
+    assert await refused(world, "PATCH", f"/hosts/{theirs}", json={"paused": True}) == unknown
+    assert await refused(world, "POST", f"/hosts/{theirs}/enrolment") == unknown
+    assert await refused(world, "POST", f"/hosts/{theirs}/revoke") == unknown
+    body = {"host_id": theirs, "kind": "server", "name": "mine"}
+    assert await refused(world, "POST", "/resources", json=body) == unknown
+    assert await refused(world, "PATCH", f"/resources/{lobby['id']}", json={"host_id": theirs}) == unknown
+    job = {"definition_key": "anything", "host_id": theirs}
+    assert await refused(world, "POST", "/jobs", json=job) == unknown
+    assert await refused(world, "GET", "/hosts", who="operator") == (403, "forbidden")
+
+
+async def test_jobs_go_to_their_host_one_by_one_and_in_bulk(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for one in PRESETS["servers"]:
+            await definitions.patch(tx, given.TESTER, str(one["key"]), one)
+    host = await new_host(world)
+    lobby = await new_server(world, host)
+    bodies: list[dict[str, Any]] = [
+        {"definition_key": "anything", "host_id": host["id"]},
+        {"definition_key": "anything", "resource_id": lobby["id"]},
+        {"definition_key": "SERVER_STOP", "payload": {"serverInstanceId": "lobby"}},
+    ]
+    for body in bodies:
+        made = await world.call("POST", "/jobs", json=body)
+        assert (made.status_code, made.json()["host_id"]) == (201, host["id"])
+    plain = {"definition_key": "anything"}
+    bulk = await world.call("POST", "/jobs/bulk", json={"jobs": [plain, *bodies]})
+    assert bulk.status_code == 201, bulk.text
+    targets = [
+        (await world.call("GET", f"/jobs/{one['id']}")).json()["host_id"] for one in bulk.json()["items"]
+    ]
+    assert targets == [None, *[host["id"]] * 3]
+
+    lost = {"definition_key": "anything", "resource_id": str(uuid4())}
+    answer = await world.call("POST", "/jobs/bulk", json={"jobs": [plain, lost]})
+    assert (answer.status_code, answer.json()["code"]) == (404, "resource_unknown")
+    assert answer.json()["errors"][0]["path"] == "[1].resource_id"
+    claim = {"definitions": None, "limit": 10}
+    claimed = (await world.call("POST", "/worker/jobs/claim", who="worker", json=claim)).json()["items"]
+    assert [one["job_id"] for one in claimed] == [bulk.json()["items"][0]["id"]], (
+        "a worker's token runs none of a host"
+    )
+
+
+async def test_a_code_is_bound_to_its_host_and_shown_with_its_command(world: World) -> None:
+    host, other = await new_host(world), await new_host(world, "rack-2")
+    code = await admin(world, "POST", f"/hosts/{host['id']}/enrolment", status=201)
+    assert code["command"] == f"fairlead agent --server http://fairlead.test --enrol {code['code']}"
+    bearer = await agents_token(world, host)
+
+    session = {"version": "1"}
+    mine = await world.call(
+        "POST", f"/agent/hosts/{host['id']}/session", who=None, headers=bearer, json=session
+    )
+    theirs = await world.call(
+        "POST", f"/agent/hosts/{other['id']}/session", who=None, headers=bearer, json=session
+    )
+    assert (mine.status_code, theirs.status_code) == (201, 404)
+    assert (await admin(world, "GET", f"/hosts/{host['id']}"))["online"] is True
+
+
+async def test_a_code_that_is_too_old_is_refused(world: World) -> None:
+    host = await new_host(world)
+    code = await admin(world, "POST", f"/hosts/{host['id']}/enrolment", status=201)
+    async with world.fl.database.transaction() as tx:
+        await tx.run("update fairlead.enrolment_codes set expires_at = clock_timestamp()")
+
+    answer = await refused(world, "POST", "/agent/enrol", who=None, json={"code": code["code"]})
+
+    assert answer == (401, "enrolment_refused")
+
+
+async def test_of_two_who_show_a_code_at_once_one_is_enrolled(world: World) -> None:
+    host = await new_host(world)
+    code = await admin(world, "POST", f"/hosts/{host['id']}/enrolment", status=201)
+    shown = [world.call("POST", "/agent/enrol", who=None, json={"code": code["code"]}) for _ in range(4)]
+
+    answers = await asyncio.gather(*shown)
+
+    assert sorted(one.status_code for one in answers) == [201, 401, 401, 401]
+
+
+async def test_revoked_agents_are_cut_off_even_while_they_wait(world: World) -> None:
+    host = await new_host(world)
+    bearer = await agents_token(world, host)
+    path = f"/agent/hosts/{host['id']}"
+    session = await world.call("POST", f"{path}/session", who=None, headers=bearer, json={"version": "1"})
+    poll = {"session": session.json()["session_id"], "wait": 25}
+    waiting = asyncio.create_task(world.call("GET", f"{path}/jobs", who=None, headers=bearer, params=poll))
+
+    revoked = await admin(world, "POST", f"/hosts/{host['id']}/revoke")
+    assert revoked == {"host_id": host["id"], "tokens": 1}
+    async with asyncio.timeout(5):
+        first = await waiting
+        while first.status_code == 200:
+            first = await world.call(
+                "GET", f"{path}/jobs", who=None, headers=bearer, params={**poll, "wait": 1}
+            )
+
+    assert (first.status_code, first.json()["code"]) == (401, "unauthenticated")
+    assert (await admin(world, "POST", f"/hosts/{host['id']}/revoke"))["tokens"] == 0
