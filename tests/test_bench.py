@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from fairlead import Settings
 from fairlead.bench import (
     WORKLOADS,
+    agents,
     backlog,
     bulk,
     commands,
@@ -34,6 +35,7 @@ from fairlead.db.tx import Database
 from tests import given
 
 UNITS = {
+    "agents": "ms",
     "latency": "ms",
     "live": "ms",
     "schedules": "ms",
@@ -68,6 +70,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
     monkeypatch.setattr(latency, "JOBS", 50)
+    monkeypatch.setattr(agents, "AGENTS", 5)
+    monkeypatch.setattr(agents, "JOBS", 5)
+    monkeypatch.setattr(agents, "SECONDS", 3.0)
+    monkeypatch.setattr(agents, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(live, "SOCKETS", 20)
     monkeypatch.setattr(live, "TOLD", 2)
     monkeypatch.setattr(idle, "SECONDS", 3.0)

@@ -11,6 +11,12 @@ from tests.processes import environment
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # What each one has to say to have shown what it promises.
 SAYS = {
+    "agent.py": (
+        " serves only the commands SERVER_RESTART, SERVER_START, SERVER_STOP",
+        "SERVER_START: {'pid': ",
+        "SERVER_RESTART: {'pid': ",
+        "SERVER_STOP: {'pid': None}",
+    ),
     "bulk.py": (
         "enqueued 5000 jobs in ",
         "refused, nothing stored: [1234]/customer ",

@@ -118,6 +118,10 @@ class Fairlead(Triggers):
         return self._database
 
     @property
+    def is_open(self) -> bool:
+        return self._database is not None
+
+    @property
     def direct_url(self) -> str:
         """The database without a pooler in between."""
         return self.settings.direct_url or self.database.url
@@ -196,6 +200,8 @@ class Fairlead(Triggers):
         max_attempts: int | None = None,
         dedupe_key: str | None = None,
         correlation_id: str | None = None,
+        host_id: UUID | None = None,
+        resource_id: UUID | None = None,
         tx: Any = None,
     ) -> "EnqueuedJob":
         """Enqueue a job; it is durable when this returns. With `tx=` it joins that transaction instead."""
@@ -208,6 +214,8 @@ class Fairlead(Triggers):
             max_attempts=max_attempts,
             dedupe_key=dedupe_key,
             correlation_id=correlation_id,
+            host_id=host_id,
+            resource_id=resource_id,
         )
         return await self.submit(new, tx=tx)
 

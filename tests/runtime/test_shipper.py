@@ -8,7 +8,15 @@ import pytest
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Lease
-from fairlead.runtime.shipper import IDLE_SECONDS, IN_TAILS, MOST_WAITING, PAUSE_SECONDS, Said, Shipper
+from fairlead.runtime.shipper import (
+    IDLE_SECONDS,
+    IN_TAILS,
+    MOST_WAITING,
+    PAUSE_SECONDS,
+    Said,
+    Shipper,
+    stored,
+)
 from fairlead.runtime.source import Held
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import logs
@@ -52,7 +60,7 @@ async def written(db: Database, lease: Lease) -> list[tuple[int, str, str]]:
 
 
 async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(db: Database, held: Held) -> None:
-    shipper = Shipper(db)
+    shipper = Shipper(stored(db))
     for stream, text in [("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d")]:
         shipper.add(held, stream, text)
 
@@ -74,7 +82,7 @@ async def test_what_could_not_be_written_is_written_later(
 ) -> None:
     unruly = Unruly(db)
     unruly.fails, unruly.after_all = 1, after_all
-    shipper = Shipper(unruly)  # type: ignore[arg-type]
+    shipper = Shipper(stored(unruly))  # type: ignore[arg-type]
     shipper.add(held, "stdout", "a")
     with pytest.raises(DatabaseUnreachable):
         await shipper()
@@ -88,7 +96,7 @@ async def test_what_could_not_be_written_is_written_later(
 async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held: Held) -> None:
     unruly = Unruly(db)
     unruly.gate.clear()
-    shipper = Shipper(unruly)  # type: ignore[arg-type]
+    shipper = Shipper(stored(unruly))  # type: ignore[arg-type]
     shipper.add(held, "stdout", "a")
     round_ = asyncio.create_task(shipper())
     await asyncio.sleep(0)
@@ -104,7 +112,7 @@ async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held
 
 
 async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Database, held: Held) -> None:
-    shipper = Shipper(db)
+    shipper = Shipper(stored(db))
     shipper.add(held, "stdout", "x" * IN_TAILS)
 
     await shipper.settle(held.lease)
@@ -113,7 +121,7 @@ async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Data
 
 
 async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Database, held: Held) -> None:
-    shipper = Shipper(db)
+    shipper = Shipper(stored(db))
     shipper.add(held, "stdout", "x" * 90, max_bytes=100)
     await shipper()
     shipper.add(held, "stdout", "y" * 20, max_bytes=100)
@@ -126,7 +134,7 @@ async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Dat
 
 async def test_nothing_is_taken_under_a_lease_that_is_over(db: Database, held: Held) -> None:
     stale = Held(msgspec.structs.replace(held.lease, attempt_no=7), held.job)
-    shipper = Shipper(db)
+    shipper = Shipper(stored(db))
     shipper.add(stale, "stdout", "a")
     await shipper()
     shipper.add(stale, "stdout", "b")
@@ -152,7 +160,7 @@ async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(he
 
 async def test_more_to_write_is_written_soon(db: Database, held: Held) -> None:
     unruly = Unruly(db)
-    shipper = Shipper(unruly)  # type: ignore[arg-type]
+    shipper = Shipper(stored(unruly))  # type: ignore[arg-type]
     shipper.add(held, "stdout", "a")
     unruly.gate.clear()
     round_ = asyncio.create_task(shipper())

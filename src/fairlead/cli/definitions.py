@@ -18,6 +18,7 @@ from fairlead.errors import InvalidInput
 from fairlead.handlers.commands import specs_from
 from fairlead.model.command import CommandSpec
 from fairlead.model.definition import Definition, Kind
+from fairlead.model.presets import PRESETS
 from fairlead.settings import config_file
 
 
@@ -83,6 +84,22 @@ async def sync(session: Session, *, dry_run: bool, force: bool, as_json: bool) -
         [(one.key, one.result, one.version, ", ".join(one.fields) or None) for one in did],
         empty="",
     )
+
+
+@definitions.command()
+@click.argument("preset", type=click.Choice(sorted(PRESETS)))
+@output.json_option
+@command
+async def install(session: Session, *, preset: str, as_json: bool) -> None:
+    """Make the definitions of a PRESET; those that are there already stay as they are."""
+    wanted = {str(one["key"]): one for one in PRESETS[preset]}
+    async with session.open() as fl, fl.transaction() as tx:
+        there = await actions.by_keys(tx, fl.principal, list(wanted))
+        for key, values in wanted.items():
+            if key not in there:
+                await actions.patch(tx, fl.principal, key, values)
+        found = await actions.by_keys(tx, fl.principal, list(wanted))
+    _show([found[key] for key in wanted], as_json=as_json)
 
 
 async def _synced(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[Synced]:

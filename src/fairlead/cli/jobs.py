@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -10,14 +11,16 @@ import click
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fairlead.actions import hosts, tenants
 from fairlead.actions import jobs as actions
+from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.logs import logs
 from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
 from fairlead.errors import InvalidInput
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
-from fairlead.model.request import parsed
+from fairlead.model.request import parsed, unknown_tenant
 
 
 @click.group()
@@ -38,6 +41,8 @@ jobs.add_command(watch)
 @click.option("--max-attempts", type=int)
 @click.option("--dedupe-key", help="While a job with this key is active, no second one is made.")
 @click.option("--correlation-id")
+@click.option("--host", help="Run it on this host: its id or name.")
+@click.option("--resource", help="Run it on the host that this resource is on: its id or name.")
 @click.option(
     "--file",
     type=click.File(encoding="utf-8"),
@@ -57,14 +62,29 @@ async def enqueue(session: Session, *, file: TextIO | None, as_json: bool, **req
     given = {name: value for name, value in request.items() if value is not None}
     if "payload" in given:
         given["payload"] = read_json(given["payload"])
+    host, resource = given.pop("host", None), given.pop("resource", None)
     new = parsed(given)
     async with session.open() as fl:
-        enqueued = await fl.submit(new)
+        enqueued = await fl.submit(await _aimed(fl, new, host, resource))
         job = await fl.read(enqueued.id)
     if as_json:
         output.say_json({**msgspec.to_builtins(job), "deduplicated": enqueued.deduplicated})
     else:
         output.console().print(f"{'already active' if enqueued.deduplicated else 'enqueued'} {enqueued.id}")
+
+
+async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | None) -> NewJob:
+    """The request with the ids of the host and the resource that somebody named."""
+    if host is None and resource is None:
+        return new
+    async with fl.transaction() as tx:
+        tenant = await tenants.find(tx, fl.principal, new.tenant)
+        if tenant is None:
+            raise unknown_tenant(new.tenant)
+        principal = replace(fl.principal, tenant_id=tenant.id)
+        at = None if host is None else (await hosts.find(tx, principal, host)).id
+        on = None if resource is None else (await hosts.find_resource(tx, principal, resource)).id
+    return msgspec.structs.replace(new, host_id=at, resource_id=on)
 
 
 async def _enqueue_file(session: Session, file: TextIO, tenant: str | None, *, as_json: bool) -> None:
@@ -255,6 +275,8 @@ def _print_job(job: Job) -> None:
         ("finished", output.exact(job.finished_at)),
         ("progress", _how_far(job.progress)),
         ("cancel requested", output.exact(job.cancel_requested_at)),
+        ("host", job.host_id),
+        ("resource", job.resource_id),
         ("dedupe key", job.dedupe_key),
         ("correlation id", job.correlation_id),
         ("payload", msgspec.json.encode(job.payload).decode()),

@@ -6,14 +6,17 @@ from pathlib import Path
 import click
 
 from fairlead.cli import (
+    agent,
     bench,
     database,
     definitions,
     dev,
     events,
     gates,
+    hosts,
     jobs,
     log,
+    resources,
     scheduler,
     serve,
     tenants,
@@ -50,9 +53,12 @@ def main(
     Without a database URL an embedded PostgreSQL in the data folder is used.
     """
     # a command that ends says what went wrong itself; one that stays has only its log
-    quiet = {"worker": logging.WARNING, "scheduler": logging.WARNING, "serve": logging.INFO}.get(
-        context.invoked_subcommand or "", logging.ERROR
-    )
+    quiet = {
+        "worker": logging.WARNING,
+        "agent": logging.WARNING,
+        "scheduler": logging.WARNING,
+        "serve": logging.INFO,
+    }.get(context.invoked_subcommand or "", logging.ERROR)
     context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
     log.set_up(logging.INFO if verbose else quiet, context.obj)
 
@@ -66,6 +72,8 @@ main.add_command(tokens.tokens)
 main.add_command(users.users)
 main.add_command(definitions.definitions)
 main.add_command(jobs.jobs)
+main.add_command(hosts.hosts)
+main.add_command(resources.resources)
 main.add_command(triggers.triggers)
 main.add_command(events.events)
 main.add_command(gates.pause)
@@ -73,3 +81,4 @@ main.add_command(gates.resume)
 main.add_command(bench.bench)
 main.add_command(worker.worker)
 main.add_command(scheduler.scheduler)
+main.add_command(agent.agent)

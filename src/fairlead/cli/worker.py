@@ -54,13 +54,13 @@ async def worker(
     if processes > 1:
         await _supervise(processes)
         return
-    fl = _fairlead(session, app)
-    stop, abandon = _signals()
+    fl = serving(session, app)
+    stop, abandon = signals()
     if lifeline is not None:
         _outlive_nobody(lifeline, stop)
-    _calm_collector()
+    calm_collector()
     async with fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
-        output.console(stderr=True).print(f"serving {_named(fl)}; Ctrl-C stops")
+        output.console(stderr=True).print(f"serving {named(fl)}; Ctrl-C stops")
         await fl.work(stop, abandon, concurrency=concurrency)
     if fl.threads.stuck:
         output.console(stderr=True).print(
@@ -69,7 +69,7 @@ async def worker(
         os._exit(WORN_OUT)  # an ordinary exit would wait for them
 
 
-def _fairlead(session: Session, app: str | None) -> Fairlead:
+def serving(session: Session, app: str | None) -> Fairlead:
     """The application, or one of its own, with the commands of fairlead.toml; refused if there is nothing to run."""
     if app is None:
         fl = Fairlead(settings=session.settings(), actor=actor())
@@ -87,7 +87,7 @@ def _fairlead(session: Session, app: str | None) -> Fairlead:
     return fl
 
 
-def _named(fl: Fairlead) -> str:
+def named(fl: Fairlead) -> str:
     """What is run here."""
     functions, commands = ", ".join(sorted(fl.functions)), ", ".join(sorted(fl.commands))
     if not commands:
@@ -95,7 +95,7 @@ def _named(fl: Fairlead) -> str:
     return f"{functions} and the commands {commands}" if functions else f"only the commands {commands}"
 
 
-def _calm_collector() -> None:
+def calm_collector() -> None:
     """What was imported stays: looking through it for garbage again and again took a quarter of a worker's time."""
     gc.collect()
     gc.freeze()
@@ -121,7 +121,7 @@ def load_app(name: str) -> Fairlead:
     return found
 
 
-def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+def signals() -> tuple[asyncio.Event, asyncio.Event]:
     stop, abandon = asyncio.Event(), asyncio.Event()
 
     def hear() -> None:
@@ -148,7 +148,7 @@ def _outlive_nobody(lifeline: int, stop: asyncio.Event) -> None:
 
 async def _supervise(processes: int) -> None:
     """Run so many of us with one process each; one that dies is started again."""
-    stop, abandon = _signals()
+    stop, abandon = signals()
     # nobody else has the other end, and nothing is ever written: however we end, they can read that we did
     lifeline, _ours = os.pipe()
     await asyncio.gather(*(_keep(stop, abandon, lifeline) for _ in range(processes)))

@@ -13,7 +13,7 @@ import structlog
 
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
-from fairlead.store import access, counts, duties, events, firings, idempotency, retention
+from fairlead.store import access, counts, duties, events, firings, hosts, idempotency, retention
 
 log = structlog.get_logger(__name__)
 
@@ -135,4 +135,5 @@ async def _history(tx: Tx, place: str | None) -> Round:
 async def _expired(tx: Tx, place: str | None) -> Round:
     await access.forget_sessions(tx)
     await idempotency.forget(tx)
+    await hosts.forget(tx)
     return Round(HOUR, place)

@@ -22,14 +22,14 @@ from fairlead.runtime.execution import Means
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.reporter import Reporter
 from fairlead.runtime.service import Service, wait_any
-from fairlead.runtime.shipper import Shipper
+from fairlead.runtime.shipper import Shipper, stored
 from fairlead.runtime.source import Held, JobSource
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
 from fairlead.settings import Settings
-from fairlead.store import workers
+from fairlead.store import queue, workers
 
 log = structlog.get_logger(__name__)
 
@@ -79,14 +79,14 @@ class WorkerProcess:
             sweeping = _watchdog(database)
             if settings.metrics_port:
                 source = stack.enter_context(_metered(source, database, sweeping))
-            reporter = Reporter(database)
+            reporter = Reporter(lambda steps: database.single(lambda tx: queue.progress(tx, steps)))
             reporting = Service("reporter", reporter)
 
             def report(lease: Lease, progress: Progress) -> None:
                 reporter.add(lease, progress)
                 reporting.wake()
 
-            shipper = Shipper(database)
+            shipper = Shipper(stored(database))
             shipping = Service("shipper", shipper)
 
             def say(held: Held, stream: str, text: str, max_bytes: int) -> None:
@@ -127,23 +127,25 @@ class WorkerProcess:
                 await worker.claim_until(
                     stop, worn_out=lambda: plan.threads.stuck > plan.threads.max_threads // 4
                 )
-                await self._drain(worker, abandon)
+                await drain(worker, settings.drain_seconds, abandon)
             finally:
                 stop.set()
                 await asyncio.gather(*helpers)
                 await _cancelled(finishing)
 
-    async def _drain(self, worker: Worker, abandon: asyncio.Event | None) -> None:
-        draining = asyncio.create_task(worker.drain(self._plan.settings.drain_seconds))
-        if abandon is None:
-            await draining
-            return
-        hurried = asyncio.create_task(abandon.wait())
-        await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        if not draining.done():
-            worker.hurry()
+
+async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -> None:
+    """Let what runs end within so many seconds, and give back the rest; at once when `abandon` is set."""
+    draining = asyncio.create_task(worker.drain(seconds))
+    if abandon is None:
         await draining
+        return
+    hurried = asyncio.create_task(abandon.wait())
+    await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
+    hurried.cancel()
+    if not draining.done():
+        worker.hurry()
+    await draining
 
 
 def _watchdog(database: Database) -> Watchdog:

@@ -1,9 +1,12 @@
-"""Progress on its way to the database: the latest of each attempt, a batch at a time."""
+"""Progress on its way to where it is kept: the latest of each attempt, a batch at a time."""
 
-from fairlead.db.tx import Database
+from collections.abc import Awaitable, Callable
+
 from fairlead.handlers.context import Progress
 from fairlead.model.job import Lease
-from fairlead.store import queue
+
+# of an attempt: how far it is, in percent, and what it says about that
+Step = tuple[Lease, float, str]
 
 PAUSE_SECONDS = 0.5
 IDLE_SECONDS = 3600.0
@@ -12,8 +15,8 @@ IDLE_SECONDS = 3600.0
 class Reporter:
     """Keeps the latest progress of each attempt until the next round writes it."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, write: Callable[[list[Step]], Awaitable[object]]) -> None:
+        self._write = write
         self._latest: dict[Lease, Progress] = {}
 
     def add(self, lease: Lease, progress: Progress) -> None:
@@ -26,5 +29,5 @@ class Reporter:
         if not latest:
             return IDLE_SECONDS
         steps = [(lease, one.percent, one.message) for lease, one in latest.items()]
-        await self._database.single(lambda tx: queue.progress(tx, steps))
+        await self._write(steps)
         return PAUSE_SECONDS

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -79,11 +80,15 @@ class Said:
         self._waiting += sum(len(chunk.text) for chunk in chunks)
 
 
+# Keeps chunks of an attempt; whether more may follow.
+Append = Callable[[Said, list[NewChunk]], Awaitable[bool]]
+
+
 class Shipper:
     """Writes what attempts say a few times a second, each attempt's under its own lease."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, append: Append) -> None:
+        self._append = append
         self._said: dict[Lease, Said] = {}
 
     def add(self, held: Held, stream: str, text: str, *, max_bytes: int = logs.MAX_BYTES) -> None:
@@ -109,10 +114,15 @@ class Shipper:
             if chunks := said.take():
                 said.written = True
                 try:
-                    said.full = not await self._database.transact(lambda tx: _append(tx, said, chunks))
+                    said.full = not await self._append(said, chunks)
                 except FairleadError:
                     said.put_back(chunks)
                     raise
+
+
+def stored(database: Database) -> Append:
+    """Keep them in the database."""
+    return lambda said, chunks: database.transact(lambda tx: _append(tx, said, chunks))
 
 
 async def _append(tx: Tx, said: Said, chunks: list[NewChunk]) -> bool:

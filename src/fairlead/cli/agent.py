@@ -1,0 +1,107 @@
+"""`fairlead agent`."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from fairlead.app import Fairlead
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.cli.worker import named, serving, signals
+from fairlead.errors import InvalidInput, NotOpen
+from fairlead.runtime.execution import Execution, Means
+from fairlead.settings import compiled
+from fairlead.version import __version__
+
+
+@click.command()
+@click.argument("app", required=False)
+@click.option("--server", metavar="URL", help="Where the server is; kept from the enrolment on.")
+@click.option("--enrol", metavar="CODE", help="The host's enrolment code: needed once.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".fairlead-agent"),
+    show_default=True,
+    help="Where the agent keeps its token, and what its server has not heard yet.",
+)
+@click.option("--concurrency", default=10, show_default=True, help="The most jobs that run at once.")
+@command
+async def agent(
+    session: Session,
+    *,
+    app: str | None,
+    server: str | None,
+    enrol: str | None,
+    state_dir: Path,
+    concurrency: int,
+) -> None:
+    """Run the jobs of this host, pulled from a server over HTTP: no database is needed here.
+
+    What may run are the commands of fairlead.toml, and the functions of APP, such as `jobs:fl`.
+
+    The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
+    """
+    # the HTTP client takes longer to import than most other commands take to run
+    from fairlead.runtime import agent as runtime  # noqa: PLC0415
+
+    if concurrency < 1:
+        raise InvalidInput("--concurrency must be 1 or more.")
+    fl = serving(session, app)
+    enrolment = await _enrolment(state_dir, server, enrol)
+    plan = runtime.Plan(
+        enrolment=enrolment,
+        spool=state_dir / "spool",
+        start=lambda means: _execution(fl, means),
+        keys=sorted([*fl.functions, *fl.commands]),
+        concurrency=concurrency,
+        drain_seconds=fl.settings.drain_seconds,
+        version=__version__,
+    )
+    say = output.console(stderr=True).print
+
+    def begun() -> None:
+        say(f"the agent of {enrolment.host} serves {named(fl)}; Ctrl-C stops")
+
+    stop, abandon = signals()
+    await runtime.Agent(plan).run(stop, abandon, begun)
+    say("the agent has ended")
+
+
+async def _enrolment(state_dir: Path, server: str | None, code: str | None) -> Any:
+    """Who this agent is: enrolled now, or before."""
+    from fairlead.runtime import enrolment  # noqa: PLC0415
+
+    if code is not None:
+        if server is None:
+            raise InvalidInput("--enrol needs --server: the address of the server that the code is from.")
+        made = await enrolment.enrol(server, code)
+        enrolment.keep(state_dir, made)
+        return made
+    known = enrolment.kept(state_dir)
+    if known is None:
+        raise InvalidInput(
+            f"There is no agent in {state_dir}. Get a code for the host (fairlead hosts enrol), and start with "
+            "--server URL --enrol CODE."
+        )
+    if server is not None and server != known.server:
+        known = enrolment.Enrolment(server=server, host_id=known.host_id, host=known.host, token=known.token)
+        enrolment.keep(state_dir, known)
+    return known
+
+
+def _execution(fl: Fairlead, means: Means) -> Execution:
+    """What runs jobs here: a function that enqueues is told that it cannot."""
+
+    async def enqueue(_: object) -> NoReturn:
+        raise NotOpen("An agent has no database: enqueue what follows where the job's end is seen.")
+
+    return Execution(
+        fl.registry,
+        threads=fl.threads,
+        enqueue=enqueue,
+        commands=fl.commands,
+        means=means,
+        redact_patterns=compiled(fl.settings.redact_patterns),
+    )

@@ -1,0 +1,235 @@
+"""`fairlead hosts`."""
+
+import shlex
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from fairlead.actions import hosts as actions
+from fairlead.cli import output
+from fairlead.cli.jobs import read_json
+from fairlead.cli.session import Session, command
+from fairlead.cli.tokens import acting_in
+from fairlead.model.access import Permission
+from fairlead.model.host import Host
+
+_tenant = click.option("--tenant", help="Whose it is, slug or id; needed only if several have such a host.")
+
+
+@click.group()
+def hosts() -> None:
+    """Machines whose jobs only their own agents run. HOST is a name or an id."""
+
+
+@hosts.command()
+@click.argument("name")
+@click.option("--tenant", required=True, help="Whose it is: slug or id.")
+@click.option("--max-running", default=1, show_default=True, help="The most jobs that run on it at once.")
+@click.option("--labels", help="What else to say of it (a JSON object).")
+@output.json_option
+@command
+async def add(
+    session: Session, *, name: str, tenant: str, max_running: int, labels: str | None, as_json: bool
+) -> None:
+    """Register a host."""
+    told = {} if labels is None else read_json(labels, "labels")
+    async with acting_in(session, tenant) as (tx, principal):
+        host = await actions.add(
+            tx, principal, tenant_id=_id(principal.tenant_id), name=name, max_running=max_running, labels=told
+        )
+    _answer(host, f"added host {host.name} ({host.id})", as_json=as_json)
+    if not as_json:
+        output.console().print(
+            f"Next, for its agent: fairlead hosts enrol {shlex.quote(name)} --tenant {tenant} --server URL"
+        )
+
+
+def _id(tenant_id: UUID | None) -> UUID:
+    if tenant_id is None:
+        raise TypeError("a tenant was required")
+    return tenant_id
+
+
+@hosts.command("list")
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
+@click.option("--after", type=click.UUID, help="Go on after the host with this id.")
+@output.json_option
+@command
+async def listed(
+    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
+) -> None:
+    """List hosts, oldest first."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.listed(tx, principal, after=after, limit=limit)
+    if as_json:
+        output.say_json({"items": found})
+        return
+    output.table(
+        ("name", "state", "running", "last seen", "agent", "note", "tenant", "id"),
+        [
+            (
+                one.name,
+                _state(one),
+                f"{one.running}/{one.max_running}",
+                one.last_seen_at,
+                one.agent_version,
+                one.pause_note,
+                one.tenant_id,
+                one.id,
+            )
+            for one in found
+        ],
+        empty="There are no hosts yet. Register one with: fairlead hosts add NAME --tenant TENANT",
+    )
+
+
+def _state(host: Host) -> str:
+    """Whether its agent is there, and what keeps it from taking jobs."""
+    words = ["online" if host.online else "offline"]
+    words += ["paused"] if host.paused_at is not None else []
+    words += ["draining"] if host.draining else []
+    return ", ".join(words)
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@output.json_option
+@command
+async def show(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+    """Show a host and what is on it."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find(tx, principal, host)
+        things = await actions.resources(tx, principal, host_id=found.id, limit=actions.MAX_PAGE)
+    if as_json:
+        output.say_json({**msgspec.to_builtins(found), "resources": things})
+        return
+    output.facts(
+        [
+            ("id", found.id),
+            ("name", found.name),
+            ("tenant", found.tenant_id),
+            ("state", _state(found)),
+            ("note", found.pause_note),
+            ("running", f"{found.running} of at most {found.max_running}"),
+            ("last seen", output.exact(found.last_seen_at)),
+            ("agent", found.agent_version),
+            ("labels", msgspec.json.encode(found.labels).decode()),
+        ]
+    )
+    output.console().print()
+    output.table(
+        ("resource", "kind", "id"),
+        [(one.name, one.kind, one.id) for one in things],
+        empty="Nothing is on it.",
+    )
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@click.option("--name", help="Its new name.")
+@click.option("--max-running", type=int, help="The most jobs that run on it at once.")
+@click.option("--labels", help="What else to say of it (a JSON object), in place of what was said.")
+@output.json_option
+@command
+async def change(
+    session: Session, *, host: str, tenant: str | None, labels: str | None, as_json: bool, **says: Any
+) -> None:
+    """Change what is given of a host. Jobs that run on it go on."""
+    changes = {name: value for name, value in says.items() if value is not None}
+    if labels is not None:
+        changes["labels"] = read_json(labels, "labels")
+    await _change(session, host, tenant, changes, "changed", as_json=as_json)
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@click.option("--note", help="Why, for those who wonder.")
+@output.json_option
+@command
+async def pause(session: Session, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
+    """Give its agent no more jobs; what runs goes on to its end."""
+    await _change(session, host, tenant, {"paused": True, "note": note}, "paused", as_json=as_json)
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@click.option("--note", help="Why, for those who wonder.")
+@output.json_option
+@command
+async def resume(session: Session, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
+    """Give its agent jobs again, whether it was paused or drained."""
+    changes = {"paused": False, "draining": False, "note": note}
+    await _change(session, host, tenant, changes, "resumed", as_json=as_json)
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@output.json_option
+@command
+async def drain(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+    """Give its agent no more jobs, and have it finish and leave; its jobs wait for `resume`."""
+    await _change(session, host, tenant, {"draining": True}, "draining", as_json=as_json)
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@click.option("--server", required=True, metavar="URL", help="Where the agent finds the server.")
+@output.json_option
+@command
+async def enrol(session: Session, *, host: str, tenant: str | None, server: str, as_json: bool) -> None:
+    """Print the command that starts the host's agent. Its code is good once, for a quarter of an hour."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
+        made = await actions.enrolment_code(tx, principal, found.id)
+    line = f"fairlead agent --server {shlex.quote(server.rstrip('/'))} --enrol {made.code}"
+    if as_json:
+        told = {"host_id": found.id, "code": made.code, "expires_at": made.expires_at, "command": line}
+        output.say_json(told)
+        return
+    click.echo(line)
+    output.console(stderr=True).print(
+        f"Run it on {found.name}, once, {output.ago(made.expires_at)} at the latest.", markup=False
+    )
+
+
+@hosts.command()
+@click.argument("host")
+@_tenant
+@output.json_option
+@command
+async def revoke(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+    """Take the tokens of its agents away: within five seconds they are cut off."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
+        count = await actions.revoke_agents(tx, principal, found.id)
+    if as_json:
+        output.say_json({"host_id": found.id, "tokens": count})
+    else:
+        output.console().print(
+            f"revoked {count} token{'' if count == 1 else 's'} of {found.name}", markup=False
+        )
+
+
+async def _change(
+    session: Session, name: str, tenant: str | None, changes: dict[str, Any], what: str, *, as_json: bool
+) -> None:
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find(tx, principal, name, Permission.MANAGE_HOSTS)
+        host = await actions.change(tx, principal, found.id, changes)
+    _answer(host, f"{what} {host.name}", as_json=as_json)
+
+
+def _answer(host: Host, text: str, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(host)
+    else:
+        output.console().print(text, markup=False)

@@ -1,0 +1,92 @@
+"""`fairlead resources`."""
+
+from uuid import UUID
+
+import click
+
+from fairlead.actions import hosts as actions
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.cli.tokens import acting_in
+from fairlead.model.access import Permission
+from fairlead.model.host import Resource
+
+_tenant = click.option("--tenant", help="Whose it is, slug or id; needed only if several have such a name.")
+
+
+@click.group()
+def resources() -> None:
+    """Things on hosts that jobs act on, such as game servers. A name or an id says which."""
+
+
+@resources.command()
+@click.argument("name")
+@click.option("--host", required=True, help="The host that it is on: name or id.")
+@click.option("--kind", required=True, help="What it is, such as server.")
+@_tenant
+@output.json_option
+@command
+async def add(
+    session: Session, *, name: str, host: str, kind: str, tenant: str | None, as_json: bool
+) -> None:
+    """Register a resource on a host."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
+        made = await actions.add_resource(
+            tx, principal, tenant_id=found.tenant_id, host_id=found.id, kind=kind, name=name
+        )
+    _answer(made, f"added {made.kind} {made.name} on {made.host} ({made.id})", as_json=as_json)
+
+
+@resources.command("list")
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--host", help="Only on this host: name or id.")
+@click.option("--kind", help="Only of this kind.")
+@click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
+@click.option("--after", type=click.UUID, help="Go on after the resource with this id.")
+@output.json_option
+@command
+async def listed(
+    session: Session,
+    *,
+    tenant: str | None,
+    host: str | None,
+    kind: str | None,
+    limit: int,
+    after: UUID | None,
+    as_json: bool,
+) -> None:
+    """List resources, oldest first."""
+    async with acting_in(session, tenant) as (tx, principal):
+        host_id = None if host is None else (await actions.find(tx, principal, host)).id
+        found = await actions.resources(tx, principal, host_id=host_id, kind=kind, after=after, limit=limit)
+    if as_json:
+        output.say_json({"items": found})
+        return
+    output.table(
+        ("name", "kind", "host", "created", "tenant", "id"),
+        [(one.name, one.kind, one.host, one.created_at, one.tenant_id, one.id) for one in found],
+        empty="There are none. Register one with: fairlead resources add NAME --host HOST --kind KIND",
+    )
+
+
+@resources.command()
+@click.argument("resource")
+@click.option("--host", required=True, help="The host that it is on from now: name or id.")
+@_tenant
+@output.json_option
+@command
+async def move(session: Session, *, resource: str, host: str, tenant: str | None, as_json: bool) -> None:
+    """Move a resource to another host. New jobs go there; those that wait already stay with the old one."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find_resource(tx, principal, resource, Permission.MANAGE_HOSTS)
+        to = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
+        moved = await actions.change_resource(tx, principal, found.id, host_id=to.id)
+    _answer(moved, f"{moved.kind} {moved.name} is on {moved.host}", as_json=as_json)
+
+
+def _answer(resource: Resource, text: str, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(resource)
+    else:
+        output.console().print(text, markup=False)

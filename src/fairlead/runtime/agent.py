@@ -1,0 +1,208 @@
+"""One agent process: the worker over HTTP, its heart, and the ear for what its server says."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from fairlead.errors import FairleadError
+from fairlead.handlers.context import Progress
+from fairlead.handlers.supervised import Supervised
+from fairlead.model.job import Lease
+from fairlead.runtime.ear import Ear
+from fairlead.runtime.enrolment import Enrolment
+from fairlead.runtime.execution import Means
+from fairlead.runtime.heart import Heart
+from fairlead.runtime.http_source import HttpSource
+from fairlead.runtime.line import Line, backoff
+from fairlead.runtime.process import drain
+from fairlead.runtime.reporter import Reporter
+from fairlead.runtime.service import Service, wait_any
+from fairlead.runtime.shipper import Shipper
+from fairlead.runtime.source import Held
+from fairlead.runtime.spool import Spool
+from fairlead.runtime.worker import Start, Worker
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 1.0
+# After the draining, how long the server has to hear how it ended.
+REPORT_SECONDS = 5.0
+# One that is not in a hurry finishes what it runs, within a week.
+UNHURRIED_SECONDS = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an agent is to do."""
+
+    enrolment: Enrolment
+    spool: Path
+    start: Callable[[Means], Start]
+    keys: Sequence[str]
+    concurrency: int
+    drain_seconds: float
+    version: str
+
+
+class Agent:
+    """Runs until `stop` is set or its server sends it away; drains, and gives back what did not end in time."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def run(
+        self, stop: asyncio.Event, abandon: asyncio.Event, begun: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run the host's jobs until told to stop. Raises why, if the server sent it away."""
+        plan, enrolment = self._plan, self._plan.enrolment
+        async with AsyncExitStack() as stack:
+            line = await stack.enter_async_context(Line(enrolment.server, enrolment.token))
+            spool = Spool(plan.spool)
+            source = HttpSource(line, spool, enrolment.host_id)
+            ear = Ear(line, source, plan.keys)
+            session = await ear.begin(plan.version, stop)
+            if session is None:
+                return
+            reporter, shipper = Reporter(source.progress), Shipper(source.say)
+            reporting, shipping = Service("reporter", reporter), Service("shipper", shipper)
+
+            def report(lease: Lease, progress: Progress) -> None:
+                reporter.add(lease, progress)
+                reporting.wake()
+
+            def say(held: Held, stream: str, text: str, max_bytes: int) -> None:
+                shipper.add(held, stream, text, max_bytes=max_bytes)
+                shipping.wake()
+
+            supervised = Supervised(session.lease_seconds)
+            stack.callback(supervised.close)
+            worker = Worker(
+                source,
+                plan.start(Means(report, say, shipper.settle, supervised)),
+                concurrency=plan.concurrency,
+                lease_seconds=session.lease_seconds,
+                poll_seconds=POLL_SECONDS,
+            )
+            heart = stack.enter_context(HeartThread(plan, worker.heart))
+            begun()
+            listening = ear.listen(
+                session,
+                stop,
+                room=lambda: plan.concurrency - worker.running,
+                come=worker.wake,
+                cancel=heart.wake,  # it is told of them too, and tells the worker
+            )
+            enough = asyncio.Event()
+            helpers = [asyncio.create_task(one.run(enough)) for one in (reporting, shipping)]
+            loops = [
+                asyncio.create_task(one)
+                for one in (worker.finisher.run(), _tell_what_was_left(source, spool.leases()), listening)
+            ]
+            for one in loops:
+                one.add_done_callback(lambda done: stop.set() if _failed(done) else None)
+            try:
+                await worker.claim_until(stop)
+                await self._drain(worker, source, ear, abandon)
+            finally:
+                enough.set()
+                for one in loops:
+                    one.cancel()
+                await asyncio.wait([*helpers, *loops])
+        if ear.sent_away is not None:
+            raise ear.sent_away
+
+    async def _drain(self, worker: Worker, source: HttpSource, ear: Ear, abandon: asyncio.Event) -> None:
+        """Let what runs end, or stop it; what the server does not hear in time is left to the next start."""
+        grace = UNHURRIED_SECONDS if ear.unhurried else self._plan.drain_seconds
+        if ear.sent_away is not None and not ear.unhurried:
+            grace, source.leaving = 0.0, True
+        await source.give_back()
+        draining = asyncio.create_task(drain(worker, grace, abandon))
+        hurried = asyncio.create_task(abandon.wait())
+        await asyncio.wait((draining, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        await asyncio.wait((draining,), timeout=REPORT_SECONDS)
+        source.leaving = True
+        await draining
+
+
+def _failed(task: "asyncio.Task[None]") -> bool:
+    """Whether a loop has ended that should not have: that is said here, and nowhere else."""
+    if task.cancelled() or task.exception() is None:
+        return False
+    log.error("agent_failed", why=repr(task.exception()))
+    return True
+
+
+async def _tell_what_was_left(source: HttpSource, left: list[Lease]) -> None:
+    """Tell what an agent before us could not."""
+    failures = 0
+    while left:
+        try:
+            status = await source.tell(left[0])
+            log.info("told_what_was_left", job_id=str(left[0].job_id), status=status)
+            left, failures = left[1:], 0
+        except FairleadError as error:
+            failures += 1
+            log.warning("not_yet_told", jobs=len(left), why=error.message)
+            await asyncio.sleep(backoff(failures))
+
+
+class HeartThread(threading.Thread):
+    """The heart in a thread with a loop and a line of its own: a busy handler cannot stop it."""
+
+    def __init__(self, plan: Plan, heart: Heart) -> None:
+        super().__init__(name="fairlead-heart", daemon=True)
+        self._plan = plan
+        self._heart = heart
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._begun = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        self._begun.wait()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._tell(self._stopping)
+        self.join()
+
+    def run(self) -> None:
+        """Beat until stopped."""
+        asyncio.run(self._beat())
+
+    def wake(self) -> None:
+        """Bring the next beat forward."""
+        self._tell(self._wake)
+
+    def _tell(self, event: asyncio.Event) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the thread has ended
+                self._loop.call_soon_threadsafe(event.set)
+
+    async def _beat(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun.set()
+        enrolment = self._plan.enrolment
+        async with Line(enrolment.server, enrolment.token) as line:
+            source = HttpSource(line, Spool(self._plan.spool), enrolment.host_id)
+            stopping = asyncio.create_task(self._stopping.wait())
+            # whether or not the server can be reached: it needs the clock only
+            fencing = asyncio.create_task(self._heart.fence())
+            while not stopping.done():
+                beating = asyncio.create_task(self._heart.run(source, self._wake))
+                await asyncio.wait((stopping, beating), return_when=asyncio.FIRST_COMPLETED)
+                if beating.done():  # it does not end by itself: say why, and begin again
+                    log.error("heart_failed", why=repr(beating.exception()))
+                    await wait_any(self._stopping, seconds=POLL_SECONDS)
+                beating.cancel()
+            fencing.cancel()
+            await asyncio.wait((fencing, beating))

@@ -1,0 +1,146 @@
+"""What an agent's server tells it: by long poll, which is also how the server knows that the agent is there."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from fairlead.errors import AgentSuperseded, FairleadError, ServerUnreachable, Unauthenticated
+from fairlead.runtime.http_source import Given, HttpSource
+from fairlead.runtime.line import Line, backoff
+from fairlead.runtime.service import wait_any
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 25.0
+# Between answers that bring nothing: so many a second are enough from a server that does not wait.
+LULL_SECONDS = 0.2
+
+
+class Session(msgspec.Struct):
+    """The agent's turn as its host's."""
+
+    session_id: UUID
+    lease_seconds: float
+
+
+class Word(msgspec.Struct):
+    """What the server tells."""
+
+    jobs: list[Given]
+    cancel: list[UUID]
+    paused: bool
+    draining: bool
+    note: str | None
+
+
+class Ear:
+    """Listens for one session, and asks for no more jobs than there is room for."""
+
+    def __init__(self, line: Line, source: HttpSource, keys: Sequence[str]) -> None:
+        self._line = line
+        self._source = source
+        self._keys = list(keys)
+        self._room = asyncio.Event()
+        self._paused = False
+        self.draining = False
+        # why the server wants nothing more of us
+        self.sent_away: FairleadError | None = None
+        source.asked = self._room.set
+
+    async def begin(self, version: str, stop: asyncio.Event) -> Session | None:
+        """Become the host's agent, as soon as the server can be reached; None if told to stop before."""
+        failures = 0
+        while not stop.is_set():
+            try:
+                body = {"version": version, "definitions": self._keys}
+                return await self._line.post(f"{self._source.at}/session", body, Session)
+            except ServerUnreachable as error:
+                failures += 1
+                log.warning("server_unreachable", why=error.message)
+                await wait_any(stop, seconds=backoff(failures))
+            except Unauthenticated:
+                raise _revoked() from None
+        return None
+
+    async def listen(
+        self,
+        session: Session,
+        stop: asyncio.Event,
+        *,
+        room: Callable[[], int],
+        come: Callable[[], None],
+        cancel: Callable[[], None],
+    ) -> None:
+        """Hear what is to be done. `come` is told of jobs, `cancel` of cancels; `stop` is set when we are to go."""
+        failures = 0
+        while True:
+            try:
+                limit = 0 if stop.is_set() else max(0, room() - self._source.waiting)
+                self._room.clear()
+                word = await self._ask(session, limit, meanwhile=stop if limit else self._room)
+                failures = 0
+            except ServerUnreachable as error:
+                failures += 1
+                log.warning("server_unreachable", why=error.message)
+                await asyncio.sleep(backoff(failures))
+                continue
+            except FairleadError as error:
+                self.sent_away = _revoked() if isinstance(error, Unauthenticated) else error
+                log.warning("sent_away", code=error.code, why=error.message)
+                stop.set()
+                return
+            if word is None:
+                continue
+            if word.cancel:
+                cancel()
+            fresh = self._source.give(word.jobs)
+            if fresh:
+                come()
+            if not self._heard(word, stop) and not fresh:
+                await asyncio.sleep(LULL_SECONDS)
+
+    async def _ask(self, session: Session, limit: int, *, meanwhile: asyncio.Event) -> Word | None:
+        """What the server says next; None if meanwhile it should have been asked for something else."""
+        params: dict[str, Any] = {
+            "session": str(session.session_id),
+            "wait": WAIT_SECONDS,
+            "limit": limit,
+            "definitions": self._keys,
+            "paused": self._paused,
+            "draining": self.draining,
+        }
+        at = f"{self._source.at}/jobs"
+        asking = asyncio.ensure_future(self._line.get(at, params, Word, patience=WAIT_SECONDS))
+        otherwise = asyncio.ensure_future(meanwhile.wait())
+        try:
+            await asyncio.wait((asking, otherwise), return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            otherwise.cancel()
+
+    def _heard(self, word: Word, stop: asyncio.Event) -> bool:
+        """Take note of how the host stands; whether that is new."""
+        if (word.paused, word.draining) == (self._paused, self.draining):
+            return False
+        self._paused, self.draining = word.paused, word.draining
+        log.warning("host_state", paused=word.paused, draining=word.draining, note=word.note)
+        if word.draining:
+            stop.set()
+        return True
+
+    @property
+    def unhurried(self) -> bool:
+        """Whether what runs may be finished: it may if we are only replaced, or the host is emptied."""
+        return self.draining if self.sent_away is None else isinstance(self.sent_away, AgentSuperseded)
+
+
+def _revoked() -> Unauthenticated:
+    return Unauthenticated(
+        "The agent's token is not good any more: it was revoked, or replaced. What ran was stopped. "
+        "To go on, get a code for the host and start the agent with --enrol."
+    )

@@ -1,0 +1,250 @@
+"""A worker's jobs over HTTP: this is the agent. The same leases under the same rules as a worker's."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from fairlead.errors import FairleadError, LeaseLost, ServerRefused, ServerUnreachable
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Backoff, Change
+from fairlead.runtime.line import Line
+from fairlead.runtime.reporter import Step
+from fairlead.runtime.shipper import Said
+from fairlead.runtime.source import Held
+from fairlead.runtime.spool import Request, Spool
+from fairlead.store.logs import NewChunk
+from fairlead.store.queue import Beat, Claimed, Terms, Whose
+
+log = structlog.get_logger(__name__)
+
+# An answer that was long on its way may give again what we have taken meanwhile.
+REMEMBERED = 10_000
+
+
+class Given(msgspec.Struct):
+    """A job as the server gives it."""
+
+    job_id: UUID
+    attempt_no: int
+    lease_token: UUID
+    tenant: str
+    tenant_id: UUID
+    definition_key: str
+    payload: Any
+    max_attempts: int
+    timeout_seconds: int
+    correlation_id: str | None = None
+    parent_id: UUID | None = None
+
+    def held(self) -> Held:
+        """The same as a worker holds it. Retries are the server's business: it knows what was spent."""
+        claimed = Claimed(
+            self.job_id,
+            self.attempt_no,
+            str(self.tenant_id),
+            0,
+            self.payload,
+            self.max_attempts,
+            0,
+            0,
+            self.parent_id,
+            self.correlation_id,
+            whose=Whose(self.tenant_id, self.tenant),
+            terms=Terms(self.definition_key, self.timeout_seconds, Backoff()),
+        )
+        return Held(Lease(self.job_id, self.attempt_no, self.lease_token), claimed)
+
+
+class _Beat(msgspec.Struct):
+    job_id: UUID
+    lost: bool
+    renewed: bool
+    cancel_requested: bool
+
+
+class _Beats(msgspec.Struct):
+    leases: list[_Beat]
+
+
+class HttpSource:
+    """Accepts, renews and reports what a host's agent was given."""
+
+    def __init__(self, line: Line, spool: Spool, host_id: UUID) -> None:
+        self._line = line
+        self._spool = spool
+        self.at = f"/agent/hosts/{host_id}"
+        self._inbox: dict[Lease, Held] = {}
+        # what we have accepted, and when
+        self._accepted: dict[Lease, float] = {}
+        # the worker looks here whenever it has room: that is how we hear of it
+        self.crowded = True
+        self.asked: Callable[[], None] = lambda: None
+        # whether to leave what cannot be told to the next start
+        self.leaving = False
+
+    # Jobs
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs were given, and not yet accepted."""
+        return len(self._inbox)
+
+    def give(self, jobs: Sequence[Given]) -> int:
+        """Take what the server gives, each once; how many were new."""
+        new = {held.lease: held for held in (one.held() for one in jobs) if held.lease not in self._accepted}
+        fresh = len(new.keys() - self._inbox.keys())
+        self._inbox.update(new)
+        return fresh
+
+    async def claim(self, wanted: int) -> list[Held]:
+        """Accept up to this many of the jobs that were given: from then on they are ours."""
+        self.asked()
+        some = list(self._inbox.values())[:wanted]
+        answers = await asyncio.gather(*(self._accept(one) for one in some), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, FairleadError):
+                raise answer
+        return [one for one, answer in zip(some, answers, strict=True) if answer is True]
+
+    async def _accept(self, held: Held) -> bool:
+        """Whether it is ours; if nobody knows, it stays with what was given, and is asked again."""
+        lease = held.lease
+        try:
+            await self._post(lease, "accept", {})
+        except ServerUnreachable as error:
+            log.warning("accept_postponed", job_id=str(lease.job_id), why=error.message)
+            return False
+        except FairleadError as error:
+            log.warning("accept_refused", job_id=str(lease.job_id), why=error.message)
+            del self._inbox[lease]
+            return False
+        del self._inbox[lease]
+        self._accepted[lease] = time.monotonic()
+        while len(self._accepted) > REMEMBERED:
+            del self._accepted[next(iter(self._accepted))]
+        return True
+
+    async def give_back(self) -> None:
+        """Give back what was given, and not accepted: we leave."""
+        while self._inbox:
+            lease, _ = self._inbox.popitem()
+            try:
+                await self._post(lease, "release", {})
+            except FairleadError as error:  # it is somebody else's when its lease ends
+                log.warning("not_given_back", job_id=str(lease.job_id), why=error.message)
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+        """Renew leases. Those that do not come back are lost."""
+        body = {"leases": [_named(one) for one in leases]}
+        told = await self._line.post(f"{self.at}/heartbeat", body, _Beats)
+        return {one.job_id: Beat(one.renewed, one.cancel_requested) for one in told.leases if not one.lost}
+
+    # How attempts end
+
+    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+        """Tell how attempts ended: each is on the disk before it is told, and until it is answered."""
+        for lease, change in ends:
+            if not (self._spool.has(lease) and _ended(self._spool, lease)):
+                self._spool.add(lease, self._ending(lease, change))
+        told = await asyncio.gather(*(self._tell(lease) for lease, _ in ends), return_exceptions=True)
+        done = {}
+        for (lease, _), status in zip(ends, told, strict=True):
+            if isinstance(status, BaseException):
+                raise status  # all of them are told again: that changes nothing for those that were heard
+            if status is not None:
+                done[lease.job_id] = status
+        return done
+
+    async def _tell(self, lease: Lease) -> JobStatus | None:
+        """How the job stands after what there is to tell of it; None if that was refused."""
+        try:
+            return await self.tell(lease)
+        except FairleadError as error:
+            if not self.leaving:
+                raise
+            log.warning("result_kept_for_the_next_start", job_id=str(lease.job_id), why=error.message)
+            return JobStatus.RUNNING
+
+    async def tell(self, lease: Lease) -> JobStatus | None:
+        """Make the requests that wait for a lease, in their order; None if its end was refused."""
+        status: JobStatus | None = JobStatus.RUNNING
+        for request in self._spool.requests(lease):
+            try:
+                answer = await self._post(lease, request.what, request.body)
+                status = JobStatus(answer.get("status", JobStatus.RUNNING))
+            except (LeaseLost, ServerRefused) as error:
+                # an end that was heard before, and its answer lost, is answered again; what was said before it is not
+                status, why = None, error.message
+        self._spool.forget(lease)
+        if status is None:
+            log.warning("result_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no, why=why)
+        return status
+
+    def _ending(self, lease: Lease, change: Change) -> Request:
+        if change.attempt_status in (
+            "released",
+            "canceled",
+        ):  # whose cancel was requested is canceled by that
+            return Request("release", {"delay_seconds": change.delay})
+        ran, error = change.ran or {}, change.error or {}
+        body = {
+            "status": "succeeded" if change.attempt_status == "succeeded" else "failed",
+            "output": change.output,
+            "cost_cents": change.cost_cents,
+            "stdout_tail": change.log,
+            "stderr_tail": ran.get("stderr"),
+            "exit_code": ran.get("exit_code"),
+            "duration_ms": round(1000 * (time.monotonic() - self._accepted.get(lease, time.monotonic()))),
+        }
+        if error:
+            body |= {
+                "error_type": error["type"],
+                "error_message": error["message"],
+                "traceback": error["traceback"],
+                "retryable": change.status is not JobStatus.FAILED,
+                "timed_out": change.attempt_status == "timeout",
+            }
+        return Request("result", body)
+
+    # What they say meanwhile
+
+    async def say(self, said: Said, chunks: list[NewChunk]) -> bool:
+        """Whether more may follow. While the server is away it is kept on the disk, and told before the end."""
+        lease = said.held.lease
+        body = {"chunks": [chunk._asdict() for chunk in chunks]}
+        try:
+            if self._spool.has(lease):
+                await self.tell(lease)
+            answer = await self._post(lease, "logs", body)
+        except ServerUnreachable:
+            return self._spool.add_logs(lease, Request("logs", body))
+        except LeaseLost:
+            return False
+        return not answer["truncated"]
+
+    async def progress(self, steps: Sequence[Step]) -> None:
+        """Say how far attempts are. What is not heard is not said again: the next step follows."""
+        for lease, percent, message in steps:
+            try:
+                await self._post(lease, "progress", {"percent": percent, "message": message})
+            except LeaseLost:
+                log.info("progress_too_late", job_id=str(lease.job_id))
+
+    async def _post(self, lease: Lease, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        named = {"attempt_no": lease.attempt_no, "lease_token": str(lease.token)}
+        return await self._line.post(
+            f"{self.at}/jobs/{lease.job_id}/{what}", {**body, **named}, dict[str, Any]
+        )
+
+
+def _named(lease: Lease) -> dict[str, Any]:
+    return {"job_id": str(lease.job_id), "attempt_no": lease.attempt_no, "lease_token": str(lease.token)}
+
+
+def _ended(spool: Spool, lease: Lease) -> bool:
+    return any(request.what != "logs" for request in spool.requests(lease))

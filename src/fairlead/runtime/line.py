@@ -1,0 +1,92 @@
+"""The agent's line to its server: requests below one address, and refusals as the errors they are."""
+
+import random
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx2
+import msgspec
+
+from fairlead.errors import (
+    AgentSuperseded,
+    EnrolmentRefused,
+    FairleadError,
+    LeaseLost,
+    ServerRefused,
+    ServerUnreachable,
+    Unauthenticated,
+)
+
+T = TypeVar("T")
+
+PREFIX = "/api/v1"
+SECONDS = 10.0
+# Of these the server, or a proxy before it, may think better.
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+LONGEST_BACKOFF_SECONDS = 10.0
+_KNOWN: dict[str, type[FairleadError]] = {
+    one.code: one for one in (AgentSuperseded, EnrolmentRefused, LeaseLost, Unauthenticated)
+}
+
+
+def api_of(server: str) -> str:
+    """Where the API of a server is, whatever path it is served below."""
+    return server.rstrip("/").removesuffix(PREFIX) + PREFIX
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures: those of many agents come at different times."""
+    return min(LONGEST_BACKOFF_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311
+
+
+class Line:
+    """Asks one server, as whoever the token is for."""
+
+    def __init__(
+        self, server: str, token: str | None = None, *, transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._at = api_of(server)
+        self._client = httpx2.AsyncClient(headers=headers, timeout=SECONDS, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def post(self, path: str, body: Any, kind: type[T]) -> T:
+        """What the server answers to this body."""
+        return await self._ask(kind, "POST", path, json=body)
+
+    async def get(self, path: str, params: dict[str, Any], kind: type[T], *, patience: float) -> T:
+        """What the server answers, within so many seconds more than an answer usually takes."""
+        return await self._ask(kind, "GET", path, params=params, timeout=SECONDS + patience)
+
+    async def _ask(self, kind: type[T], method: str, path: str, **more: Any) -> T:
+        try:
+            answer = await self._client.request(method, self._at + path, **more)
+        except httpx2.InvalidURL as error:
+            raise ServerRefused(f"{self._at} is not an address: {error}.") from error
+        except (httpx2.RequestError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise ServerUnreachable(f"{self._at} does not answer: {why}.") from error
+        if answer.status_code in PASSING:
+            raise ServerUnreachable(f"{self._at} answered {answer.status_code}.")
+        if not answer.is_success:
+            raise self._refusal(answer)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.MsgspecError as error:  # somebody else answers in its place, for now
+            raise ServerUnreachable(f"{self._at} does not answer as Fairlead does: {error}.") from error
+
+    def _refusal(self, answer: httpx2.Response) -> FairleadError:
+        try:
+            told = answer.json()
+            return _KNOWN.get(told["code"], ServerRefused)(told["detail"])
+        except (ValueError, KeyError, TypeError):
+            return ServerRefused(
+                f"{self._at} answered {answer.status_code}, and not as Fairlead does: is it the server's address?"
+            )
