@@ -140,9 +140,21 @@ def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Pat
         pid = _postmaster(database_url)
         os.kill(pid, signal.SIGKILL)
         until(lambda: _ready(url) and _postmaster(database_url) != pid, "another PostgreSQL behind /readyz")
+        greeted = (
+            "jobs",
+            "list",
+            "--definition",
+            "demo.greet",
+            "--status",
+            "succeeded",
+            "--source",
+            "manual",
+        )
+        env = {"FAIRLEAD_DATABASE_URL": database_url}
+        until(lambda: len(_items(*greeted, env=env)) == 5, "the worker, if it had only begun, to begin again")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, printed
 
 
 def test_ready_says_no_while_the_database_is_away(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError
+from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.model.access import Role
+from fairlead.runtime.service import wait_any
 from fairlead.runtime.triggering import triggering
 from fairlead.settings import Settings
 
@@ -72,7 +73,10 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
                 server = make_server(create_app(fl))
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
                 # told to stop, it gives back what runs instead of waiting for it
-                working = asyncio.create_task(fl.work(stopped, stopped, concurrency=CONCURRENCY))
+                working = asyncio.create_task(_working(fl, stopped))
+                # should one of them end by itself, so do we, and say why
+                for task in (serving, working):
+                    task.add_done_callback(lambda _: stopped.set())
                 try:
                     await server.up.wait()
                     where = {"url": at, "database_url": url, "tenant": tenant}
@@ -85,6 +89,16 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
                     server.should_exit = True
                     await asyncio.gather(serving, working)
     out.print("stopped")
+
+
+async def _working(fl: Fairlead, stopped: asyncio.Event) -> None:
+    """Run jobs until told to stop; from the beginning when the database went away as the worker began."""
+    while not stopped.is_set():
+        try:
+            await fl.work(stopped, stopped, concurrency=CONCURRENCY)
+        except DatabaseUnreachable as error:
+            output.console(stderr=True).print(f"the worker begins again: {error.message}")
+            await wait_any(stopped, seconds=WATCH_SECONDS)
 
 
 async def _publish_commands(fl: Fairlead) -> None:

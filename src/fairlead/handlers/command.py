@@ -68,6 +68,7 @@ class CommandAttempt(Attempt[Command]):
         self._pid: int | None = None
         self._ended: Message = {}
         self._trouble: str | None = None
+        self._lost = False
         self._result: Any = None
         self._flaw: str | None = None
         self._result_file: Path | None = None
@@ -126,7 +127,8 @@ class CommandAttempt(Attempt[Command]):
         self._trouble = message.get("trouble", self._trouble)
         if "exit" in message:
             self._ended = message
-        if "lost" in message and self._pid is not None and not self._ended:
+        self._lost = self._lost or "lost" in message
+        if "unkept" in message and self._pid is not None and not self._ended:
             # its keeper does this and more, unless it was killed too
             signal_group(self._pid, signal.SIGKILL)
         if "left" in message:
@@ -172,7 +174,8 @@ class CommandAttempt(Attempt[Command]):
     def _outcome(self, stderr: str) -> Outcome:
         code, spec = self._ended.get("exit"), self.handler.spec
         if self._trouble is not None:
-            kind = "CommandNotStarted" if self._pid is None else "CommandLost"
+            # one whose pid was not told may have begun all the same
+            kind = "CommandLost" if self._lost or self._pid is not None else "CommandNotStarted"
             return Failed(kind, clean(self._trouble, LONGEST_MESSAGE))
         if code in spec.success_exit_codes:
             return self._succeeded()

@@ -36,7 +36,7 @@ class Runner(Protocol):
     """Who asked for a run, and is told of it."""
 
     def heard(self, message: Message) -> None:
-        """Something happened: `pid`, `exit` and `signal`, `trouble`, `left`."""
+        """Something happened: `pid`, `exit` and `signal`, `trouble` (and `lost`: it may have begun), `left`."""
 
     def gone(self) -> None:
         """Nothing is left of it; whatever was not said will not be."""
@@ -180,7 +180,7 @@ class Supervised:
             self.close()
         runners, self._runners = self._runners, {}
         for runner in runners.values():
-            runner.heard({"trouble": "the supervisor of commands was killed", "lost": True})
+            runner.heard({"trouble": "the supervisor of commands was killed", "lost": True, "unkept": True})
             asyncio.get_running_loop().call_later(LOST_SECONDS, runner.gone)
 
 

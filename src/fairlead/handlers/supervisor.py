@@ -253,7 +253,7 @@ class Supervisor:
         self._kill_strays()
         for run in [run for run, busy in self._busy.items() if busy is link]:
             del self._busy[run]
-            self._link.send_soon({"run": run, "trouble": "its keeper was killed"})
+            self._link.send_soon({"run": run, "trouble": "its keeper was killed", "lost": True})
             self._link.send_soon({"run": run, "gone": True})
 
     def _rest(self, link: Link) -> None:
