@@ -8,10 +8,12 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
-from fairlead.store import stats, tenants
+from fairlead.store import flow, stats, tenants
+from fairlead.store.flow import Step
 from fairlead.store.stats import Counts, Failure, RunningJob
 
 ROWS = 10
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ async def summary(tx: Tx, principal: Principal, *, tenant: str | None = None) ->
         counts=await stats.counts(tx, tenant_id=tenant_id),
         oldest_ready_at=await stats.oldest_ready(tx, tenant_id=tenant_id),
     )
+
+
+async def throughput(tx: Tx, principal: Principal, *, seconds: int, step: int) -> list[Step]:
+    """How many jobs ended in the last so many seconds, at most a day, in steps."""
+    principal.require(Permission.READ_JOBS, principal.tenant_id)
+    return await flow.flow(tx, tenant_id=principal.tenant_id, seconds=min(seconds, DAY_SECONDS), step=step)
 
 
 async def _scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:

@@ -56,7 +56,7 @@ class Agent(asyncio.Protocol):
         self._enrolled = enrolled
         self._data = b""
         self._answer: asyncio.Future[Any] | None = None
-        self.given: asyncio.Queue[tuple[float, Any]] = asyncio.Queue()
+        self.given: asyncio.Queue[Any] = asyncio.Queue()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -64,21 +64,21 @@ class Agent(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """One that was cut off is no figure."""
-        self.given.put_nowait((0.0, exc or ConnectionError("the server closed the connection")))
+        self.given.put_nowait(exc or ConnectionError("the server closed the connection"))
 
     def poll(self) -> None:
         """Wait for a job."""
         self._send("GET", f"/jobs?session={self._enrolled.session_id}&wait=25")
 
-    async def report(self, path: str, body: Any) -> Any:
-        """Tell the server something, between two polls."""
+    async def report(self, given: Any, what: str, **body: Any) -> Any:
+        """Tell the server something of a job, between two polls."""
         self._answer = asyncio.get_running_loop().create_future()
-        self._send("POST", path, msgspec.json.encode(body))
+        body |= {"attempt_no": given["attempt_no"], "lease_token": given["lease_token"]}
+        self._send("POST", f"/jobs/{given['job_id']}/{what}", msgspec.json.encode(body))
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
         """Take an answer off what came."""
-        now = time.time()
         self._data += data
         head, ended, body = self._data.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
@@ -90,18 +90,18 @@ class Agent(asyncio.Protocol):
         if waiting is not None:
             waiting.set_result(answer)
         elif status != 200:
-            self.given.put_nowait((now, RuntimeError(f"a poll was answered with {status}: {body[:200]!r}")))
+            self.given.put_nowait(RuntimeError(f"a poll was answered with {status}: {body[:200]!r}"))
         elif answer["jobs"]:
-            self.given.put_nowait((now, answer["jobs"][0]))
+            self.given.put_nowait(answer["jobs"][0])
         else:
             self.poll()
 
-    async def job(self) -> tuple[float, Any]:
-        """When the next job came, and what it is."""
-        at, job = await self.given.get()
+    async def job(self) -> Any:
+        """The next job, as it was given."""
+        job = await self.given.get()
         if isinstance(job, Exception):
             raise job
-        return at, job
+        return job
 
     def _send(self, method: str, path: str, body: bytes = b"") -> None:
         request = (
@@ -113,7 +113,7 @@ class Agent(asyncio.Protocol):
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """The median from an enqueue to the answer of its host's poll, against that of a local worker."""
+    """The median from an enqueue to its start by its host's agent, against that of a local worker."""
     _more_files()
     async with opened(settings) as fl, _serving(settings) as (server, port):
         progress(f"enrolling {AGENTS} agents")
@@ -204,7 +204,7 @@ async def _idle(url: str, settings: Settings, progress: Progress) -> float:
 async def _delays(
     fl: Fairlead, settings: Settings, enrolled: Enrolled, agent: Agent, progress: Progress
 ) -> tuple[list[float], list[float]]:
-    """Seconds from before an enqueue to the poll's answer, and to the start of a local worker's handler."""
+    """Seconds from before an enqueue until the agent has accepted it and may begin, and until a local handler begins."""
     remote, local = [], []
     async with workers(settings):
         await (await fl.enqueue("stamp", tenant=TENANT)).result(timeout=60)  # the worker is up
@@ -218,19 +218,14 @@ async def _delays(
             begun = time.time()
             await fl.enqueue("unserved", tenant=TENANT, host_id=enrolled.host_id)
             async with asyncio.timeout(LONGEST_SECONDS):
-                at, given = await agent.job()
-            remote.append(at - begun)
-            await _run(agent, given)
+                given = await agent.job()
+            await agent.report(given, "accept")
+            remote.append(time.time() - begun)
+            answer = await agent.report(given, "result", status="succeeded")
+            if answer.get("status") != "succeeded":
+                raise RuntimeError(f"a result was answered with {answer}")
+            agent.poll()
     return remote, local
-
-
-async def _run(agent: Agent, given: Any) -> None:
-    lease = {"attempt_no": given["attempt_no"], "lease_token": given["lease_token"]}
-    await agent.report(f"/jobs/{given['job_id']}/accept", lease)
-    answer = await agent.report(f"/jobs/{given['job_id']}/result", {**lease, "status": "succeeded"})
-    if answer.get("status") != "succeeded":
-        raise RuntimeError(f"a result was answered with {answer}")
-    agent.poll()
 
 
 def _more_files() -> None:

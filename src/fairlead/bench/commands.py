@@ -16,7 +16,7 @@ from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 
 ROUNDS = 5
-JOBS = 200
+JOBS = 1000
 AT_ONCE = 50
 KEY = "bench-true"
 _TOML = f"""

@@ -107,9 +107,7 @@ class CommandAttempt(Attempt[Command]):
             uid=command.uid,
             gid=command.gid,
         )
-        self._run = self._way.supervised.run(self, request, [pipe.theirs for pipe in self._pipes])
-        for pipe in self._pipes:
-            pipe.given()
+        self._run = self._way.supervised.run(self, request, [pipe.give() for pipe in self._pipes])
 
     def interrupt(self) -> None:
         self._way.supervised.stop(self._run, 0.0 if self.forsaken else self._grace)

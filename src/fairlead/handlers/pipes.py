@@ -17,16 +17,15 @@ class Pipe:
     def __init__(self, feed: Callable[[bytes], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._feed = feed
-        self._ours, self.theirs = os.pipe2(os.O_CLOEXEC)
+        self._ours, self._theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._ours, False)
-        self._open = self._theirs_open = True
+        self._open = True
         self._loop.add_reader(self._ours, self._readable)
 
-    def given(self) -> None:
-        """The command has its end: ours of it is closed, so that the end of the pipe is noticed."""
-        if self._theirs_open:
-            self._theirs_open = False
-            os.close(self.theirs)
+    def give(self) -> int:
+        """The command's end, for whoever takes it to close: so that the end of the pipe is noticed."""
+        theirs, self._theirs = self._theirs, -1
+        return theirs
 
     def _readable(self) -> None:
         if not self._read():
@@ -44,7 +43,6 @@ class Pipe:
 
     def finish(self) -> None:
         """Take what is in it, and wait for no more: whoever may still hold the other end."""
-        self.given()
         left = MOST_LEFT
         with contextlib.suppress(BlockingIOError):
             while self._open and left > 0 and (data := os.read(self._ours, READ_BYTES)):
@@ -54,7 +52,8 @@ class Pipe:
 
     def close(self) -> None:
         """Have no more to do with it."""
-        self.given()
+        if self._theirs != -1:
+            os.close(self.give())
         if self._open:
             self._open = False
             self._loop.remove_reader(self._ours)

@@ -57,15 +57,18 @@ class Supervised:
         self._closing = threading.Event()
 
     def run(self, runner: Runner, request: Message, fds: Sequence[int]) -> int:
-        """Have a command run with these descriptors for its stdout, stderr and so on, which stay ours: its number."""
-        self._open()
+        """Have a command run with these descriptors for its stdout, stderr and so on, which are closed here: its number."""
+        try:
+            self._open()
+            message = packed({"op": "run", "run": self._number + 1, "fds": len(fds), **request})
+        except BaseException:
+            _close(fds)
+            raise
         self._number += 1
         self._runners[self._number] = runner
-        message = {"op": "run", "run": self._number, "fds": len(fds), **request}
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
-        # ours may be closed before it is sent
-        self._waiting.append((packed(message), [os.dup(fd) for fd in fds]))
+        self._waiting.append((message, list(fds)))
         return self._number
 
     def _flush(self) -> None:
@@ -75,17 +78,20 @@ class Supervised:
             some = waiting[begin : begin + TOGETHER]
             fds = [fd for _, beside in some for fd in beside]
             self._send_packed(b"".join(data for data, _ in some), fds)
-            for fd in fds:
-                os.close(fd)
+            _close(fds)
 
     def new_file(self, uid: int | None, gid: int | None) -> Path:
-        """An empty file for the result of a command that runs as this user; to be removed when it is over."""
+        """A file for the result of a command that runs as this user; to be removed when it is over.
+
+        Only for another user it is made here: that one may not make files in our folder.
+        """
         self._open()
         path = self._folder / f"{secrets.token_hex(8)}.json"
+        if uid is None and gid is None:
+            return path
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
-            if uid is not None or gid is not None:
-                os.fchown(fd, -1 if uid is None else uid, -1 if gid is None else gid)
+            os.fchown(fd, -1 if uid is None else uid, -1 if gid is None else gid)
         finally:
             os.close(fd)
         return path
@@ -167,11 +173,11 @@ class Supervised:
             self._lost(link)
             return
         for message, _ in heard:
-            run = message.pop("run")
-            if message.get("gone"):
-                self._runners.pop(run).gone()
-            elif run in self._runners:
+            run, gone = message.pop("run"), message.pop("gone", False)
+            if message and run in self._runners:
                 self._runners[run].heard(message)
+            if gone:
+                self._runners.pop(run).gone()
 
     def _lost(self, link: supervisor.Link) -> None:
         """It was killed, and its keepers kill what ran."""
@@ -182,6 +188,11 @@ class Supervised:
         for runner in runners.values():
             runner.heard({"trouble": "the supervisor of commands was killed", "lost": True, "unkept": True})
             asyncio.get_running_loop().call_later(LOST_SECONDS, runner.gone)
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def request_for(

@@ -39,6 +39,8 @@ HEADER = struct.Struct("!I")
 MOST_FDS = 240
 # How long a keeper has to end what it should before it is ended itself.
 PATIENCE_SECONDS = 3.0
+# How long a keeper waits for more to tell: most commands are over by then, and one message says it all.
+TELL_SECONDS = 0.02
 # How often a keeper looks for processes that do not die; and how often at most.
 LOOK_SECONDS = 0.02
 MOST_SWEEPS = 250
@@ -91,9 +93,8 @@ class Link:
         return True
 
     def send_soon(self, message: Message) -> None:
-        """Say something as soon as it is listened to; see `unsent`."""
+        """Say something with the next `flush`."""
         self.unsent += packed(message)
-        self.flush()
 
     def flush(self) -> None:
         """Say of what is unsent as much as can be said without waiting."""
@@ -304,6 +305,8 @@ class Keeper:
         self._run = self._main = self._sweeps = 0
         self._ended = False
         self._kill_at = math.inf
+        self._untold: Message = {}
+        self._tell_at = math.inf
 
     def run(self) -> None:
         """Until the supervisor is gone, or has no more use for it."""
@@ -312,13 +315,16 @@ class Keeper:
         self._selector.register(woken, selectors.EVENT_READ)
         self._selector.register(self._link.sock, selectors.EVENT_READ)
         while not self._alone or self._run:
-            for key, _ in self._selector.select(LOOK_SECONDS if self._sweeps else pause_until(self._kill_at)):
+            until = min(self._kill_at, self._tell_at)
+            for key, _ in self._selector.select(LOOK_SECONDS if self._sweeps else pause_until(until)):
                 if key.fd == woken:
                     os.read(woken, 4096)
                 else:
                     self._hear()
             if self._run:
                 self._look_after()
+            if time.monotonic() >= self._tell_at:
+                self._say()
 
     def _hear(self) -> None:
         heard = self._link.receive()
@@ -343,7 +349,12 @@ class Keeper:
             self._tell(pid=self._main)
 
     def _tell(self, **what: Any) -> None:
-        self._link.send({"run": self._run, **what})
+        self._untold |= what
+        self._tell_at = min(self._tell_at, time.monotonic() + TELL_SECONDS)
+
+    def _say(self) -> None:
+        self._link.send({"run": self._run, **self._untold})
+        self._untold, self._tell_at = {}, math.inf
 
     def _look_after(self) -> None:
         if not self._reap():
@@ -358,6 +369,7 @@ class Keeper:
 
     def _over(self) -> None:
         self._tell(gone=True)
+        self._say()
         self._run, self._sweeps, self._kill_at = 0, 0, math.inf
 
     def _reap(self) -> bool:

@@ -12,10 +12,11 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from fairlead.app import Fairlead
 from fairlead.errors import PortTaken
-from fairlead.server import docs, health, metrics
+from fairlead.server import docs, front, health, metrics, signing
 from fairlead.server.auth import Gatekeeper, Open, Requires
 from fairlead.server.body import BoundedBodies
 from fairlead.server.claims import Claims
+from fairlead.server.console.app import create_console
 from fairlead.server.hall import Hall
 from fairlead.server.live import Live
 from fairlead.server.problems import add_problems
@@ -59,6 +60,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     docs.router,
 )
 PREFIX = "/api/v1"
+CONSOLE = "/console"
 # Live sockets only tell: nobody has much to say to us, and small frames are not worth a compressor for each.
 SOCKETS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
@@ -78,7 +80,7 @@ def create_app(fl: Fairlead) -> FastAPI:
     )
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl)
-    app.state.signing_in = asyncio.Semaphore(session.AT_ONCE)
+    app.state.signing_in = asyncio.Semaphore(signing.AT_ONCE)
     app.state.claims = Claims(fl)
     app.state.live = Live(fl)
     app.state.hall = Hall(fl, app.state.gatekeeper)
@@ -90,7 +92,13 @@ def create_app(fl: Fairlead) -> FastAPI:
         app.include_router(router, prefix=PREFIX)
     app.include_router(health.router)
     app.include_router(metrics.router)
-    check_declared(app)
+    console = create_console(
+        fl=fl, gatekeeper=app.state.gatekeeper, signing_in=app.state.signing_in, hall=app.state.hall
+    )
+    app.include_router(front.router)
+    app.mount(CONSOLE, console)
+    for one in (app, console):
+        check_declared(one)
     docs.describe(app, _not_for_anybody(app))
     return app
 

@@ -44,6 +44,8 @@ MOST_REMEMBERED = 10_000
 MOST_FROM_ANYBODY = 65_536
 # Where a request holds the caller that its route has admitted, and by which requirement.
 ADMITTED = "fairlead.admitted"
+# Where a page says which tenant its address names; programs say it with a header.
+CHOSEN_TENANT = "fairlead.tenant"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -158,7 +160,7 @@ class Gatekeeper:
 
     async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
         """With X-Tenant, the same caller acting in that tenant; to a tenant's own people others are not there."""
-        named = only(connection, "x-tenant")
+        named = only(connection, "x-tenant") or connection.scope.get(CHOSEN_TENANT)
         if named is None:
             return caller
         async with self._fl.database.transaction() as tx:
@@ -183,7 +185,7 @@ class Requires:
         by, admitted = request.scope.get(ADMITTED, (None, None))
         if by is self and isinstance(admitted, Caller):  # the route has asked already: see Guarded
             return admitted
-        refuse_bad_address(request)
+        self.check_address(request)
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
         caller = await gatekeeper.caller(request)
         if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:
@@ -196,6 +198,11 @@ class Requires:
             )
         return caller
 
+    def check_address(self, request: Request) -> None:
+        """Refuse an address that the route does not understand."""
+        refuse_unknown_query(request)
+        refuse_unreadable(request)
+
 
 class Open(Requires):
     """A route for anybody, declared as such."""
@@ -204,7 +211,7 @@ class Open(Requires):
         super().__init__(None)
 
     async def __call__(self, request: Request) -> None:  # type: ignore[override]
-        refuse_bad_address(request)
+        self.check_address(request)
 
 
 class Guarded(APIRoute):
@@ -271,9 +278,8 @@ async def _record_denial(
         )
 
 
-def refuse_bad_address(request: Request) -> None:
-    """Refuse parameters that the route does not know, and what no column could hold."""
-    refuse_unknown_query(request)
+def refuse_unreadable(request: Request) -> None:
+    """Refuse what no column could hold."""
     given = [*request.query_params.multi_items(), *request.path_params.items()]
     if faults := [Fault(name, why) for name, text in given if (why := unreadable(str(text)))]:
         raise InvalidInput(f"The request is not valid: {faults[0].path}: {faults[0].message}.", faults)

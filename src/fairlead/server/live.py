@@ -52,6 +52,8 @@ WORKER_SECONDS = 1.0
 TROUBLE_SECONDS = 1.0
 # A look, and the time left alone after it: at most a tenth of one connection for any room.
 DEAR = 10
+# Looks of which the quickest says how dear a room is.
+LOOKS = 3
 CLOSE_SECONDS = 2.0
 # A longer absence is not caught up with.
 LONGEST_ABSENCE = timedelta(minutes=2)
@@ -118,6 +120,8 @@ class Room:
     watch: Watch
     sockets: set[Socket]
     due_at: float = 0.0
+    # the last looks, by the wall: one alone may have waited for a thousand sockets to connect
+    took: deque[float] = field(default_factory=lambda: deque([0.0] * LOOKS, LOOKS))
     # set once it was looked at for the first time: from then on everything is noticed
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -275,9 +279,9 @@ class Live:
             if room.due_at <= begun and (new or tenant_id is None or tenant_id in stirring):
                 looked = time.monotonic()
                 await self._look(room, most)
+                room.took.append(time.monotonic() - looked)
                 # a room that is dear to look at (all tenants, say) is looked at less often
-                took = time.monotonic() - looked
-                room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, took * DEAR)
+                room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, min(room.took) * DEAR)
 
     async def _look(self, room: Room, most: int) -> None:
         async with self._fl.database.transaction(Acting(room.watch.tenant_id)) as tx:

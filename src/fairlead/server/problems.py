@@ -1,12 +1,13 @@
 """Errors as RFC 9457 problem details: a stable code, what was wrong and where, never a traceback."""
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -124,8 +125,9 @@ def add_problems(app: FastAPI) -> None:
 class Unbroken:
     """Answers for whatever breaks in the application."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, answer: Callable[[Request, Exception], Response] | None = None) -> None:
         self._app = app
+        self._answer = answer or _broken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -141,7 +143,7 @@ class Unbroken:
         try:
             await self._app(scope, receive, begin)
         except Exception as error:  # noqa: BLE001 - logged, and answered for
-            answer = _broken(Request(scope), error)
+            answer = self._answer(Request(scope), error)
             if (
                 begun
             ):  # too late to say anything else: what was begun stays unfinished, and the connection ends
@@ -154,12 +156,18 @@ class Unfinished(Exception):
 
 
 def _broken(request: Request, error: Exception) -> JSONResponse:
+    refusal = broken_refusal(request, error)
+    return problem(refusal, None if isinstance(refusal, InternalError) else {"Retry-After": "1"})
+
+
+def broken_refusal(request: Request, error: Exception) -> FairleadError:
+    """What broke, logged, and as it may be told."""
     if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
-        return problem(refusal, {"Retry-After": "1"})
+        return refusal
     # what it says may hold anything, a password too: so the log has what it was, and where
     log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_where(error))
-    return problem(InternalError("Something went wrong here. It was logged; try again."))
+    return InternalError("Something went wrong here. It was logged; try again.")
 
 
 def _where(error: BaseException) -> list[str]:

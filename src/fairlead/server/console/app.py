@@ -1,0 +1,153 @@
+"""The console as an application of its own, mounted beside the API."""
+
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairlead.errors import FairleadError, Forbidden, InvalidInput, NotFound, Unauthenticated
+from fairlead.server.console import render
+from fairlead.server.console.pages import (
+    audit,
+    dead_letters,
+    definitions,
+    enqueue,
+    events,
+    hosts,
+    job,
+    jobs,
+    members,
+    sign_in,
+    static,
+    system,
+    tenants,
+    tokens,
+    triggers,
+    usage,
+    workers,
+)
+from fairlead.server.console.visit import address_of, by_htmx
+from fairlead.server.problems import Unbroken, broken_refusal, route_of, status_of
+
+log = structlog.get_logger(__name__)
+
+PAGES = (
+    audit.router,
+    dead_letters.router,
+    definitions.router,
+    enqueue.router,
+    events.router,
+    hosts.router,
+    job.router,
+    jobs.router,
+    members.router,
+    sign_in.router,
+    static.router,
+    system.router,
+    tenants.router,
+    tokens.router,
+    triggers.router,
+    usage.router,
+    workers.router,
+)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+def create_console(**state: Any) -> FastAPI:
+    """The console's pages, over what the API is made of."""
+    app = FastAPI(
+        title="Fairlead console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
+    for name, value in state.items():
+        setattr(app.state, name, value)
+    for router in PAGES:
+        app.include_router(router)
+    _answer_for_errors(app)
+    app.add_middleware(Headed)
+    app.user_middleware.append(Middleware(Unbroken, answer=_broken))
+    return app
+
+
+class Headed:
+    """Puts on every answer what browsers are to refuse."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def headed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                message["headers"] += [
+                    (name.lower().encode(), value.encode())
+                    for name, value in HEADERS.items()
+                    if name.lower().encode() not in there
+                ]
+            await send(message)
+
+        await self._app(scope, receive, headed)
+
+
+def _answer_for_errors(app: FastAPI) -> None:
+    @app.exception_handler(FairleadError)
+    async def refused(request: Request, error: FairleadError) -> Response:
+        return answer_for(request, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, _: RequestValidationError) -> Response:
+        # an address that somebody typed: there is nothing there
+        return answer_for(request, NotFound("There is no such page."))
+
+    @app.exception_handler(HTTPException)
+    async def framework(request: Request, error: HTTPException) -> Response:
+        kind = NotFound if error.status_code in (404, 405) else InvalidInput
+        return answer_for(request, kind("There is no such page."))
+
+
+def answer_for(request: Request, error: FairleadError) -> Response:
+    """A refusal as people see it: a toast on the page that asked, the way to sign in, or a page."""
+    status = status_of(error)
+    if status >= 500:
+        log.error("page_failed", path=route_of(request.scope), code=error.code, why=error.message)
+    if isinstance(error, Unauthenticated):
+        there = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
+        back = (
+            None
+            if request.method != "GET" or by_htmx(request)
+            else f"{there}?{request.url.query}".rstrip("?")
+        )
+        to = address_of(request, "/sign-in", None, {"next": back})
+        if by_htmx(request):
+            return Response(status_code=401, headers={"HX-Redirect": to})
+        return RedirectResponse(to, status_code=303)
+    wait = getattr(error, "retry_after", None)
+    headers = {"Cache-Control": "no-store"} | ({"Retry-After": str(wait)} if wait else {})
+    if by_htmx(request):
+        toast = {"fairlead:toast": {"text": error.message, "kind": "error"}}
+        headers |= {"HX-Trigger": render.header_json(toast), "HX-Reswap": "none"}
+        return Response(status_code=status, headers=headers)
+    title = {403: "Not for your role", 404: "Not found", 503: "Not right now"}.get(
+        status, "That did not work"
+    )
+    text = render.page(
+        "error.html", request, title=title, status=status, error=error, forbidden=isinstance(error, Forbidden)
+    )
+    return HTMLResponse(text, status_code=status, headers=headers)
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    return answer_for(request, broken_refusal(request, error))

@@ -1,0 +1,7 @@
+"""Definitions: the kinds of work there are."""
+
+from fastapi import APIRouter
+
+from fairlead.server.auth import Guarded
+
+router = APIRouter(route_class=Guarded)

@@ -1,0 +1,7 @@
+"""Events: what happened."""
+
+from fastapi import APIRouter
+
+from fairlead.server.auth import Guarded
+
+router = APIRouter(route_class=Guarded)

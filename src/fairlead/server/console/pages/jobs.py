@@ -1,0 +1,265 @@
+"""The jobs of a tenant (or of all): how they stand, what went through, and the table."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from fairlead.actions import bulk_jobs, definitions, jobs, stats
+from fairlead.actions.jobs import Filter
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError, Fault, InvalidInput
+from fairlead.model.access import Permission
+from fairlead.model.job import JobStatus, Source, may_move
+from fairlead.server.auth import Guarded
+from fairlead.server.console.search import parsed
+from fairlead.server.console.visit import Visit, Visits
+from fairlead.store import hosts
+
+router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
+Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+
+ROWS = 50
+# Of what came since the page was opened, no more is counted.
+MOST_NEW = 100
+# How many jobs one request of a bulk action moves: the page shows how far it is between them.
+BATCH = 1000
+# By name: the seconds, and the seconds of a step.
+RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 900)}
+NOWHERE = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the address asks for."""
+
+    q: str
+    status: tuple[str, ...]
+    definition: str
+    source: str
+    host: str
+    key: str
+    cursor: str | None
+    # the first job that was shown: what is newer waits behind a button
+    top: UUID | None
+    span: str
+
+    @classmethod
+    def of(cls, request: Request) -> "Wanted":
+        """Read an address. What makes no sense in it is left out: people keep addresses for long."""
+        given = request.query_params
+        statuses = [one for text in given.getlist("status") for one in text.split(",") if one]
+        return cls(
+            q=given.get("q", "")[:200].strip(),
+            status=tuple(statuses),
+            definition=given.get("definition", ""),
+            source=given.get("source", ""),
+            host=given.get("host", ""),
+            key=given.get("key", ""),
+            cursor=given.get("cursor") or None,
+            top=_uuid(given.get("top", "")),
+            span=given["range"] if given.get("range") in RANGES else "1h",
+        )
+
+    def query(self, **others: Any) -> dict[str, Any]:
+        """The same as an address has it, with some things otherwise."""
+        own = {
+            "q": self.q,
+            "status": list(self.status),
+            "definition": self.definition,
+            "source": self.source,
+            "host": self.host,
+            "key": self.key,
+            "range": None if self.span == "1h" else self.span,
+        }
+        return own | others
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether some jobs are left out."""
+        return any((self.q, self.status, self.definition, self.source, self.host, self.key))
+
+
+async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> Filter:
+    """The filter that an address and its search mean; a fault where a word has no meaning."""
+    typed = parsed(wanted.q)
+    statuses = typed.by.get("status") or list(wanted.status)
+    host = typed.one("host") or wanted.host
+    return Filter(
+        status=[_as(JobStatus, "status", one) for one in statuses] or None,
+        source=_as(Source, "source", text) if (text := typed.one("source") or wanted.source) else None,
+        definition_key=typed.one("definition") or wanted.definition or None,
+        host_id=await _host(tx, visit, host) if host else None,
+        dedupe_key=typed.one("key") or wanted.key or None,
+        correlation_id=typed.one("correlation"),
+        q=typed.words or None,
+    )
+
+
+@router.get("/jobs")
+async def listed(request: Request, visit: Reader) -> Response:
+    """How the jobs stand, and which there are."""
+    wanted = Wanted.of(request)
+    fault: FairleadError | None = None
+    page, new = jobs.Page([], None), 0
+    async with visit.transaction() as tx:
+        counts, oldest = await _levels(tx, visit)
+        seconds, step = RANGES[wanted.span]
+        flow = await stats.throughput(tx, visit.principal, seconds=seconds, step=step)
+        try:
+            asked = await wanted_filter(tx, visit, wanted)
+            page, new = await _rows(tx, visit, asked, wanted)
+        except InvalidInput as error:
+            fault = error
+        keys = [one.key for one in await definitions.every(tx, visit.principal)]
+    return visit.page(
+        "jobs.html",
+        wanted=wanted,
+        counts=counts,
+        oldest=oldest,
+        flow=[
+            [int(one.at.timestamp()) for one in flow],
+            [one.succeeded for one in flow],
+            [one.failed for one in flow],
+        ],
+        ranges=list(RANGES),
+        page=page,
+        top=wanted.top or (page.items[0].id if page.items and wanted.cursor is None else None),
+        new=new,
+        most_new=MOST_NEW,
+        fault=fault,
+        definitions=keys,
+        sources=list(Source),
+        cancelable=lambda job: may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
+        retryable=lambda job: job.status in bulk_jobs.RETRYABLE,
+    )
+
+
+async def _levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | None]:
+    """How many jobs there are of each status, and for how long the oldest has waited (of one tenant)."""
+    if visit.tenant_id is None:
+        overview = await stats.overview(tx, visit.principal, rows=1)
+        return overview.counts.by_status, None
+    summary = await stats.summary(tx, visit.principal, tenant=str(visit.tenant_id))
+    return summary.counts.by_status, summary.oldest_ready_seconds
+
+
+async def _rows(tx: Tx, visit: Visit, asked: Filter, wanted: Wanted) -> tuple[jobs.Page, int]:
+    """The rows to show, and how many newer ones there are."""
+    if wanted.top is None or wanted.cursor is not None:
+        return await jobs.listed(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
+    # a cursor is the job that a page comes after: the one behind `top` has it as its first
+    behind = str(UUID(int=min(wanted.top.int + 1, (1 << 128) - 1)))
+    page = await jobs.listed(tx, visit.principal, asked, limit=ROWS, cursor=behind)
+    newest = await jobs.listed(tx, visit.principal, asked, limit=MOST_NEW)
+    return page, sum(one.id > wanted.top for one in newest.items)
+
+
+# What is done to them
+
+
+@router.post("/jobs/{job_id}/cancel")
+async def cancel(job_id: UUID, visit: Writer) -> Response:
+    """Ask a job to stop."""
+    async with visit.transaction() as tx:
+        job = await jobs.cancel(tx, visit.principal, job_id)
+    if job.status is JobStatus.CANCELED:
+        return visit.done("Canceled.", undo=visit.to(f"/jobs/{job_id}/retry"))
+    return visit.done("Asked to stop: it ends at its worker's next heartbeat.")
+
+
+@router.post("/jobs/{job_id}/retry")
+async def retry(job_id: UUID, visit: Writer) -> Response:
+    """Queue a job again."""
+    async with visit.transaction() as tx:
+        await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id)
+    return visit.done("Queued again.", undo=visit.to(f"/jobs/{job_id}/cancel"))
+
+
+@router.post("/selected-jobs/{action}")
+async def change_selected(action: str, visit: Writer) -> Response:
+    """Cancel or retry the jobs that were ticked: those that can be."""
+    form = await visit.form()
+    ids = [one for text in form.get("ids", "").split(",") if (one := _uuid(text)) is not None][: ROWS * 4]
+    changed = left = 0
+    for job_id in ids:
+        async with visit.transaction() as tx:
+            try:
+                if action == "cancel":
+                    await jobs.cancel(tx, visit.principal, job_id)
+                elif action == "retry":
+                    await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id)
+                else:
+                    raise unknown_action(action)
+            except FairleadError:
+                if action not in ("cancel", "retry"):
+                    raise
+                left += 1
+            else:
+                changed += 1
+    did = "Canceled" if action == "cancel" else "Queued again"
+    return visit.done(f"{did}: {changed:,}." + (f" {left:,} could not be." if left else ""))
+
+
+@router.get("/matching-jobs/{action}")
+async def count_matching(request: Request, action: str, visit: Writer) -> Response:
+    """How many jobs a change of all that match would be about."""
+    did = await _matching(request, action, visit, limit=bulk_jobs.MOST, dry_run=True)
+    return JSONResponse({"count": did.count, "more": did.more})
+
+
+@router.post("/matching-jobs/{action}")
+async def change_matching(request: Request, action: str, visit: Writer) -> Response:
+    """Cancel or retry some of the jobs that match: asked again until there are no more."""
+    did = await _matching(request, action, visit, limit=BATCH, dry_run=False)
+    return JSONResponse({"count": did.count, "more": did.more, "skipped": did.skipped})
+
+
+async def _matching(
+    request: Request, action: str, visit: Visit, *, limit: int, dry_run: bool
+) -> bulk_jobs.Bulk:
+    changes = {"cancel": bulk_jobs.cancel, "retry": bulk_jobs.retry}
+    if action not in changes:
+        raise unknown_action(action)
+    async with visit.transaction() as tx:
+        asked = await wanted_filter(tx, visit, Wanted.of(request))
+        if not Wanted.of(request).narrowed:
+            # all of them: a person has seen the count, and said so
+            asked = replace(
+                asked, status=list(bulk_jobs.CANCELABLE if action == "cancel" else bulk_jobs.RETRYABLE)
+            )
+        return await changes[action](tx, visit.principal, asked, limit=limit, dry_run=dry_run)
+
+
+def unknown_action(action: str) -> InvalidInput:
+    """There is no such thing to do."""
+    return InvalidInput(
+        f"There is no action {action[:40]!r}: use cancel or retry.", [Fault("action", "unknown")]
+    )
+
+
+def _as(kind: Any, name: str, text: str) -> Any:
+    try:
+        return kind(text.lower())
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInput(
+            f"There is no {name} {text[:40]!r}. Use one of: {known}.", [Fault(name, "unknown")]
+        ) from None
+
+
+async def _host(tx: Tx, visit: Visit, name: str) -> UUID:
+    """The host of this name or id; of one that is not there, there are no jobs."""
+    found = await hosts.named(tx, name, tenant_id=visit.tenant_id)
+    return found[0].id if found else NOWHERE
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None

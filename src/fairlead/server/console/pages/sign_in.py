@@ -1,0 +1,77 @@
+"""Signing in and out."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from fairlead.actions import access
+from fairlead.app import Fairlead
+from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
+from fairlead.server.auth import COOKIE, Guarded, Open, refuse_unreadable
+from fairlead.server.console import render
+from fairlead.server.console.visit import address_of, fields
+from fairlead.server.problems import status_of
+from fairlead.server.signing import let_in, sign_in, sign_out
+
+router = APIRouter(route_class=Guarded)
+
+
+class Welcome(Open):
+    """Anybody, from any address."""
+
+    def check_address(self, request: Request) -> None:
+        """People come here from wherever they were."""
+        refuse_unreadable(request)
+
+
+Anybody = Annotated[None, Depends(Welcome())]
+
+
+@router.get("/sign-in")
+async def form(request: Request, _: Anybody) -> Response:
+    """Who are you?"""
+    fl: Fairlead = request.app.state.fl
+    if secret := request.cookies.get(COOKIE):
+        async with fl.database.transaction() as tx:
+            if await access.signed_in(tx, secret) is not None:
+                return RedirectResponse(_next(request, request.query_params.get("next")), status_code=303)
+    return _form(request, next_page=request.query_params.get("next") or "")
+
+
+@router.post("/sign-in")
+async def enter(request: Request, _: Anybody) -> Response:
+    """Begin a session."""
+    given = dict(await fields(request))
+    try:
+        _who, secret = await sign_in(
+            request, given.get("email", "")[:300], given.get("password", "")[: access.LONGEST_PASSWORD]
+        )
+    except (Unauthenticated, TooManyRequests) as error:
+        return _form(request, next_page=given.get("next", ""), email=given.get("email", ""), error=error)
+    return let_in(request, RedirectResponse(_next(request, given.get("next")), status_code=303), secret)
+
+
+@router.post("/sign-out")
+async def leave(request: Request, _: Anybody) -> Response:
+    """End the session."""
+    return await sign_out(
+        request, RedirectResponse(address_of(request, "/sign-in", None, {}), status_code=303)
+    )
+
+
+def _form(
+    request: Request, *, next_page: str, email: str = "", error: FairleadError | None = None
+) -> HTMLResponse:
+    text = render.page("sign_in.html", request, next_page=next_page, email=email, error=error)
+    return HTMLResponse(text, status_code=200 if error is None else status_of(error))
+
+
+def _next(request: Request, wanted: str | None) -> str:
+    """A page of ours: an address of another site is not followed."""
+    plain = (
+        wanted
+        if wanted and wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted
+        else "/jobs"
+    )
+    return f"{request.scope.get('root_path', '')}{plain}"

@@ -1,0 +1,7 @@
+"""Tenants side by side."""
+
+from fastapi import APIRouter
+
+from fairlead.server.auth import Guarded
+
+router = APIRouter(route_class=Guarded)

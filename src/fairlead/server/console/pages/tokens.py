@@ -1,0 +1,7 @@
+"""Keys for programs."""
+
+from fastapi import APIRouter
+
+from fairlead.server.auth import Guarded
+
+router = APIRouter(route_class=Guarded)

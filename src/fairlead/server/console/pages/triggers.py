@@ -1,0 +1,7 @@
+"""Triggers: when jobs are made."""
+
+from fastapi import APIRouter
+
+from fairlead.server.auth import Guarded
+
+router = APIRouter(route_class=Guarded)

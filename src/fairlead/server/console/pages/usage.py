@@ -1,0 +1,7 @@
+"""What was done, in figures."""
+
+from fastapi import APIRouter
+
+from fairlead.server.auth import Guarded
+
+router = APIRouter(route_class=Guarded)

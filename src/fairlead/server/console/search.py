@@ -1,0 +1,39 @@
+"""What people type to find jobs: words with qualifiers, such as `status:failed definition:report -- Ada`."""
+
+import shlex
+from dataclasses import dataclass, field
+
+QUALIFIERS = ("status", "definition", "host", "source", "key", "correlation")
+
+
+@dataclass(slots=True)
+class Search:
+    """What was asked for: by qualifier, and the words that have none."""
+
+    by: dict[str, list[str]] = field(default_factory=dict)
+    words: str = ""
+
+    def one(self, name: str) -> str | None:
+        """The last value of a qualifier."""
+        return self.by[name][-1] if name in self.by else None
+
+
+def parsed(text: str) -> Search:
+    """`status:failed,dead_letter "two words"`; a qualifier that we do not know is a word like any other."""
+    found = Search()
+    words = []
+    for part in _parts(text):
+        name, colon, value = part.partition(":")
+        if colon and value and name.lower() in QUALIFIERS:
+            found.by.setdefault(name.lower(), []).extend(one for one in value.split(",") if one)
+        else:
+            words.append(part)
+    found.words = " ".join(words)
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that does not end
+        return text.split()

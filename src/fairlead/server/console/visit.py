@@ -1,0 +1,125 @@
+"""Somebody who looks at a page: who they are, in which tenant, and what they may do there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from fairlead.errors import InvalidInput
+from fairlead.model.access import GRANTS, Permission, Role
+from fairlead.model.payload import unreadable
+from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Requires, refuse_unreadable
+from fairlead.server.console import render
+from fairlead.store import system, tenants
+from fairlead.store.system import SystemGate
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Caller):
+    """A caller who looks at a page."""
+
+    request: Request | None = None
+    # the tenant's slug, where they look at one
+    tenant_slug: str | None = None
+    # why nothing runs, if somebody closed the system's gate
+    gate: SystemGate | None = None
+
+    def may(self, permission: Permission) -> bool:
+        """Whether they may do something here."""
+        return permission in GRANTS[self.principal.role]
+
+    @property
+    def is_super(self) -> bool:
+        return self.principal.role is Role.SUPER_ADMIN
+
+    @property
+    def asked(self) -> Request:
+        """The request."""
+        if self.request is None:
+            raise RuntimeError("a visit comes with a request")
+        return self.request
+
+    def to(self, path: str, /, **query: Any) -> str:
+        """The address of a page of ours, in the tenant that a super admin has chosen."""
+        return address_of(self.asked, path, self.tenant_slug if self.is_super else None, query)
+
+    def page(self, template: str, /, status: int = 200, **facts: Any) -> HTMLResponse:
+        """A page."""
+        return HTMLResponse(render.page(template, self.asked, visit=self, **facts), status_code=status)
+
+    def done(self, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
+        """An action is done: say so, and show what has become of it; `undo` is where to post to take it back."""
+        return acted(self.asked, told, to=to, undo=undo)
+
+    async def form(self) -> dict[str, str]:
+        """The fields that were sent; of those with one name, the last."""
+        return dict(await fields(self.asked))
+
+
+class Visits(Requires):
+    """A page's permission: a dependency that answers with the visit. The address names the tenant, for super admins."""
+
+    async def __call__(self, request: Request) -> Visit:
+        by, admitted = request.scope.get(ADMITTED, (None, None))
+        if by is self and isinstance(admitted, Visit):
+            return admitted
+        request.scope[CHOSEN_TENANT] = request.query_params.get("tenant") or None
+        caller = await super().__call__(request)
+        async with caller.fl.database.transaction() as tx:
+            tenant = None if caller.tenant_id is None else await tenants.get(tx, str(caller.tenant_id))
+            gate = await system.gate(tx)
+        return Visit(
+            caller.fl,
+            caller.principal,
+            caller.ip,
+            caller.token_id,
+            request=request,
+            tenant_slug=None if tenant is None else tenant.slug,
+            gate=None if gate.online else gate,
+        )
+
+    def check_address(self, request: Request) -> None:
+        """An address may say more than we know: people keep them for long."""
+        refuse_unreadable(request)
+
+
+def address_of(request: Request, path: str, tenant: str | None, query: Mapping[str, Any]) -> str:
+    """The address of a page of ours, wherever we are mounted."""
+    given = {name: value for name, value in query.items() if value not in (None, "", [])}
+    if tenant is not None and "tenant" not in query:
+        given["tenant"] = tenant
+    text = urlencode(given, doseq=True)
+    return f"{request.scope.get('root_path', '')}{path}" + (f"?{text}" if text else "")
+
+
+async def fields(request: Request) -> list[tuple[str, str]]:
+    """What a form sent, in its order."""
+    try:
+        text = (await request.body()).decode()
+        found = parse_qsl(text, keep_blank_values=True, max_num_fields=5000, errors="strict")
+    except ValueError:
+        raise InvalidInput("The form is not readable: send it as a browser does.") from None
+    if any(unreadable(part) for pair in found for part in pair):
+        raise InvalidInput("The form holds characters that cannot be kept (such as NUL). Leave them out.")
+    return found
+
+
+def by_htmx(request: Request) -> bool:
+    """Whether a part of a page asks, rather than the browser for a new one."""
+    return request.headers.get("hx-request") == "true"
+
+
+def acted(request: Request, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
+    """The answer to an action that is done: a word of it, and then the page where it shows."""
+    if not by_htmx(request):
+        return RedirectResponse(to or request.headers.get("referer") or "..", status_code=303)
+    if to is not None:
+        # the page that comes tells it
+        answer = Response(status_code=204, headers={"HX-Redirect": to})
+        answer.set_cookie(render.FLASH, render.flash(told), max_age=20, samesite="strict", path="/")
+        return answer
+    events = {"fairlead:toast": {"text": told, "undo": undo}, "fairlead:refresh": {}}
+    return Response(status_code=204, headers={"HX-Trigger": render.header_json(events)})

@@ -1,0 +1,63 @@
+"""Signing in and out: a password for a session, and its cookie."""
+
+from typing import TypeVar
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from fairlead.actions import access
+from fairlead.app import Fairlead
+from fairlead.db.tx import Acting
+from fairlead.errors import Unauthenticated
+from fairlead.model.access import Principal
+from fairlead.server.auth import COOKIE, Gatekeeper, address, check_same_site
+
+A = TypeVar("A", bound=Response)
+
+# Passwords take much memory to check, on purpose.
+AT_ONCE = 4
+
+
+async def sign_in(request: Request, email: str, password: str) -> tuple[Principal, str]:
+    """Who that is, and the secret of a new session; or Unauthenticated."""
+    check_same_site(request)
+    fl: Fairlead = request.app.state.fl
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    ip = address(request)
+    async with request.app.state.signing_in, fl.database.transaction(Acting(None, ip)) as tx:
+        # here, so that many at once do not all pass before the first has failed
+        gatekeeper.check_failures(ip)
+        user = await access.verified(tx, email=email, password=password)
+        if user is not None:
+            return await access.sign_in(tx, user, seconds=fl.settings.session_hours * 3600)
+        await access.sign_in_failed(tx, email=email)
+    gatekeeper.failed(ip)
+    raise Unauthenticated("This address and password do not go together.")
+
+
+def let_in(request: Request, answer: A, secret: str) -> A:
+    """The answer, with the session's cookie."""
+    fl: Fairlead = request.app.state.fl
+    answer.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(fl.settings.session_hours * 3600),
+        path="/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+    return answer
+
+
+async def sign_out(request: Request, answer: A) -> A:
+    """End the session; the answer takes its cookie away."""
+    check_same_site(request)
+    fl: Fairlead = request.app.state.fl
+    if secret := request.cookies.get(COOKIE):
+        async with fl.database.transaction(Acting(None, address(request))) as tx:
+            await access.sign_out(tx, secret)
+    answer.delete_cookie(
+        COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="lax"
+    )
+    return answer

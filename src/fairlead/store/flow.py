@@ -1,0 +1,24 @@
+"""How many jobs ended, step by step: for charts."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How many jobs ended well and badly from `at` on; less those that were retried by hand."""
+
+    at: datetime
+    succeeded: int
+    failed: int
+
+
+async def flow(tx: Tx, *, tenant_id: UUID | None, seconds: int, step: int) -> list[Step]:
+    """The last so many seconds, of a tenant or (None) of all, in steps; the oldest first."""
+    return await tx.all(Step, sql.flow, {"tenant_id": tenant_id, "seconds": seconds, "step": step})

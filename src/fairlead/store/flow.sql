@@ -1,0 +1,18 @@
+-- What went through, out of the flows in counts: minutes are kept for about a day.
+
+-- name: flow
+-- Every step of the time asked for, also those in which nothing happened.
+with steps as (
+    select generate_series(
+        date_bin(make_interval(secs => %(step)s), clock_timestamp() - make_interval(secs => %(seconds)s), 'epoch'),
+        clock_timestamp(), make_interval(secs => %(step)s)) as at
+), flows as (
+    select date_bin(make_interval(secs => %(step)s), minute, 'epoch') as at,
+        sum(succeeded)::bigint as succeeded, sum(failed + dead_letter)::bigint as failed
+    from fairlead.counts
+    where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
+        and minute >= clock_timestamp() - make_interval(secs => %(seconds)s + %(step)s)
+    group by 1
+)
+select s.at, greatest(0, coalesce(f.succeeded, 0)) as succeeded, greatest(0, coalesce(f.failed, 0)) as failed
+from steps s left join flows f using (at) order by s.at;

@@ -1,0 +1,23 @@
+"""Shared by all tests of the console: see visiting.py for what a Console offers."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.console.visiting import Console, browsing, served
+from tests.server.world import world_on
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """One browser for all tests of this process; each page has a context of its own."""
+    async with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def console(database_url: str, browser: Browser) -> AsyncIterator[Console]:
+    """The console over a database of the test's own."""
+    async with world_on(database_url) as world, served(world, browser) as opened:
+        yield opened

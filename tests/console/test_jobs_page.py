@@ -1,0 +1,178 @@
+"""The jobs page, in a real browser."""
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+
+async def test_cards_count_and_lead_to_the_jobs_of_a_status(console: Console) -> None:
+    async with console.transaction() as tx:
+        for status in ("succeeded", "failed", "failed"):
+            await given.ended_job(tx, status)
+        await given.queued_job(tx)
+    page = await console.visit(Role.VIEWER)
+
+    await expect(page.locator(".level.failed strong")).to_have_text("2")
+    await expect(page.locator(".level.queued small")).to_contain_text("oldest")
+    await page.click(".level.failed")
+
+    await expect(page).to_have_url(re.compile("status=failed"))
+    await expect(page.locator("tbody tr")).to_have_count(2)
+
+
+async def test_what_is_new_waits_behind_a_button(console: Console) -> None:
+    async with console.transaction() as tx:
+        first = await given.queued_job(tx)
+    page = await console.visit()
+    await expect(page.locator("[data-live-state=live]")).to_be_visible()
+
+    async with console.transaction() as tx:
+        await given.queued_job(tx)
+        await given.queued_job(tx)
+
+    await expect(page.locator(".new")).to_have_text("2 new")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator(f"#job-{first}")).to_be_visible()
+    await expect(page.locator(".level.queued strong")).to_have_text("3")
+    await page.click(".new")
+    await expect(page.locator("tbody tr")).to_have_count(3)
+
+
+async def test_a_row_changes_by_itself_and_keeps_its_tick(console: Console) -> None:
+    async with console.transaction() as tx:
+        job_id = await given.queued_job(tx)
+    page = await console.visit()
+    await expect(page.locator("[data-live-state=live]")).to_be_visible()
+    await page.check(f"#job-{job_id} [data-tick]")
+
+    await console.world.call("POST", f"/jobs/{job_id}/cancel")
+
+    await expect(page.locator(f"#job-{job_id} .status")).to_have_text("canceled")
+    await expect(page.locator(f"#job-{job_id} [data-tick]")).to_be_checked()
+
+
+async def test_a_job_is_canceled_and_that_is_undone(console: Console) -> None:
+    async with console.transaction() as tx:
+        job_id = await given.queued_job(tx)
+    page = await console.visit(Role.OPERATOR)
+
+    await page.click(f"#job-{job_id} .acts button")
+    await expect(page.locator(f"#job-{job_id} .status")).to_have_text("canceled")
+    await page.click(".toast >> text=Undo")
+
+    await expect(page.locator(f"#job-{job_id} .status")).to_have_text("queued")
+
+
+async def test_selected_jobs_are_retried_by_keys(console: Console) -> None:
+    async with console.transaction() as tx:
+        for _ in range(3):
+            await given.ended_job(tx, "dead_letter")
+    page = await console.visit()
+
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await page.click("[data-selected=retry]")
+
+    await expect(page.locator(".toast")).to_contain_text("Queued again: 2.")
+    await expect(page.locator("tbody .status.queued")).to_have_count(2)
+
+
+async def test_all_that_match_are_canceled_after_a_count(console: Console) -> None:
+    async with console.transaction() as tx:
+        for _ in range(3):
+            await given.queued_job(tx)
+        await given.queued_job(tx, definition="anything")
+    page = await console.visit(path="/jobs?q=definition%3Agreet")
+
+    await page.click("text=All matching")
+    await page.click("[data-matching=cancel]")
+    await expect(page.locator("#confirm")).to_contain_text("Cancel all 3 matching jobs?")
+    await page.click("#confirm [data-yes]")
+
+    await expect(page.locator(".toast")).to_contain_text("Canceled: 3.")
+    await expect(page.locator(".level.queued strong")).to_have_text("1")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("status:failed", 1),
+        ("status:failed,queued", 2),
+        ("definition:anything", 1),
+        ("source:manual", 3),
+        ("key:abc", 1),
+        ("host:nowhere", 0),
+        ("gree", 2),
+    ],
+)
+async def test_the_search_understands_qualifiers(console: Console, typed: str, found: int) -> None:
+    async with console.transaction() as tx:
+        await given.ended_job(tx, "failed")
+        await given.queued_job(tx, dedupe_key="abc")
+        await given.ended_job(tx, "succeeded", definition="anything")
+    page = await console.visit()
+
+    await page.keyboard.press("/")
+    await page.keyboard.type(typed)
+    await page.keyboard.press("Enter")
+
+    await expect(page).to_have_url(re.compile("q="))
+    await expect(page.locator("tbody tr")).to_have_count(found)
+
+
+async def test_a_word_without_meaning_is_answered_with_those_that_have_one(console: Console) -> None:
+    page = await console.visit(path="/jobs?q=status%3Abroken")
+
+    await expect(page.locator(".fault")).to_contain_text("There is no status 'broken'. Use one of: queued")
+
+
+async def test_a_viewer_sees_why_nothing_can_be_pressed(console: Console) -> None:
+    async with console.transaction() as tx:
+        await given.queued_job(tx)
+    page = await console.visit(Role.VIEWER)
+
+    button = page.locator(".acts button")
+    await expect(button).to_be_disabled()
+    await expect(button).to_have_attribute("title", re.compile("viewer"))
+    await expect(page.locator("[data-tick]")).to_have_count(0)
+
+
+async def test_other_tenants_are_not_there(console: Console) -> None:
+    async with console.transaction() as tx:
+        await given.queued_job(tx, tenant=given.OTHER)
+    page = await console.visit()
+
+    await expect(page.locator("text=No jobs yet")).to_be_visible()
+    await page.goto(f"/console/jobs?tenant={given.OTHER}")
+    await expect(page.locator("h1")).to_have_text("Not found")
+
+
+async def test_a_super_admin_sees_all_and_chooses_one(console: Console) -> None:
+    async with console.transaction() as tx:
+        await given.queued_job(tx)
+        await given.queued_job(tx, tenant=given.OTHER)
+    page = await console.visit(Role.SUPER_ADMIN)
+
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.fill("[data-tenants]", given.OTHER)
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile(f"tenant={given.OTHER}"))
+    await expect(page.locator("tbody tr")).to_have_count(1)
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_everybody_can_use_it(console: Console, width: int, theme: str) -> None:
+    async with console.transaction() as tx:
+        for status in ("succeeded", "failed", "dead_letter", "canceled"):
+            await given.ended_job(tx, status)
+        await given.queued_job(tx)
+        await given.running_job(tx)
+    await accessible(await console.visit(width=width, theme=theme))  # type: ignore[arg-type]
