@@ -40,10 +40,13 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
         for name, role in (("tenant_admin_token", "tenant_admin"), ("super_admin_token", "super_admin")):
             assert _me(url, said[name])["role"] == role
         assert stat.S_IMODE(announced.stat().st_mode) == 0o600
+        signing = {"next": "/audit", "email": said["tenant_admin_email"], "password": said["password"]}
+        entered = httpx2.post(f"{url}/console/sign-in", data=signing)
+        assert (entered.status_code, entered.headers["location"]) == (303, "/console/audit")
         assert httpx2.get(f"{url}/healthz").json()["status"] == "ok"
 
         database = {"FAIRLEAD_DATABASE_URL": said["database_url"]}
-        assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 6
+        assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 7
         greeted = ("jobs", "list", "--definition", "demo.greet", "--status", "succeeded")
         for source, times in (("manual", 5), ("schedule", 1), ("event", 1)):
             until(
@@ -62,6 +65,7 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
         assert "Fairlead is running" in output
         curl = f'curl -H "Authorization: Bearer {said["tenant_admin_token"]}" {url}/api/v1/jobs'
         assert curl in output
+        assert f"password {said['password']}" in output
         assert "triggers list" in output
         assert "stopped" in output
     assert not announced.exists()
@@ -77,7 +81,7 @@ def test_the_second_time_finds_the_data_and_adds_no_second_demo(tmp_path: Path) 
         ) as process:
             until(lambda port=port: _ready(f"http://127.0.0.1:{port}"), "/readyz")  # type: ignore[misc]
             where = {"FAIRLEAD_DATA_DIR": str(tmp_path / "d")}
-            assert len(_items("jobs", "list", "--source", "manual", env=where)) == 6
+            assert len(_items("jobs", "list", "--source", "manual", env=where)) == 7
             until(lambda where=where: len(_items("triggers", "list", env=where)) == 3, "the schedules")  # type: ignore[misc]
             assert len(_items("events", "list", env=where)) == 1
             process.send_signal(signal.SIGINT)
@@ -103,7 +107,9 @@ def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: s
             process.communicate(timeout=60)
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("select revoked_at is null from fairlead.tokens").fetchall()
+        users = connection.execute("select disabled_at is null from fairlead.users").fetchall()
     assert rows == [(False,), (False,)]
+    assert users == [(False,)]
 
 
 def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) -> None:

@@ -1,4 +1,4 @@
-"""The demo of `fairlead dev`: a tenant, two kinds of jobs, the functions that run them, and what sets them off."""
+"""The demo of `fairlead dev`: a tenant, three kinds of jobs, the functions that run them, and what sets them off."""
 
 import asyncio
 
@@ -41,6 +41,11 @@ def add_demo(fl: Fairlead) -> None:
             await asyncio.sleep(1)
         return {"pages": 5}
 
+    @fl.job(key="demo.export", description="Fails, to be looked at", max_attempts=2)
+    async def export(ctx: Context, to: str) -> None:
+        ctx.log.info("connecting", to=to)
+        raise ConnectionError(f"{to} answered 503 Service Unavailable")
+
 
 async def make_demo(fl: Fairlead) -> None:
     """A tenant with a few jobs, a trigger and its event to look at; the second time nothing is added."""
@@ -53,6 +58,7 @@ async def make_demo(fl: Fairlead) -> None:
             [
                 *(NewJob(definition="demo.greet", tenant=TENANT, payload={"name": name}) for name in NAMES),
                 NewJob(definition="demo.report", tenant=TENANT, priority=10, dedupe_key="nightly-report"),
+                NewJob(definition="demo.export", tenant=TENANT, payload={"to": "the warehouse"}),
             ]
         )
     if await fl.database.transact(lambda tx: _add_trigger(tx, fl)):

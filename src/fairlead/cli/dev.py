@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +11,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from fairlead.actions import access, commands, tenants
+from fairlead.actions import commands
 from fairlead.app import Fairlead
 from fairlead.cli import demo, output
 from fairlead.cli.database import address
+from fairlead.cli.dev_access import ADMIN, MEMBER, ways_in
 from fairlead.cli.serve import named, stop_signal
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import Tx
-from fairlead.errors import DatabaseUnreachable, FairleadError
-from fairlead.model.access import Role
+from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.triggering import triggering
 from fairlead.settings import Settings
@@ -29,7 +28,6 @@ from fairlead.settings import Settings
 WATCH_SECONDS = 1.0
 CONCURRENCY = 20
 ANNOUNCED = "dev.json"
-TOKENS = ("tenant_admin_token", "super_admin_token")
 
 
 @click.command()
@@ -67,7 +65,7 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
             at = f"http://{named(host)}:{listening.getsockname()[1]}"
             # before the first answer, so that whoever finds us ready finds the file too
             async with (
-                _tokens(fl, settings.data_dir, tenant) as secrets,
+                ways_in(fl, settings.data_dir / ANNOUNCED, tenant) as secrets,
                 triggering(fl.database, fl.direct_url),
             ):
                 server = make_server(create_app(fl))
@@ -132,49 +130,6 @@ async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
         await asyncio.to_thread(embedded.stop)
 
 
-@asynccontextmanager
-async def _tokens(fl: Fairlead, data_dir: Path, tenant: str | None) -> AsyncIterator[dict[str, str]]:
-    """Tokens for as long as we run; those that one before us left behind are taken away."""
-    await _revoke(fl, _left_behind(data_dir / ANNOUNCED))
-    secrets = {"super_admin_token": await _token(fl, Role.SUPER_ADMIN, None)}
-    if tenant is not None:
-        secrets["tenant_admin_token"] = await _token(fl, Role.TENANT_ADMIN, tenant)
-    try:
-        yield secrets
-    finally:
-        try:
-            await _revoke(fl, list(secrets.values()))
-        except FairleadError as error:  # the database may be gone before us
-            output.console(stderr=True).print(f"the tokens of this run could not be revoked: {error.message}")
-
-
-async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
-    async def make(tx: Tx) -> str:
-        found = None if tenant is None else await tenants.find(tx, fl.principal, tenant)
-        made = await access.create_token(
-            tx, fl.principal, name=f"dev {role}", role=role, tenant_id=None if found is None else found.id
-        )
-        return made.secret
-
-    return await fl.database.transact(make)
-
-
-async def _revoke(fl: Fairlead, secrets: Sequence[str]) -> None:
-    async def revoke(tx: Tx) -> None:
-        for secret in secrets:
-            await access.revoke_secret(tx, fl.principal, secret)
-
-    await fl.database.transact(revoke)
-
-
-def _left_behind(path: Path) -> list[str]:
-    try:
-        said = msgspec.json.decode(path.read_bytes(), type=dict[str, str | None])
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return []
-    return [secret for name in TOKENS if (secret := said.get(name))]
-
-
 @contextmanager
 def _announced(data_dir: Path, said: Mapping[str, str | None]) -> Iterator[None]:
     """`dev.json` beside the database while we run: where scripts find us. Nobody else may read it."""
@@ -204,11 +159,14 @@ def _print_running(
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
     output.facts(
         [
+            ("console", f"{at}/console/"),
+            ("sign in as", f"{ADMIN if no_demo else MEMBER}, password {secrets['password']}"),
+            ("or, for all tenants, as", None if no_demo else ADMIN),
             ("API", f"{at}/api/v1/docs"),
             ("health", f"{at}/readyz"),
             ("database", url),
             ("tenant", None if no_demo else demo.TENANT),
-            ("worker", None if no_demo else "runs demo.greet and demo.report"),
+            ("worker", None if no_demo else "runs demo.greet, demo.report and demo.export, which fails"),
             (
                 "scheduler",
                 "fires schedules and dispatches events" + ("" if no_demo else f": {demo.TRIGGERS}"),
