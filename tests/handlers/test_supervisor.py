@@ -68,12 +68,15 @@ def told(tmp_path: Path) -> Iterator[Told]:
     assert not folder.exists()
 
 
-def test_a_run_is_told_of_from_its_pid_to_its_end(told: Told) -> None:
+def test_a_short_run_is_told_of_at_once_and_a_long_one_as_it_goes(told: Told) -> None:
     told.run(1, "/bin/sh", "-c", "exit 3")
-    told.hears(1, "gone")
+    assert told.hears(1, "gone")["exit"] == 3
+    told.heard.clear()
+    told.run(2, "/bin/sleep", "60")
+    assert "gone" not in told.hears(2, "pid")
+    told.link.send({"op": "stop", "run": 2, "grace": 0})
 
-    assert [set(message) - {"run"} for message in told.heard] == [{"pid"}, {"exit", "signal"}, {"gone"}]
-    assert told.heard[1]["exit"] == 3
+    assert told.hears(2, "gone")["signal"] == 9
 
 
 def test_a_keeper_is_used_again_and_again(told: Told) -> None:
@@ -90,7 +93,7 @@ def test_the_keepers_of_many_are_not_all_kept(told: Told) -> None:
     for number in range(1, 41):
         told.hears(number, "gone")
 
-    until(lambda: len(below(told.process.pid)) == supervisor.MOST_IDLE, "most keepers to end")
+    until(lambda: len(below(told.process.pid)) == supervisor.FEW_IDLE, "most keepers to end")
 
 
 def test_a_supervisor_that_is_not_listened_to_still_kills_in_time(told: Told) -> None:

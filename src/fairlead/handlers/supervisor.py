@@ -45,8 +45,9 @@ TELL_SECONDS = 0.02
 LOOK_SECONDS = 0.02
 MOST_SWEEPS = 250
 MOST_PASSES = 50
-# Keepers that wait for the next command: to make one costs more than the command, mostly.
-MOST_IDLE = 16
+# Keepers that wait for the next command: to make one costs more than the command, mostly. After a rest only few stay.
+MOST_IDLE, FEW_IDLE = 256, 16
+REST_SECONDS = 2.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # signals that mean something else here than to a command
 HANDLED = tuple(
@@ -147,6 +148,7 @@ class Supervisor:
         self._idle: list[Link] = []
         self._doomed: dict[Link, float] = {}  # when keepers that should be done with a run are killed
         self._deadline = math.inf
+        self._thin_at = math.inf
 
     def run(self) -> None:
         """Until the worker is gone, and nothing of its commands is left."""
@@ -160,7 +162,7 @@ class Supervisor:
         working = True
         while working or self._busy:
             for key, events in self._selector.select(
-                pause_until(min((self._deadline, *self._doomed.values())))
+                pause_until(min((self._deadline, self._thin_at, *self._doomed.values())))
             ):
                 if key.data is None:
                     os.read(woken, 4096)
@@ -181,6 +183,10 @@ class Supervisor:
         for link in [link for link, moment in self._doomed.items() if now >= moment]:
             del self._doomed[link]
             send_signal(self._pids[link], signal.SIGKILL)
+        if now >= self._thin_at:
+            self._thin_at = math.inf
+            for link in self._idle[FEW_IDLE:]:
+                self._bury(link)
 
     def _tell_worker(self) -> None:
         """Never waiting for it: it may be stopped, and then its commands must end."""
@@ -258,10 +264,12 @@ class Supervisor:
             self._link.send_soon({"run": run, "gone": True})
 
     def _rest(self, link: Link) -> None:
-        if len(self._idle) < MOST_IDLE:
-            self._idle.append(link)
-        else:
+        if len(self._idle) >= MOST_IDLE:
             self._bury(link)
+            return
+        self._idle.append(link)
+        if len(self._idle) > FEW_IDLE:
+            self._thin_at = time.monotonic() + REST_SECONDS
 
     def _bury(self, link: Link) -> None:
         if link in self._idle:

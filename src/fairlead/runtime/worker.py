@@ -180,7 +180,8 @@ class Worker:
                         await self._wake.wait()
 
     def _free(self) -> int:
-        return self._concurrency - len(self._attempts)
+        """How many more may run. One that has ended does not, while its end is written; but not too many wait for that."""
+        return min(self._concurrency - self._running, 2 * self._concurrency - len(self._attempts))
 
     async def _take(self, wanted: int, stop: asyncio.Event) -> bool:
         """Start what a claim brings, and what further claims bring while there is plenty. Whether it was anything."""
@@ -256,6 +257,8 @@ class Worker:
         self._running -= 1
         if not self._running:
             self._quiet.set()
+        if self._cramped and self._free() >= self._batch:
+            self._wake.set()
         if attempt.lost:
             self._forget([attempt.held.lease])
             return
