@@ -91,7 +91,7 @@ async def measure(_: str, settings: Settings, progress: Progress) -> Measure:
     _more_files()
     async with (
         opened(replace(settings, rate_limit_burst=1_000_000)) as fl,
-        _served(fl) as (host, port),
+        served(fl) as (host, port),
     ):
         before = _resident()
         progress(f"opening {SOCKETS} sockets")
@@ -143,7 +143,7 @@ async def _drained(
 
 
 @asynccontextmanager
-async def _served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
+async def served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
     """The API on a port of its own, in this process."""
     # the web framework takes longer to import than most commands take to run, and every command imports this
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415

@@ -48,11 +48,11 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             await backlog.emptied(fl)
             await fill(fl, ROWS, progress)
             await fill(fl, FEW, progress, tenant=SMALL)
-            await _folded(fl)
+            await folded(fl)
             await settled(url)
             progress(f"looking at {ROWS:,} and at {FEW:,} {kind} jobs")
             many, few = await _looks(fl, TENANT), await _looks(fl, SMALL)
-            pairs |= {f"{name}, {kind}": await _medians(many[name], few[name]) for name in many}
+            pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in many}
     worst = max(pairs, key=lambda name: pairs[name][0] / pairs[name][1])
     value, limit = pairs[worst]
     return Measure(
@@ -66,7 +66,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     )
 
 
-async def _folded(fl: Fairlead) -> None:
+async def folded(fl: Fairlead) -> None:
     """Counts as the watchdog keeps them."""
     while (await fl.database.transact(counts.fold_history, unhurried=True)).more:
         pass
@@ -103,7 +103,7 @@ def _bound(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]
     return bound
 
 
-async def _medians(*looks: Look) -> tuple[float, float]:
+async def medians(*looks: Look) -> tuple[float, float]:
     """Milliseconds of two looks that take turns, so that both see the same machine."""
     took: tuple[list[float], list[float]] = ([], [])
     for _ in range(LOOKS):

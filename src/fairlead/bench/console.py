@@ -1,0 +1,81 @@
+"""The console's jobs page, of a tenant with a million jobs and of one with a thousand."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import httpx2
+
+from fairlead.actions import access
+from fairlead.app import Fairlead
+from fairlead.bench import backlog
+from fairlead.bench.draining import opened
+from fairlead.bench.live import served
+from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.bench.summary import FEW, ROWS, SMALL, folded, medians
+from fairlead.db.scratch import settled
+from fairlead.model.access import Role
+from fairlead.settings import Settings
+from fairlead.store import tenants
+
+DEEP = 500
+PAGES = {
+    "first page": "",
+    "status:queued": "q=status:queued",
+    "status:succeeded": "q=status:succeeded",
+    "status:failed": "q=status:failed",
+    "free text": "q=oo",
+    "what is new": "top={cursor}",
+    "a page far back": "cursor={cursor}",
+}
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """The worst page: its milliseconds for a tenant with many jobs, beside those for one with few."""
+    pairs: dict[str, tuple[float, float]] = {}
+    async with (
+        opened(replace(settings, rate_limit_burst=1_000_000)) as fl,
+        served(fl) as (host, port),
+        httpx2.AsyncClient(base_url=f"http://{host}:{port}/console", timeout=60) as client,
+    ):
+        await fl.add_tenant(SMALL, exist_ok=True)
+        for kind, fill in (("finished", backlog.finished), ("queued", backlog.queued)):
+            await backlog.emptied(fl)
+            await fill(fl, ROWS, progress)
+            await fill(fl, FEW, progress, tenant=SMALL)
+            await folded(fl)
+            await settled(url)
+            progress(f"looking at {ROWS:,} and at {FEW:,} {kind} jobs")
+            many, few = await _looks(fl, client, TENANT), await _looks(fl, client, SMALL)
+            pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in PAGES}
+    worst = max(pairs, key=lambda name: pairs[name][0] / pairs[name][1])
+    value, limit = pairs[worst]
+    note = (
+        f"worst of {len(pairs)} pages with {ROWS:,} jobs: {worst}; limit: the same with {FEW:,}. All: "
+        + "; ".join(f"{name} {one:.1f}/{other:.1f}" for name, (one, other) in pairs.items())
+    )
+    return Measure("console", round(value, 2), "ms", round(limit, 2), round(value / limit, 3), note)
+
+
+async def _looks(
+    fl: Fairlead, client: httpx2.AsyncClient, tenant: str
+) -> dict[str, Callable[[], Awaitable[object]]]:
+    """The pages, as a viewer of the tenant asks for them."""
+    async with fl.transaction() as tx:
+        tenant_id = (await tenants.ids(tx, [tenant]))[tenant]
+        made = await access.create_token(
+            tx, fl.principal, name="bench", role=Role.VIEWER, tenant_id=tenant_id
+        )
+        [(cursor,)] = await tx.values(
+            "select id::text from fairlead.jobs where tenant_id = %s order by id desc limit 1 offset %s",
+            [tenant_id, DEEP],
+        )
+    headers = {"Authorization": f"Bearer {made.secret}"}
+
+    def look(query: str) -> Callable[[], Awaitable[object]]:
+        async def looked() -> None:
+            answer = await client.get(f"/jobs?{query.format(cursor=cursor)}", headers=headers)
+            answer.raise_for_status()
+
+        return looked
+
+    return {name: look(query) for name, query in PAGES.items()}

@@ -1,0 +1,119 @@
+"""Every page and action × everybody: what is answered is what the routes declare."""
+
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from starlette.routing import Mount
+
+from fairlead import Fairlead, Settings
+from fairlead.server.app import CONSOLE, create_app
+from tests import given
+from tests.server import matrix
+from tests.server.conftest import module_url, shared_world
+from tests.server.world import BASE, World
+
+__all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
+
+# The parameters that the API has none of; those of one name that mean something else here.
+BUILDERS: dict[str, matrix.Builder] = {}
+# Forms with which an action gets as far as looking for its object.
+FORMS: dict[str, dict[str, str]] = {}
+
+
+def pages() -> FastAPI:
+    """The console's application."""
+    app = create_app(Fairlead(settings=Settings()))
+    return next(
+        route.app
+        for route in app.routes
+        if isinstance(route, Mount) and route.path == CONSOLE and isinstance(route.app, FastAPI)
+    )
+
+
+RULES = matrix.rules(pages())
+
+
+def cases(rule: matrix.Rule) -> list[matrix.Case]:
+    """Everybody with their own; those who might reach further also with what is another's, or is not there."""
+    about = "own" if rule.about else None
+    found = [matrix.Case(who, "none", about) for who in matrix.PRINCIPALS]
+    for who in ("viewer", "tenant_admin", "super_admin"):
+        found += [matrix.Case(who, naming, about) for naming in ("other", "missing")]
+        if rule.about:
+            found += [matrix.Case(who, "own", "other"), matrix.Case(who, "none", "missing")]
+    return found
+
+
+async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> httpx2.Response:
+    values: dict[str, str] = {}
+    for param in rule.params:
+        builder = BUILDERS.get(param) or matrix.builder(rule, param)
+        if case.about == "missing" and param == rule.about:
+            values[param] = str(builder.missing())
+        else:
+            tenant = given.OTHER if case.about == "other" else given.TENANT
+            async with world.fl.database.transaction() as tx:
+                values[param] = str(await builder.make(tx, world, tenant))
+    named = matrix.NAMINGS[case.naming]
+    path = CONSOLE + rule.path.format(**values) + ("" if named is None else "?" + urlencode({"tenant": named}))
+    fleet = case.who == matrix.FLEET
+    return await world.call(
+        rule.method,
+        BASE + path,
+        who="worker" if fleet else case.who,
+        tenant=None if fleet else given.TENANT,
+        data=FORMS.get(str(rule), {}) if rule.method == "POST" else None,
+        follow_redirects=False,
+        timeout=20,
+    )
+
+
+def _wrong(verdict: str, rule: matrix.Rule, answer: httpx2.Response) -> str | None:
+    status, to = answer.status_code, answer.headers.get("location", "")
+    if status >= 500:
+        return "broken"
+    signing_in = status == 303 and "/sign-in" in to
+    match verdict:
+        case "unauthenticated":
+            return None if signing_in else "not shown to the sign-in"
+        case "forbidden":
+            return None if status == 403 else "not forbidden"
+        case "hidden" | "no_such_tenant":
+            return None if status == 404 else "not hidden"
+        case "allowed":
+            return "denied" if signing_in or status in ((403, 404) if rule.about else (403,)) else None
+    return None
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+async def test_every_page_answers_everybody_as_declared(shared_world: World, rule: matrix.Rule) -> None:
+    unknown = [param for param in rule.params if param not in BUILDERS and param not in matrix.BUILDERS]
+    assert not unknown, f"nobody can make a {unknown}: add a builder"
+    faults = []
+    for case in cases(rule):
+        verdict = matrix.verdict(rule, case)
+        answer = await _ask(shared_world, rule, case)
+        if wrong := _wrong(verdict, rule, answer):
+            faults.append(f"{case}: {wrong}: {answer.status_code} {answer.text[:200]}")
+        if not rule.open:
+            assert "script-src 'self'" in answer.headers["content-security-policy"]
+            assert answer.headers["cache-control"] == "no-store"
+    assert not faults, "\n".join(faults)
+
+
+async def test_a_form_of_another_site_changes_nothing(shared_world: World) -> None:
+    from fairlead.model.access import Role  # noqa: PLC0415
+
+    cookie = await shared_world.signed_in(Role.SUPER_ADMIN)
+    for rule in RULES:
+        if rule.method == "POST" and not rule.params:
+            answer = await shared_world.call(
+                "POST",
+                f"{BASE}{CONSOLE}{rule.path}",
+                who=None,
+                headers={"Cookie": cookie, "Sec-Fetch-Site": "cross-site"},
+                data={},
+            )
+            assert answer.status_code == 403, rule
