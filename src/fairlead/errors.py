@@ -73,6 +73,10 @@ class HostExists(Refused):
     code = "host_exists"
 
 
+class HostInUse(Refused):
+    code = "host_in_use"
+
+
 class HostRequired(Refused):
     code = "host_required"
 
@@ -363,6 +367,12 @@ class ServerUnreachable(FairleadError):
     """The server of an agent does not answer, or not now."""
 
     code = "server_unreachable"
+
+
+class ServerNotWaitedFor(ServerUnreachable):
+    """A proxy before the server of an agent did not wait for its answer."""
+
+    code = "server_not_waited_for"
 
 
 class ServerRefused(FairleadError):

@@ -13,6 +13,7 @@ from fairlead.actions import definitions, dispatch, hosts, tenants
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     HostExists,
+    HostInUse,
     HostRequired,
     HostUnknown,
     InvalidInput,
@@ -320,6 +321,44 @@ async def test_why_says_that_a_host_is_drained_until_it_is_resumed(fl: Fairlead,
 # Registering and changing
 
 
+async def test_a_host_is_not_removed_under_a_job_that_is_being_enqueued(fl: Fairlead, place: Place) -> None:
+    async with fl.transaction() as first:
+        await fl.enqueue("anything", tenant=TENANT, host_id=place.elsewhere.id, tx=first.connection)
+        removing = asyncio.create_task(_removed(fl, place.elsewhere))
+        await _blocked(fl)
+    with pytest.raises(HostInUse, match="1 wait for it, and 0 run on it"):
+        await removing
+
+
+async def test_a_job_is_not_enqueued_for_a_host_that_is_being_removed(fl: Fairlead, place: Place) -> None:
+    async with fl.transaction() as first:
+        await hosts.remove(first, TESTER, place.elsewhere.id)
+        enqueuing = asyncio.create_task(fl.enqueue("anything", tenant=TENANT, host_id=place.elsewhere.id))
+        await _blocked(fl)
+    with pytest.raises(HostUnknown):
+        await enqueuing
+    async with fl.transaction() as tx:
+        assert await given.count(tx, "jobs") == 0
+
+
+async def _removed(fl: Fairlead, gone: Host) -> None:
+    async with fl.transaction() as tx:
+        await hosts.remove(tx, TESTER, gone.id)
+
+
+async def _blocked(fl: Fairlead) -> None:
+    """Wait until somebody waits for somebody else."""
+    async with asyncio.timeout(10):
+        while True:
+            async with fl.transaction() as tx:
+                if await tx.values(
+                    "select pid from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"
+                    " and datname = current_database()"
+                ):
+                    return
+            await asyncio.sleep(0.01)
+
+
 async def test_names_are_taken_once_a_tenant_and_kind(tx: Tx) -> None:
     first, second = await host(tx), await host(tx, "rack-2")
     await host(tx, tenant=OTHER)
@@ -373,6 +412,7 @@ async def test_every_change_is_audited_and_no_secret_is(tx: Tx) -> None:
     code = await hosts.enrolment_code(tx, TESTER, made.id)
     enrolled = await hosts.enrol(tx, code.code)
     await hosts.revoke_agents(tx, TESTER, made.id)
+    await hosts.remove(tx, TESTER, made.id)
 
     entries = [
         one for one in await audit.recent(tx, limit=20) if one.resource_id in (str(made.id), str(lobby.id))
@@ -385,6 +425,7 @@ async def test_every_change_is_audited_and_no_secret_is(tx: Tx) -> None:
         "enrolment_code_created",
         "agent_enrolled",
         "agents_revoked",
+        "host_removed",
     ]
     told = str(entries)
     assert code.code not in told

@@ -168,6 +168,12 @@ async def _host(tx: Tx, world: World, tenant: str) -> UUID:
     return world.hosts[tenant]
 
 
+async def _new_host(tx: Tx, world: World, tenant: str) -> UUID:
+    """One that may go: the other is its agent's."""
+    made = await hosts.add(tx, given.TESTER, tenant_id=world.tenants[tenant], name=str(uuid4()))
+    return made.id
+
+
 async def _tenant(tx: Tx, world: World, tenant: str) -> UUID:
     return world.tenants[tenant]
 
@@ -239,6 +245,7 @@ _WORKER = f"{PREFIX}/worker/jobs/{{job_id}}"
 _AGENT = f"{PREFIX}/agent/hosts/{{host_id}}"
 # Where a route is about another kind of the same thing: by the beginning of its path, and the parameter.
 SPECIAL: dict[tuple[str, str], Builder] = {
+    (f"{PREFIX}/hosts/{{host_id}}", "host_id"): Builder(_new_host),
     (_WORKER, "job_id"): Builder(_running),
     (f"{_AGENT}/jobs/{{job_id}}", "job_id"): Builder(_hosted),
     (f"{_AGENT}/jobs/{{job_id}}", "host_id"): Builder(_own_host),

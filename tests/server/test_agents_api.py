@@ -4,7 +4,10 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from fairlead.actions import definitions
+from fairlead.store import queue
 from tests import given
 from tests.server.world import World
 
@@ -69,6 +72,24 @@ async def test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends(world: W
     assert (told["status"], told["output"]) == ("succeeded", {"pid": 1})
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"), [(5, range(5, 6)), (None, range(60_000, 120_000)), (2**53, range(60_000, 120_000))]
+)
+async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports(
+    world: World, said: int | None, kept: range
+) -> None:
+    _, job = await server_job(world)
+    mine = await session(world)
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    async with world.fl.database.transaction() as tx:
+        await tx.run("update fairlead.leases set started_at = started_at - interval '1 minute'")
+    ended = {**lease(taken), "status": "succeeded", "duration_ms": said}
+    await agent(world, "POST", f"/jobs/{job['id']}/result", json=ended)
+
+    [attempt] = (await world.call("GET", f"/jobs/{job['id']}/attempts")).json()["items"]
+    assert attempt["duration_ms"] in kept
+
+
 async def test_what_was_not_accepted_is_given_again_under_the_same_lease(world: World) -> None:
     _, job = await server_job(world)
     mine = await session(world)
@@ -80,6 +101,47 @@ async def test_what_was_not_accepted_is_given_again_under_the_same_lease(world: 
     assert (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"] == []
     attempts = (await world.call("GET", f"/jobs/{job['id']}/attempts")).json()["items"]
     assert [one["attempt_no"] for one in attempts] == [1]
+
+
+@pytest.mark.parametrize("rescued", [True, False], ids=["rescued", "replaced"])
+@pytest.mark.parametrize("canceled", [True, False], ids=["canceled", "queued"])
+@pytest.mark.parametrize("status", ["succeeded", "failed"])
+async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
+    world: World, *, status: str, canceled: bool, rescued: bool
+) -> None:
+    _, job = await server_job(world)
+    mine = await session(world)
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    if canceled:
+        await admin(world, "POST", f"/jobs/{job['id']}/cancel")
+    if rescued:
+        async with world.fl.database.transaction() as tx:
+            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+            assert len(await queue.rescue(tx)) == 1
+    else:
+        await session(world)
+
+    path = f"/jobs/{job['id']}/result"
+    refused = await agent(world, "POST", path, status=409, json={**lease(taken), "status": status})
+
+    assert refused["code"] == "lease_lost"
+    told = (await world.call("GET", f"/jobs/{job['id']}")).json()
+    assert (told["status"], told["output"]) == ("canceled" if canceled else "queued", None)
+
+
+async def test_a_failure_of_a_canceled_job_may_be_told_again(world: World) -> None:
+    _, job = await server_job(world)
+    mine = await session(world)
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
+    await admin(world, "POST", f"/jobs/{job['id']}/cancel")
+    path, ended = f"/jobs/{job['id']}/result", {**lease(taken), "status": "failed", "error_message": "no"}
+
+    answers = [await agent(world, "POST", path, json=ended) for _ in range(2)]
+    other = await agent(world, "POST", path, status=409, json={**ended, "status": "succeeded"})
+
+    assert [one["status"] for one in answers] == ["canceled", "canceled"]
+    assert other["code"] == "lease_lost"
 
 
 async def test_a_poll_that_waits_is_answered_when_a_job_comes(world: World) -> None:
@@ -115,6 +177,60 @@ async def test_a_code_is_exchanged_once_for_a_token_of_its_host(world: World) ->
 
     assert (enrolled.status_code, again.status_code, again.json()["code"]) == (201, 401, "enrolment_refused")
     assert started.status_code == 201
+
+
+async def enrolled(world: World) -> dict[str, str]:
+    """The headers of a new agent of the host."""
+    code = await admin(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/enrolment")
+    told = await world.call("POST", "/agent/enrol", who=None, json={"code": code["code"]})
+    return {"Authorization": f"Bearer {told.json()['token']}"}
+
+
+async def as_agent(world: World, headers: dict[str, str], method: str, path: str, **more: Any) -> Any:
+    host = world.hosts[given.TENANT]
+    return await world.call(method, f"/agent/hosts/{host}{path}", who=None, headers=headers, **more)
+
+
+async def test_a_token_that_was_rotated_is_good_for_some_minutes_more(world: World) -> None:
+    old, bystander = await enrolled(world), await enrolled(world)
+    first = await as_agent(world, old, "POST", "/token")
+    again = await as_agent(world, old, "POST", "/token")  # the answer was lost
+    new = {"Authorization": f"Bearer {again.json()['token']}"}
+
+    assert first.json()["token"] != again.json()["token"]
+    for one in (old, bystander, new):
+        assert (await as_agent(world, one, "POST", "/session", json={"version": "1"})).status_code == 201
+    async with world.fl.database.transaction() as tx:
+        ends = await tx.values(
+            "select extract(epoch from expires_at - clock_timestamp())::int from fairlead.tokens "
+            "where role = 'agent' and host_id = %s order by created_at desc limit 4",
+            [world.hosts[given.TENANT]],
+        )
+        assert [ended for (ended,) in ends[:3]] == [None, None, None]  # the new ones, and somebody else's
+        assert 500 < ends[3][0] <= 600
+        await tx.run("update fairlead.tokens set expires_at = clock_timestamp() where expires_at is not null")
+    world.app.state.gatekeeper.forget()
+    assert [
+        (await as_agent(world, one, "POST", "/heartbeat", json={"leases": []})).status_code
+        for one in (old, new)
+    ] == [401, 200]
+
+
+async def test_a_revocation_cuts_the_old_token_and_the_new(world: World) -> None:
+    old = await enrolled(world)
+    new = {"Authorization": f"Bearer {(await as_agent(world, old, 'POST', '/token')).json()['token']}"}
+    begun = await as_agent(world, new, "POST", "/session", json={"version": "1"})
+    poll = {"session": begun.json()["session_id"], "wait": 25}
+    waiting = [asyncio.create_task(as_agent(world, one, "GET", "/jobs", params=poll)) for one in (old, new)]
+
+    await admin(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/revoke")
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*waiting)
+        for one in (old, new):
+            while (await as_agent(world, one, "POST", "/heartbeat", json={"leases": []})).status_code == 200:
+                await asyncio.sleep(0.05)
+
+    assert [one.status_code for one in answers] == [401, 401]
 
 
 async def test_another_hosts_jobs_are_not_there(world: World) -> None:

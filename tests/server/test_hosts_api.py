@@ -137,6 +137,7 @@ async def test_another_tenants_host_is_not_there(world: World) -> None:
     assert await refused(world, "PATCH", f"/hosts/{theirs}", json={"paused": True}) == unknown
     assert await refused(world, "POST", f"/hosts/{theirs}/enrolment") == unknown
     assert await refused(world, "POST", f"/hosts/{theirs}/revoke") == unknown
+    assert await refused(world, "DELETE", f"/hosts/{theirs}") == unknown
     body = {"host_id": theirs, "kind": "server", "name": "mine"}
     assert await refused(world, "POST", "/resources", json=body) == unknown
     assert await refused(world, "PATCH", f"/resources/{lobby['id']}", json={"host_id": theirs}) == unknown
@@ -235,3 +236,61 @@ async def test_revoked_agents_are_cut_off_even_while_they_wait(world: World) -> 
 
     assert (first.status_code, first.json()["code"]) == (401, "unauthenticated")
     assert (await admin(world, "POST", f"/hosts/{host['id']}/revoke"))["tokens"] == 0
+
+
+async def queued_here(world: World, host: Mapping[str, Any]) -> str:
+    body = {"definition_key": "anything", "host_id": host["id"]}
+    return str((await admin(world, "POST", "/jobs", status=201, json=body))["id"])
+
+
+async def test_a_host_is_removed_when_it_has_no_jobs_and_its_agent_is_cut_off(world: World) -> None:
+    host = await new_host(world)
+    lobby, path = await new_server(world, host), f"/hosts/{host['id']}"
+    bearer = await agents_token(world, host)
+    agent = f"/agent{path}"
+    code = await admin(world, "POST", f"{path}/enrolment", status=201)
+    session = await world.call("POST", f"{agent}/session", who=None, headers=bearer, json={"version": "1"})
+    poll = {"session": session.json()["session_id"]}
+    job_id = await queued_here(world, host)
+    assert await refused(world, "DELETE", path) == (409, "host_in_use")
+    params = {**poll, "wait": 5}
+    taken = await world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=params)
+    [job] = taken.json()["jobs"]
+    answer = await world.call("DELETE", path, who="tenant_admin")
+    assert "0 wait for it, and 1 run on it" in answer.json()["detail"]
+    ended = {"attempt_no": 1, "lease_token": job["lease_token"], "status": "failed", "retryable": False}
+    await world.call("POST", f"{agent}/jobs/{job_id}/result", who=None, headers=bearer, json=ended)
+    params = {**poll, "wait": 25}
+    waiting = asyncio.create_task(world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=params))
+
+    assert (await admin(world, "DELETE", path))["name"] == "rack-1"
+    async with asyncio.timeout(5):
+        cut = await waiting
+    assert cut.status_code in (401, 404)
+    again = await world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=poll)
+    assert (again.status_code, again.json()["code"]) == (401, "unauthenticated")
+    enrol = await refused(world, "POST", "/agent/enrol", who=None, json={"code": code["code"]})
+    assert enrol == (401, "enrolment_refused")
+    assert await refused(world, "GET", path) == (404, "host_unknown")
+    assert await refused(world, "DELETE", path) == (404, "host_unknown")
+    assert await refused(world, "GET", f"/resources/{lobby['id']}") == (404, "resource_unknown")
+    assert (await new_host(world))["id"] != host["id"]
+
+
+async def test_jobs_of_a_host_that_was_removed_stay_and_cannot_be_retried(world: World) -> None:
+    host = await new_host(world)
+    job_id = await queued_here(world, host)
+    await admin(world, "POST", f"/jobs/{job_id}/cancel")
+    await admin(world, "DELETE", f"/hosts/{host['id']}")
+
+    shown = await admin(world, "GET", f"/jobs/{job_id}")
+    assert (shown["status"], shown["host_id"]) == ("canceled", host["id"])
+    assert (await admin(world, "GET", f"/jobs/{job_id}/why"))["reasons"]
+    listed = await admin(world, "GET", "/jobs", params={"host_id": host["id"]})
+    assert [one["id"] for one in listed["items"]] == [job_id]
+    assert await refused(world, "POST", f"/jobs/{job_id}/retry") == (409, "job_not_retryable")
+    every = await admin(world, "POST", "/jobs/retry", json={"filter": {"status": ["canceled"]}})
+    assert (every["count"], every["skipped"]) == (0, 1)
+    assert await refused(
+        world, "POST", "/jobs", json={"definition_key": "anything", "host_id": host["id"]}
+    ) == (404, "host_unknown")

@@ -1,7 +1,7 @@
 """A control plane to test: an application over a fresh database, two tenants, and tokens of everybody."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fairlead import Fairlead, Settings
 from fairlead.actions import access
 from fairlead.db.tx import Tx
+from fairlead.errors import UserExists
 from fairlead.model.access import Role
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.auth import COOKIE
@@ -59,13 +60,14 @@ class World:
         )
 
     async def signed_in(self, role: Role = Role.OPERATOR, tenant: str | None = given.TENANT) -> str:
-        """The cookie header of a new user who signed in."""
+        """The cookie header of the user of this role who signed in; made if need be."""
         owner = None if role is Role.SUPER_ADMIN else self.tenants[str(tenant)]
         email = f"{role}.{tenant}@fairlead.test"
         async with self.fl.database.transaction() as tx:
-            await access.add_user(
-                tx, given.TESTER, email=email, password=PASSWORD, role=role, tenant_id=owner
-            )
+            with suppress(UserExists):
+                await access.add_user(
+                    tx, given.TESTER, email=email, password=PASSWORD, role=role, tenant_id=owner
+                )
             user = await access.verified(tx, email=email, password=PASSWORD)
             assert user is not None
             _, secret = await access.sign_in(tx, user, seconds=600)

@@ -27,6 +27,7 @@ from fairlead.model.outcome import (
     Backoff,
     Budget,
     Canceled,
+    Change,
     Failed,
     Outcome,
     Released,
@@ -90,7 +91,7 @@ class Life(RuleBasedStateMachine):
         self.made: list[UUID] = []
         self.issued: list[Lease] = []  # every lease ever
         self.owned: dict[UUID, Lease] = {}  # those that own their job
-        self.answered: set[Lease] = set()  # those whose owner ended them
+        self.answered: dict[Lease, tuple[str, str | None]] = {}  # those whose owner ended them, and how
         self.asked: set[UUID] = set()  # running jobs that were asked to stop
         self.over: dict[UUID, Any] = {}  # terminal jobs as they were
 
@@ -179,11 +180,17 @@ class Life(RuleBasedStateMachine):
         if owner:
             stopped = lease.job_id in self.asked and change.status is not JobStatus.SUCCEEDED
             assert done == {lease.job_id: JobStatus.CANCELED if stopped else change.status}
-            self.answered.add(lease)
+            self.answered[lease] = ("canceled" if stopped else change.attempt_status), change.message
             self.release(lease.job_id)
         else:
             assert self.everything() == before
-            assert done.keys() == ({lease.job_id} if lease in self.answered else set())
+            assert done.keys() == ({lease.job_id} if self.is_the_same(lease, change) else set())
+
+    def is_the_same(self, lease: Lease, change: Change) -> bool:
+        """Whether the lease was ended by this very report."""
+        status, message = self.answered.get(lease, ("", None))
+        turned = status == "canceled" and change.attempt_status != "succeeded" and change.message == message
+        return status == change.attempt_status or turned
 
     @precondition(lambda self: self.issued)
     @rule(data=st.data())

@@ -12,6 +12,7 @@ from fairlead.errors import (
     EnrolmentRefused,
     Fault,
     HostExists,
+    HostInUse,
     HostUnknown,
     InvalidInput,
     ResourceExists,
@@ -22,8 +23,11 @@ from fairlead.model.host import Host, Resource
 from fairlead.model.payload import encode, unreadable
 from fairlead.model.secret import new_secret, secret_hash
 from fairlead.store import access, audit, bulk, hosts
+from fairlead.store.hosts import RunningJob
 
 CODE_SECONDS = 900.0
+# How long an agent has to write its new token down.
+ROTATION_SECONDS = 600.0
 LONGEST_NAME = 200
 LONGEST_LABELS = 16_384
 MAX_RUNNING = 10_000
@@ -103,6 +107,24 @@ async def change(tx: Tx, principal: Principal, host_id: UUID, changes: Mapping[s
     return await _host(tx, old.id, principal.tenant_id)
 
 
+async def remove(tx: Tx, principal: Principal, host_id: UUID) -> Host:
+    """Take a host away, with its resources, codes and tokens. Refused while jobs wait for it or run on it."""
+    host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
+    if not await hosts.hold(tx, host.id, alone=True):
+        raise unknown_host(host_id)
+    waiting, running = await hosts.jobs(tx, host)
+    if waiting or running:
+        raise HostInUse(
+            f"Host {host.name} has jobs: {waiting} wait for it, and {running} run on it. Cancel them or let them end, "
+            "then remove it.",
+            [Fault("host_id", "has jobs")],
+        )
+    things = await hosts.remove(tx, host.id)
+    await bulk.notify(tx, "host")  # its agent is told
+    await _audit(tx, principal, "host_removed", host, {"resources": things})
+    return host
+
+
 async def find(
     tx: Tx, principal: Principal, name: str, permission: Permission = Permission.READ_HOSTS
 ) -> Host:
@@ -126,6 +148,14 @@ async def listed(tx: Tx, principal: Principal, *, after: UUID | None = None, lim
     """Hosts, oldest first."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
     return await hosts.page(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
+
+
+async def running(
+    tx: Tx, principal: Principal, ids: Sequence[UUID], *, limit: int = MAX_PAGE
+) -> list[RunningJob]:
+    """What these hosts run now."""
+    principal.require(Permission.READ_HOSTS, principal.tenant_id)
+    return await hosts.running(tx, ids, tenant_id=principal.tenant_id, limit=min(limit, MAX_PAGE))
 
 
 # Resources
@@ -241,13 +271,13 @@ async def enrol(tx: Tx, code: str) -> Enrolled:
     )
 
 
-async def rotate(tx: Tx, principal: Principal) -> Enrolled:
-    """A new token for an agent in place of the one that it has, which is gone at once."""
+async def rotate(tx: Tx, principal: Principal, token_id: UUID) -> Enrolled:
+    """A new token for an agent in place of this one, which ends ten minutes from now: the answer may not arrive."""
     if principal.host_id is None:
         raise EnrolmentRefused("Only an agent has a token to rotate.")
     host = await _host(tx, principal.host_id, principal.tenant_id)
     enrolled = await _new_token(tx, principal, host, "agent_token_rotated")
-    await hosts.revoke_tokens(tx, host.id, but=enrolled.token.id)
+    await access.end_token(tx, token_id, seconds=ROTATION_SECONDS)
     return enrolled
 
 

@@ -49,6 +49,7 @@ class Ending:
     stdout_tail: str | None = None
     stderr_tail: str | None = None
     exit_code: int | None = None
+    duration_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,11 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
     if secrets := mask_for(owner.payload, owner.secret_paths, tx.redact_patterns):
         outcome = secrets.outcome(outcome)
     mask = _mask(tx, owner)
-    ran = {"exit_code": ending.exit_code, "stderr": tail(ending.stderr_tail, mask)}
+    ran = {
+        "exit_code": ending.exit_code,
+        "stderr": tail(ending.stderr_tail, mask),
+        "duration_ms": ending.duration_ms,
+    }
     change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask), ran=ran)
     done = await queue.finish(tx, [(lease, change)], actor=principal.actor)
     if lease.job_id not in done:

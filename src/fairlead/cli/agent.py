@@ -1,18 +1,23 @@
 """`fairlead agent`."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import msgspec
+import structlog
 
 from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.cli.worker import named, serving, signals
-from fairlead.errors import InvalidInput, NotOpen
+from fairlead.errors import FairleadError, InvalidInput, NotOpen
 from fairlead.runtime.execution import Execution, Means
 from fairlead.settings import compiled
 from fairlead.version import __version__
+
+log = structlog.get_logger(__name__)
 
 
 @click.command()
@@ -26,6 +31,9 @@ from fairlead.version import __version__
     show_default=True,
     help="Where the agent keeps its token, and what its server has not heard yet.",
 )
+@click.option(
+    "--rotate", is_flag=True, help="Begin with a new token. One older than 30 days is renewed anyway."
+)
 @click.option("--concurrency", default=10, show_default=True, help="The most jobs that run at once.")
 @command
 async def agent(
@@ -35,6 +43,7 @@ async def agent(
     server: str | None,
     enrol: str | None,
     state_dir: Path,
+    rotate: bool,
     concurrency: int,
 ) -> None:
     """Run the jobs of this host, pulled from a server over HTTP: no database is needed here.
@@ -49,7 +58,7 @@ async def agent(
     if concurrency < 1:
         raise InvalidInput("--concurrency must be 1 or more.")
     fl = serving(session, app)
-    enrolment = await _enrolment(state_dir, server, enrol)
+    enrolment = await _enrolment(state_dir, server, enrol, rotate=rotate)
     plan = runtime.Plan(
         enrolment=enrolment,
         spool=state_dir / "spool",
@@ -69,7 +78,7 @@ async def agent(
     say("the agent has ended")
 
 
-async def _enrolment(state_dir: Path, server: str | None, code: str | None) -> Any:
+async def _enrolment(state_dir: Path, server: str | None, code: str | None, *, rotate: bool) -> Any:
     """Who this agent is: enrolled now, or before."""
     from fairlead.runtime import enrolment  # noqa: PLC0415
 
@@ -86,9 +95,27 @@ async def _enrolment(state_dir: Path, server: str | None, code: str | None) -> A
             "--server URL --enrol CODE."
         )
     if server is not None and server != known.server:
-        known = enrolment.Enrolment(server=server, host_id=known.host_id, host=known.host, token=known.token)
+        known = msgspec.structs.replace(known, server=server)
         enrolment.keep(state_dir, known)
+    if rotate or known.is_old(datetime.now(UTC)):
+        known = await _rotated(state_dir, known, insist=rotate)
     return known
+
+
+async def _rotated(state_dir: Path, known: Any, *, insist: bool) -> Any:
+    """The agent with a new token; with the old one if it cannot be had now, and need not."""
+    from fairlead.runtime import enrolment  # noqa: PLC0415
+
+    try:
+        made = await enrolment.rotate(known)
+    except FairleadError as error:
+        if insist:
+            raise
+        log.warning("token_not_rotated", why=error.message)
+        return known
+    enrolment.keep(state_dir, made)
+    log.info("token_rotated", host=made.host)
+    return made
 
 
 def _execution(fl: Fairlead, means: Means) -> Execution:

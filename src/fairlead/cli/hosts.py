@@ -219,6 +219,19 @@ async def revoke(session: Session, *, host: str, tenant: str | None, as_json: bo
         )
 
 
+@hosts.command()
+@click.argument("host")
+@_tenant
+@output.json_option
+@command
+async def remove(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+    """Take a host away, with its resources and its agents' tokens. Jobs that ended on it stay."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
+        gone = await actions.remove(tx, principal, found.id)
+    _answer(gone, f"removed {gone.name}", as_json=as_json)
+
+
 async def _change(
     session: Session, name: str, tenant: str | None, changes: dict[str, Any], what: str, *, as_json: bool
 ) -> None:

@@ -578,6 +578,14 @@ begin
         outcome := target.refusal;
         return;
     end if;
+    if target.target_host is not null then
+        -- who takes the host away waits for us, or we for him
+        perform from fairlead.hosts h where h.id = target.target_host for key share;
+        if not found then
+            outcome := 'host_unknown';
+            return;
+        end if;
+    end if;
 
     job_id := coalesce(enqueue_one.id, fairlead.uuid7());
     tenant_id := about.tenant_id;
@@ -1816,7 +1824,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.deliveries TO fairlead_syste
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.enrolment_codes TO fairlead_system;
-GRANT INSERT ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
+GRANT INSERT,DELETE ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
+
+GRANT SELECT(host_id) ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
 
 GRANT SELECT(expires_at) ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
 

@@ -17,6 +17,8 @@ class Host:
     paused_by: str | None
     pause_note: str | None
     draining: bool
+    # when its agent began its session
+    session_at: datetime | None
     last_seen_at: datetime | None
     agent_version: str | None
     online: bool

@@ -1,6 +1,7 @@
 """What an agent's server tells it: by long poll, which is also how the server knows that the agent is there."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
@@ -8,7 +9,13 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.errors import AgentSuperseded, FairleadError, ServerUnreachable, Unauthenticated
+from fairlead.errors import (
+    AgentSuperseded,
+    FairleadError,
+    ServerNotWaitedFor,
+    ServerUnreachable,
+    Unauthenticated,
+)
 from fairlead.runtime.http_source import Given, HttpSource
 from fairlead.runtime.line import Line, backoff
 from fairlead.runtime.service import wait_any
@@ -16,6 +23,7 @@ from fairlead.runtime.service import wait_any
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 25.0
+SHORTEST_WAIT_SECONDS = 0.5
 # Between answers that bring nothing: so many a second are enough from a server that does not wait.
 LULL_SECONDS = 0.2
 
@@ -45,6 +53,7 @@ class Ear:
         self._source = source
         self._keys = list(keys)
         self._room = asyncio.Event()
+        self._wait = WAIT_SECONDS
         self._paused = False
         self.draining = False
         # why the server wants nothing more of us
@@ -78,13 +87,15 @@ class Ear:
         """Hear what is to be done. `come` is told of jobs, `cancel` of cancels; `stop` is set when we are to go."""
         failures = 0
         while True:
+            asked_at = time.monotonic()
             try:
                 limit = 0 if stop.is_set() else max(0, room() - self._source.waiting)
                 self._room.clear()
                 word = await self._ask(session, limit, meanwhile=stop if limit else self._room)
                 failures = 0
             except ServerUnreachable as error:
-                failures += 1
+                cut = isinstance(error, ServerNotWaitedFor) and self._wait_less(time.monotonic() - asked_at)
+                failures = 1 if cut else failures + 1
                 log.warning("server_unreachable", why=error.message)
                 await asyncio.sleep(backoff(failures))
                 continue
@@ -103,18 +114,25 @@ class Ear:
             if not self._heard(word, stop) and not fresh:
                 await asyncio.sleep(LULL_SECONDS)
 
+    def _wait_less(self, took: float) -> bool:
+        """Ask for answers that come sooner than a proxy's patience ends; False if it is not that which was too short."""
+        if not SHORTEST_WAIT_SECONDS < took < self._wait:
+            return False
+        self._wait = max(SHORTEST_WAIT_SECONDS, took / 2)
+        return True
+
     async def _ask(self, session: Session, limit: int, *, meanwhile: asyncio.Event) -> Word | None:
         """What the server says next; None if meanwhile it should have been asked for something else."""
         params: dict[str, Any] = {
             "session": str(session.session_id),
-            "wait": WAIT_SECONDS,
+            "wait": self._wait,
             "limit": limit,
             "definitions": self._keys,
             "paused": self._paused,
             "draining": self.draining,
         }
         at = f"{self._source.at}/jobs"
-        asking = asyncio.ensure_future(self._line.get(at, params, Word, patience=WAIT_SECONDS))
+        asking = asyncio.ensure_future(self._line.get(at, params, Word, patience=self._wait))
         otherwise = asyncio.ensure_future(meanwhile.wait())
         try:
             await asyncio.wait((asking, otherwise), return_when=asyncio.FIRST_COMPLETED)

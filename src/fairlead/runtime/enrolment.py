@@ -1,6 +1,7 @@
-"""What an agent knows of itself between starts: its server, its host and its token."""
+"""What an agent knows of itself between starts: its server, its host, its token, and since when it has that."""
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -8,8 +9,10 @@ import msgspec
 
 from fairlead.errors import InvalidInput
 from fairlead.runtime.line import Line
+from fairlead.runtime.spool import sync_folder
 
 FILE = "agent.json"
+OLD = timedelta(days=30)
 
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,10 +22,15 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
     host_id: UUID
     host: str
     token: str
+    since: datetime | None = None
 
     def __repr__(self) -> str:
         """Without the token."""
         return f"Enrolment({self.server}, {self.host})"
+
+    def is_old(self, now: datetime) -> bool:
+        """Whether the token should be rotated: it is older than a month, or nobody knows."""
+        return self.since is None or now - self.since > OLD
 
 
 class _Enrolled(msgspec.Struct):
@@ -35,7 +43,20 @@ async def enrol(server: str, code: str) -> Enrolment:
     """Exchange a code for a token of the agent's own."""
     async with Line(server) as line:
         told = await line.post("/agent/enrol", {"code": code}, _Enrolled)
-    return Enrolment(server=server, host_id=told.host_id, host=told.host, token=told.token)
+    return _made(server, told)
+
+
+async def rotate(known: Enrolment) -> Enrolment:
+    """Exchange the token for a new one. The old one is good for some minutes more: until this is kept, it has to be."""
+    async with Line(known.server, known.token) as line:
+        told = await line.post(f"/agent/hosts/{known.host_id}/token", None, _Enrolled)
+    return _made(known.server, told)
+
+
+def _made(server: str, told: _Enrolled) -> Enrolment:
+    return Enrolment(
+        server=server, host_id=told.host_id, host=told.host, token=told.token, since=datetime.now(UTC)
+    )
 
 
 def keep(folder: Path, enrolment: Enrolment) -> None:
@@ -49,6 +70,7 @@ def keep(folder: Path, enrolment: Enrolment) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.rename(folder / FILE)
+    sync_folder(folder)
 
 
 def kept(folder: Path) -> Enrolment | None:

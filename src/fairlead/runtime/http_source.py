@@ -192,6 +192,7 @@ class HttpSource:
         ):  # whose cancel was requested is canceled by that
             return Request("release", {"delay_seconds": change.delay})
         ran, error = change.ran or {}, change.error or {}
+        began = self._accepted.get(lease)
         body = {
             "status": "succeeded" if change.attempt_status == "succeeded" else "failed",
             "output": change.output,
@@ -199,7 +200,7 @@ class HttpSource:
             "stdout_tail": change.log,
             "stderr_tail": ran.get("stderr"),
             "exit_code": ran.get("exit_code"),
-            "duration_ms": round(1000 * (time.monotonic() - self._accepted.get(lease, time.monotonic()))),
+            "duration_ms": None if began is None else round(1000 * (time.monotonic() - began)),
         }
         if error:
             body |= {

@@ -12,6 +12,7 @@ from fairlead.errors import (
     EnrolmentRefused,
     FairleadError,
     LeaseLost,
+    ServerNotWaitedFor,
     ServerRefused,
     ServerUnreachable,
     Unauthenticated,
@@ -23,6 +24,7 @@ PREFIX = "/api/v1"
 SECONDS = 10.0
 # Of these the server, or a proxy before it, may think better.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+NOT_WAITED_FOR = 504
 LONGEST_BACKOFF_SECONDS = 10.0
 _KNOWN: dict[str, type[FairleadError]] = {
     one.code: one for one in (AgentSuperseded, EnrolmentRefused, LeaseLost, Unauthenticated)
@@ -73,6 +75,10 @@ class Line:
         except (httpx2.RequestError, OSError) as error:
             why = str(error) or type(error).__name__
             raise ServerUnreachable(f"{self._at} does not answer: {why}.") from error
+        if answer.status_code == NOT_WAITED_FOR:
+            raise ServerNotWaitedFor(
+                f"A proxy before {self._at} did not wait for its answer (504): allow it 30 seconds."
+            )
         if answer.status_code in PASSING:
             raise ServerUnreachable(f"{self._at} answered {answer.status_code}.")
         if not answer.is_success:

@@ -79,14 +79,16 @@ class Spool:
             if durable:
                 os.fsync(file.fileno())
         if durable:
-            self._sync_folder()
+            sync_folder(self._folder)
 
-    def _sync_folder(self) -> None:
-        fd = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _lease(path: Path) -> Lease:

@@ -31,6 +31,15 @@ class HostState:
     canceling: tuple[UUID, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """A job that a host runs now."""
+
+    host_id: UUID
+    job_id: UUID
+    definition_key: str
+
+
 # Hosts
 
 
@@ -48,6 +57,12 @@ async def page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int
     """Hosts, oldest first."""
     values = {"tenant_id": tenant_id, "after": after, "limit": limit}
     return await tx.all(Host, f"{sql.hosts} {sql.hosts_page}", values)
+
+
+async def running(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
+    """What these hosts run now."""
+    values = {"ids": list(ids), "tenant_id": tenant_id, "limit": limit}
+    return await tx.all(RunningJob, sql.running, values)
 
 
 async def add(
@@ -83,6 +98,23 @@ async def change(
         "draining": draining,
     }
     await tx.run(sql.change_host, values)
+
+
+async def hold(tx: Tx, host_id: UUID, *, alone: bool = False) -> bool:
+    """Keep a host from being taken away, or (alone) from getting jobs, until the transaction ends; False if it is gone."""
+    return bool(await tx.values(sql.hold_host_alone if alone else sql.hold_host, {"id": host_id}))
+
+
+async def jobs(tx: Tx, host: Host) -> tuple[int, int]:
+    """How many jobs wait for a host, and how many it runs."""
+    [(waiting, running)] = await tx.values(sql.jobs_of_host, {"id": host.id, "tenant_id": host.tenant_id})
+    return int(waiting), int(running)
+
+
+async def remove(tx: Tx, host_id: UUID) -> int:
+    """Take a host away, with its resources, its codes and its agents' tokens. How many resources there were."""
+    [(things,)] = await tx.values(sql.remove_host, {"id": host_id})
+    return int(things)
 
 
 # Resources
@@ -154,9 +186,9 @@ async def use_code(tx: Tx, code_hash: bytes) -> tuple[UUID, UUID] | None:
     return (found[0][0], found[0][1]) if found else None
 
 
-async def revoke_tokens(tx: Tx, host_id: UUID, *, but: UUID | None = None) -> int:
-    """Take away the tokens of a host's agents (but one): how many."""
-    return len(await tx.values(sql.revoke_tokens, {"host_id": host_id, "but": but}))
+async def revoke_tokens(tx: Tx, host_id: UUID) -> int:
+    """Take away the tokens of a host's agents: how many."""
+    return len(await tx.values(sql.revoke_tokens, {"host_id": host_id}))
 
 
 # Agents
@@ -217,6 +249,7 @@ async def leases_of(tx: Tx, host_id: UUID | None, held: Sequence[Lease]) -> list
 
 
 async def forget(tx: Tx) -> None:
-    """Forget codes and deliveries that are over."""
+    """Forget codes and deliveries that are over, and what is left of hosts that are gone."""
     await tx.run(sql.forget_codes)
     await tx.run(sql.forget_deliveries)
+    await tx.run(sql.forget_limits)

@@ -3,7 +3,7 @@
 -- name: hosts
 -- Online is one whose agent was heard of within two of its polls.
 select h.id, h.tenant_id, h.name, h.max_running, h.labels, h.paused_at, h.paused_by, h.pause_note, h.draining,
-    h.last_seen_at, h.agent_version, coalesce(h.last_seen_at > clock_timestamp() - interval '60 seconds', false) as online,
+    h.session_at, h.last_seen_at, h.agent_version, coalesce(h.last_seen_at > clock_timestamp() - interval '60 seconds', false) as online,
     (select count(*) from fairlead.leases l where l.host_id = h.id)::int as running, h.created_by, h.created_at,
     h.updated_at
 from fairlead.hosts h
@@ -16,6 +16,13 @@ h.id = %(id)s and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
 (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or h.id > %(after)s)
 order by h.id limit %(limit)s
 
+-- name: running
+-- What these hosts run now, by their leases.
+select l.host_id, l.job_id, d.key as definition_key
+from fairlead.leases l join fairlead.job_definitions d on d.id = l.definition_id
+where l.host_id = any(%(ids)s) and (%(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s)
+order by l.job_id limit %(limit)s;
+
 -- name: add_host
 insert into fairlead.hosts (tenant_id, name, max_running, labels, created_by)
 values (%(tenant_id)s, %(name)s, %(max_running)s, %(labels)s, %(created_by)s)
@@ -26,6 +33,38 @@ update fairlead.hosts
 set name = coalesce(%(name)s, name), max_running = coalesce(%(max_running)s, max_running),
     labels = coalesce(%(labels)s, labels), draining = coalesce(%(draining)s, draining), updated_at = clock_timestamp()
 where id = %(id)s;
+
+-- name: hold_host
+-- Nobody takes the host away until the transaction ends.
+select id from fairlead.hosts where id = %(id)s for key share;
+
+-- name: hold_host_alone
+-- Nobody enqueues for the host until the transaction ends.
+select id from fairlead.hosts where id = %(id)s for update;
+
+-- name: jobs_of_host
+-- How many wait for the host, and how many run on it.
+select (select count(*) from fairlead.ready where host_id = %(id)s)
+        + (select count(*) from fairlead.later where host_id = %(id)s and tenant_id = %(tenant_id)s),
+    (select count(*) from fairlead.leases where host_id = %(id)s);
+
+-- name: remove_host
+-- With all that is only its own; the jobs that ran on it keep its id. How many resources were on it.
+with codes as (
+    delete from fairlead.enrolment_codes where host_id = %(id)s
+), tokens as (
+    delete from fairlead.tokens where host_id = %(id)s
+), things as (
+    delete from fairlead.resources where host_id = %(id)s returning 1
+), host as (
+    delete from fairlead.hosts where id = %(id)s
+)
+select count(*) from things;
+
+-- name: forget_limits
+-- What claims for hosts that are gone were held by.
+delete from fairlead.limit_locks k
+where k.scope = 'host' and not exists (select from fairlead.hosts h where h.id = k.scope_id);
 
 -- name: hosts_named
 (h.id::text = lower(%(name)s) or h.name = %(name)s) and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
@@ -74,7 +113,7 @@ delete from fairlead.enrolment_codes where expires_at < clock_timestamp() - inte
 
 -- name: revoke_tokens
 update fairlead.tokens set revoked_at = clock_timestamp()
-where host_id = %(host_id)s and role = 'agent' and revoked_at is null and id is distinct from %(but)s
+where host_id = %(host_id)s and role = 'agent' and revoked_at is null
 returning id;
 
 -- name: begin_session

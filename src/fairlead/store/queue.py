@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx, json_text
+from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Budget, Change, Lost, Released, decide
 
@@ -215,13 +215,13 @@ async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) ->
 async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
     """Write how attempts ended: their jobs' statuses. Those that are missing were no longer ours.
 
-    Safe to repeat when the answer was lost: a lease that its owner has already ended is answered again, and
-    changes nothing.
+    Safe to repeat when the answer was lost: a lease that its owner has already ended in this way is answered
+    again, and changes nothing.
     """
     done = await _end(tx, ends, actor=actor)
     if len(done) < len(ends):
-        gone = [lease for lease, _ in ends if lease.job_id not in done]
-        [(text,)] = await tx.quick(sql.finished_before, _columns(gone))
+        gone = _ends([end for end in ends if end[0].job_id not in done])
+        [(text,)] = await tx.quick(sql.finished_before, {"ends": gone})
         done |= _statuses.decode(text or "{}") or {}
     return done
 
@@ -246,9 +246,12 @@ class _End(msgspec.Struct, omit_defaults=True):
 
 
 async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
-    document = json_text([_end_of(lease, change) for lease, change in ends])
-    [(text,)] = await tx.quick(sql.finish, {"ends": document, "actor": actor})
+    [(text,)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
     return _statuses.decode(text or "{}") or {}
+
+
+def _ends(ends: Sequence[tuple[Lease, Change]]) -> JsonText:
+    return json_text([_end_of(lease, change) for lease, change in ends])
 
 
 def _end_of(lease: Lease, change: Change) -> _End:

@@ -73,7 +73,9 @@ with outcome as (
         finished_at = clock_timestamp(), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
         pid = (c.ran ->> 'pid')::int, exit_code = (c.ran ->> 'exit_code')::int, signal = (c.ran ->> 'signal')::int,
         stderr_tail = c.ran ->> 'stderr',
-        duration_ms = extract(epoch from clock_timestamp() - c.started_at) * 1000
+        -- what its owner measured, if he did and it can be: he may report long after its end
+        duration_ms = least(
+            (c.ran ->> 'duration_ms')::bigint, (extract(epoch from clock_timestamp() - c.started_at) * 1000)::bigint)
     from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
 ), again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
@@ -114,13 +116,17 @@ with outcome as (
 select json_object_agg(id, status)::text from changed;
 
 -- name: finished_before
--- Of leases that are gone: those that their own owner ended, by a finish whose answer was lost. Nothing changes.
+-- Of leases that are gone: those that ended by this very report, whose answer was lost. Nothing changes. What others ended
+-- is lost to its owner: it reads `lost`, or `released` where nobody had begun; or `canceled`, and then the report's own
+-- message is not there.
 select json_object_agg(j.id, j.status)::text
-from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) as o(job_id, attempt_no, token)
+from jsonb_to_recordset(%(ends)s) as o(job_id uuid, attempt_no int, token uuid, attempt_status text, message text)
 cross join lateral (
     select from fairlead.job_attempts a
     where a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token
         and a.finished_at is not null and a.status <> 'lost'
+        and (a.status = coalesce(o.attempt_status, 'succeeded')
+            or a.status = 'canceled' and o.attempt_status is not null and a.error_text is not distinct from o.message)
     limit 1) ended
 cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j;
 

@@ -1,5 +1,6 @@
 """Agents: enrolment, and their host's jobs by long poll. The same leases under the same rules as a worker's."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -7,15 +8,16 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 
 from fairlead.actions import agents, hosts, leases
+from fairlead.actions.leases import Ending
 from fairlead.app import Fairlead
 from fairlead.errors import EnrolmentRefused
 from fairlead.model.access import Permission
-from fairlead.runtime.source import Held
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires, address
 from fairlead.server.hall import Hall, Wish
 from fairlead.server.rest.worker import (
     MOST_JOBS,
     AppendedView,
+    ClaimedView,
     EndBody,
     EndedView,
     LeaseBody,
@@ -35,6 +37,7 @@ Agent = Annotated[Caller, Depends(Requires(Permission.RUN_HOST_JOBS))]
 
 LONGEST_WAIT_SECONDS = 30
 LONGEST_TEXT = 1_048_576
+LONGEST_MS = 2**53
 
 
 class EnrolBody(Body):
@@ -85,23 +88,11 @@ class PollQuery(Body):
     draining: bool = False
 
 
-class GivenView(View):
+class GivenView(ClaimedView):
     """A job that is the host's to run. It is given again until it is accepted."""
 
-    job_id: UUID
     # the attempt's id
     job_run_id: UUID | None
-    attempt_no: int
-    lease_token: UUID
-    tenant: str
-    tenant_id: UUID
-    definition_key: str
-    payload: Any
-    max_attempts: int
-    timeout_seconds: int
-    lease_seconds: float
-    correlation_id: str | None
-    parent_id: UUID | None
 
 
 class WordView(View):
@@ -154,7 +145,11 @@ class ResultBody(EndBody):
     traceback: str | None = Field(None, max_length=LONGEST_TEXT)
     retryable: bool = True
     timed_out: bool = False
-    duration_ms: int | None = Field(None, ge=0)
+    duration_ms: int | None = Field(None, ge=0, le=LONGEST_MS)
+
+    def ending(self) -> Ending:
+        """The same as the actions know it."""
+        return replace(super().ending(), duration_ms=self.duration_ms)
 
 
 @router.post("/enrol", status_code=201)
@@ -175,10 +170,10 @@ async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(Op
 
 @router.post("/hosts/{host_id}/token")
 async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
-    """A new token in place of the one that asks: that one is no longer good."""
+    """A new token in place of the one that asks: that one is good for ten minutes more."""
     async with caller.transaction() as tx:
         await agents.own_host(tx, caller.principal, host_id)
-        enrolled = await hosts.rotate(tx, caller.principal)
+        enrolled = await hosts.rotate(tx, caller.principal, _token(caller))
     return _enrolled(enrolled, caller.fl.settings.lease_seconds)
 
 
@@ -222,7 +217,9 @@ async def poll(
     word = await hall.wait(host_id, _token(caller), wish)
     lease_seconds = caller.fl.settings.lease_seconds
     return WordView(
-        jobs=[_given(held, lease_seconds) for held in word.jobs],
+        jobs=[
+            GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in word.jobs
+        ],
         cancel=word.cancel,
         paused=word.state.paused,
         draining=word.state.draining,
@@ -316,25 +313,6 @@ async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> App
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     async with caller.transaction(as_system=True) as tx:
         return AppendedView.of(await leases.say(tx, caller.principal, body.lease(job_id), chunks))
-
-
-def _given(held: Held, lease_seconds: float) -> GivenView:
-    lease, job = held.lease, held.job
-    return GivenView(
-        job_id=job.job_id,
-        job_run_id=job.run_id,
-        attempt_no=job.attempt_no,
-        lease_token=lease.token,
-        tenant=job.tenant,
-        tenant_id=job.tenant_id,
-        definition_key=job.definition_key,
-        payload=job.payload,
-        max_attempts=job.max_attempts,
-        timeout_seconds=job.timeout_seconds,
-        lease_seconds=lease_seconds,
-        correlation_id=job.correlation_id,
-        parent_id=job.parent_id,
-    )
 
 
 def _token(caller: Caller) -> UUID:

@@ -11,7 +11,7 @@ from pydantic import Field
 from fairlead.actions import hosts
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
-from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, ListOf, Text, View, plain
@@ -152,6 +152,16 @@ async def change(host_id: UUID, body: HostPatch, caller: Manager) -> HostView:
     """Change what is given of a host, pause it, or drain it."""
     async with caller.transaction() as tx:
         return HostView.of(await hosts.change(tx, caller.principal, host_id, body.given()))
+
+
+@router.delete("/hosts/{host_id}")
+async def remove(request: Request, host_id: UUID, caller: Manager) -> HostView:
+    """Take a host away, with its resources and its agents' tokens; 409 while it has jobs. Jobs that ended stay."""
+    async with caller.transaction() as tx:
+        host = await hosts.remove(tx, caller.principal, host_id)
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper.forget()
+    return HostView.of(host)
 
 
 @router.post("/hosts/{host_id}/enrolment", status_code=201)

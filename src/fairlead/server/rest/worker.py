@@ -1,6 +1,6 @@
 """Running jobs over HTTP: claim, heartbeat, progress, logs, and how each ended. A worker in any language needs no more."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
@@ -11,6 +11,7 @@ from fairlead.actions.leases import Ending
 from fairlead.handlers.context import LONGEST_SNOOZE
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Lease
+from fairlead.runtime.source import Held
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.claims import Claims
 from fairlead.server.views import Body, ListOf, Text, View
@@ -132,6 +133,26 @@ class ClaimedView(View):
     correlation_id: str | None
     parent_id: UUID | None
 
+    @classmethod
+    def given(cls, held: Held, *, lease_seconds: float, **more: Any) -> Self:
+        """The job as its new owner is told of it."""
+        lease, job = held.lease, held.job
+        return cls(
+            job_id=job.job_id,
+            attempt_no=job.attempt_no,
+            lease_token=lease.token,
+            tenant=job.tenant,
+            tenant_id=job.tenant_id,
+            definition_key=job.definition_key,
+            payload=job.payload,
+            max_attempts=job.max_attempts,
+            timeout_seconds=job.timeout_seconds,
+            lease_seconds=lease_seconds,
+            correlation_id=job.correlation_id,
+            parent_id=job.parent_id,
+            **more,
+        )
+
 
 class RenewedView(View):
     """For how long the lease holds now, and whether the job was canceled."""
@@ -181,25 +202,7 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
         waits=waits,
     )
     lease_seconds = caller.fl.settings.lease_seconds
-    return ListOf(
-        items=[
-            ClaimedView(
-                job_id=job.job_id,
-                attempt_no=job.attempt_no,
-                lease_token=lease.token,
-                tenant=job.tenant,
-                tenant_id=job.tenant_id,
-                definition_key=job.definition_key,
-                payload=job.payload,
-                max_attempts=job.max_attempts,
-                timeout_seconds=job.timeout_seconds,
-                lease_seconds=lease_seconds,
-                correlation_id=job.correlation_id,
-                parent_id=job.parent_id,
-            )
-            for lease, job in ((one.lease, one.job) for one in taken)
-        ]
-    )
+    return ListOf(items=[ClaimedView.given(one, lease_seconds=lease_seconds) for one in taken])
 
 
 @router.post("/{job_id}/heartbeat")

@@ -1,0 +1,51 @@
+"""An agent and its server with a real nginx between them, set up as an ordinary one."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.yard import LONG, Yard
+from tests.nginx import find_nginx, nginx
+from tests.processes import until
+
+pytestmark = pytest.mark.skipif(find_nginx() is None, reason="needs nginx: run scripts/test-tools")
+
+
+def test_an_agent_works_through_a_proxy_below_a_path(yard: Yard, tmp_path: Path) -> None:
+    with yard.server(lease=LONG), nginx(tmp_path / "nginx", yard.at) as proxy:
+        yard.at = proxy.url
+        with yard.agent():
+            job = yard.here("talks")
+            yard.began(job)
+            until(lambda: yard.logs(job) == "one\n", "what it says while it runs")
+            canceled = yard.here("lingers")
+            until(lambda: len(yard.alive()) == 4, "the command and its children")
+            asked_at = time.monotonic()
+            yard.fl.cancel(canceled)
+            assert yard.reaches(canceled, "canceled") == ("canceled", ["canceled"], 0)
+            assert time.monotonic() - asked_at < LONG / 6  # told at once, and not by the next heartbeat
+
+            proxy.reload()
+            yard.let_go(job)
+            assert yard.output(job) == {"done": True}
+            assert yard.logs(job) == "one\ntwo\n"
+            assert yard.output(yard.here("on_the_loop"))
+    assert yard.stands(job) == ("succeeded", ["succeeded"], 0)
+
+
+def test_polls_that_a_proxy_does_not_wait_for_are_made_again_and_wait_less(
+    yard: Yard, tmp_path: Path
+) -> None:
+    with yard.server(lease=LONG), nginx(tmp_path / "nginx", yard.at, patience=2) as proxy:
+        yard.at = proxy.url
+        with yard.agent() as agent:
+            until(lambda: proxy.answers(504), "a poll to be cut")
+            agent.says("did not wait for its answer")
+            until(lambda: proxy.answers(200) >= 3, "others to be answered")
+            job = yard.here("talks")
+            yard.began(job)
+            yard.let_go(job)
+            assert yard.output(job) == {"done": True}
+            assert yard.logs(job) == "one\ntwo\n"
+    assert yard.stands(job) == ("succeeded", ["succeeded"], 0)
