@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup dev check test test-only exact chaos tools bench schema matrix lock format clean
+.PHONY: help setup dev check test test-only exact chaos tools bench screenshots schema matrix lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -55,6 +55,9 @@ lock: setup ## renew requirements.lock from pyproject.toml
 	@$(BIN)/pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet -o requirements.lock
+
+screenshots: setup tools ## pictures of every page of the console, in screenshots/, and those that the docs show
+	@$(BIN)/python -m tests.console.screenshots screenshots
 
 schema: setup ## renew src/fairlead/db/schema.sql from the migrations
 	@$(BIN)/python -m tests.schema_dump

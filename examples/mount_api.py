@@ -39,6 +39,8 @@ async def main() -> None:
         )
         refused = await client.get("/api/v1/jobs")
         print("without a token:", refused.status_code, refused.json()["code"])
+        shown = await client.get("/console/jobs")
+        print("the console:", shown.status_code, "to", shown.headers["location"])
 
 
 if __name__ == "__main__":

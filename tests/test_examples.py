@@ -31,6 +31,13 @@ SAYS = {
         "  exit code 0, said: zoltag recompute-trained-tags --tenant-id ",
         "train-keyword-models: {'ran': 'train-keyword-models', 'attempt': 1}",
     ),
+    "console.py": (
+        "signed in: 303 to /console/jobs",
+        "the jobs page has the job: True",
+        "Canceled.",
+        "it is canceled",
+        "to a viewer: 403",
+    ),
     "event_trigger.py": (
         "example.folder.updated: enqueued ",
         "synced /photos/new, 100 files at most",
@@ -54,6 +61,7 @@ SAYS = {
         "ready: ready",
         "described at /fairlead/api/v1/docs: Fairlead /fairlead",
         "without a token: 401 unauthenticated",
+        "the console: 303 to /fairlead/console/sign-in?next=%2Fjobs",
     ),
     "own_loop.py": (
         "cat.png is succeeded: {'made': 3, 'image': 'cat.png'}",

@@ -83,6 +83,15 @@ def test_enrolment_is_one_line_to_copy_and_revoking_says_how_many(shell: Shell) 
     assert text(shell, "hosts", "revoke", "rack-1") == "revoked 0 tokens of rack-1\n"
 
 
+def test_a_host_is_removed_by_its_name_with_what_is_on_it(shell: Shell) -> None:
+    first = rack(shell)
+    shell.json("resources", "add", "lobby", "--host", "rack-1", "--kind", "server")
+    assert shell.json("hosts", "remove", "rack-1")["id"] == first["id"]
+    assert shell.json("hosts", "list")["items"] == shell.json("resources", "list")["items"] == []
+    rack(shell)
+    assert text(shell, "hosts", "remove", "rack-1") == "removed rack-1\n"
+
+
 def test_a_resource_is_added_listed_and_moved(shell: Shell) -> None:
     first, second = rack(shell), rack(shell, "rack-2")
     lobby = shell.json("resources", "add", "lobby", "--host", "rack-1", "--kind", "server")

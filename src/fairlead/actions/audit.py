@@ -10,13 +10,17 @@ import msgspec
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
+from fairlead.model.job import Job
 from fairlead.model.payload import unreadable
 from fairlead.store import audit
-from fairlead.store.audit import Filed, Filter, Place
+from fairlead.store.audit import Entry, Filed, Filter, Place
 
 MAX_PAGE = 1000
 # Every tenant is asked for its newest: first for a little time, as most questions are about what just happened.
 _RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
+
+# Entries of a job are written about when it changes, by another clock's reading of it.
+_AFTER = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,15 @@ async def listed(
         found = await audit.page(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit + 1)
     more = len(found) > limit
     return Page(found[:limit], _written(found[limit - 1].place) if more else None)
+
+
+async def about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
+    """What happened to a job, the newest first; while much goes on in its tenant, some from the middle may be missing."""
+    principal.require(Permission.READ_AUDIT, job.tenant_id)
+    until = None if job.finished_at is None else job.finished_at + _AFTER
+    return await audit.about(
+        tx, "job", job.id, tenant_id=job.tenant_id, since=job.queued_at - _AFTER, until=until
+    )
 
 
 async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) -> list[Filed]:

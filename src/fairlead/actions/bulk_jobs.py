@@ -1,7 +1,7 @@
 """Many jobs canceled or retried by filter: a preview first, then up to so many, and one entry in the audit log."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
@@ -64,6 +64,23 @@ async def retry(
     ids, more = found[:limit], len(found) > limit
     if dry_run or not ids:
         return Bulk(len(ids), more)
+    count = await _requeue(tx, ids)
+    return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, len(ids) - count))
+
+
+async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, told: Mapping[str, Any]) -> Bulk:
+    """Queue those of at most BATCH jobs that can be again, with fresh budgets; `told` says in the audit log which."""
+    if len(ids) > BATCH:
+        raise InvalidInput(f"Choose at most {BATCH} jobs at a time.", [Fault("ids", f"at most {BATCH}")])
+    principal.require(Permission.WRITE_JOBS, principal.tenant_id)
+    found = await bulk_jobs.retryable_chosen(tx, ids, tenant_id=principal.tenant_id)
+    count = await _requeue(tx, found)
+    did = Bulk(count, more=False, skipped=len(ids) - count)
+    return await _done(tx, principal, "JOBS_RETRIED", {**told, "tenant_id": principal.tenant_id}, did)
+
+
+async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
+    """Queue those of the jobs again that nobody else is retrying and whose keys are free. How many."""
     held = await bulk_jobs.hold_terminal(tx, ids)
     free = await _with_keys(tx, held)
     count = 0
@@ -71,7 +88,7 @@ async def retry(
         count += await bulk_jobs.requeue(tx, part)
     if count:
         await bulk.notify(tx, "ready")
-    return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, len(ids) - count))
+    return count
 
 
 async def _cancel(tx: Tx, ids: Sequence[UUID]) -> tuple[int, int]:

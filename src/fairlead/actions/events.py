@@ -17,7 +17,7 @@ from fairlead.model.event import Event, NewEvent, checked
 from fairlead.model.payload import encode
 from fairlead.model.redact import Mask, hidden
 from fairlead.model.request import unknown_tenant
-from fairlead.model.trigger import Firing
+from fairlead.model.trigger import Firing, FiringOutcome
 from fairlead.store import audit, bulk, events, firings, triggers
 
 MAX_PAGE = 1000
@@ -88,6 +88,15 @@ async def listed(
         limit=min(limit, MAX_PAGE + 1),
     )
     return await _shown(tx, found)
+
+
+async def tally(tx: Tx, principal: Principal, found: Sequence[Event]) -> dict[UUID, dict[FiringOutcome, int]]:
+    """What became of these events, which this principal was shown: how many firings of each outcome."""
+    principal.require(Permission.READ_EVENTS, principal.tenant_id)
+    counted: dict[UUID, dict[FiringOutcome, int]] = {event.id: {} for event in found}
+    for event_id, outcome, count in await firings.tally(tx, list(counted)):
+        counted[event_id][outcome] = count
+    return counted
 
 
 async def replay(

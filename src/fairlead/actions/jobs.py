@@ -15,7 +15,7 @@ from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.redact import restored
 from fairlead.model.request import unknown_tenant
 from fairlead.settings import Settings
-from fairlead.store import audit, bulk, definitions, jobs, stats, tenants
+from fairlead.store import audit, bulk, definitions, hosts, jobs, stats, tenants
 
 MAX_PAGE = 1000
 ROUNDS = 5
@@ -48,6 +48,12 @@ async def show(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[At
     """A job and its attempts."""
     job = await _visible(tx, principal, job_id)
     return job, await jobs.attempts(tx, job.id)
+
+
+async def children(tx: Tx, principal: Principal, job: Job, *, limit: int = 50) -> list[Job]:
+    """The newest of the jobs that a job enqueued as it ran."""
+    principal.require(Permission.READ_JOBS, job.tenant_id)
+    return await jobs.find(tx, {"parent_id": job.id, "tenant_id": job.tenant_id}, limit=limit)
 
 
 async def listed(
@@ -120,6 +126,10 @@ async def retry(
     definition = (await definitions.by_keys(tx, [job.definition_key]))[job.definition_key]
     if not definition.is_active:
         raise inactive(definition.key)
+    if job.host_id is not None and not await hosts.hold(tx, job.host_id):
+        raise JobNotRetryable(
+            f"Job {job.id} is for host {job.host_id}, which was removed: enqueue it anew, for another host."
+        )
     await _take_key_again(tx, job)
     text = None
     if payload is not None:

@@ -6,6 +6,7 @@ from uuid import UUID
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobUnknown
 from fairlead.model.access import Permission, Principal
+from fairlead.model.job import Job
 from fairlead.store import jobs, logs
 from fairlead.store.logs import LAST_SEQ, Chunk, Place
 
@@ -37,10 +38,7 @@ async def read(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
         )
     after = _place(attempt_no, after_seq, cursor)
-    job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
-    if job is None:
-        raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
-    principal.require(Permission.READ_JOBS, job.tenant_id)
+    job = await _visible(tx, principal, job_id)
     # before the chunks are read: of what is over, everything is there
     over = job.status.terminal or (attempt_no is not None and await logs.is_over(tx, job_id, attempt_no))
     found = await logs.read(tx, job_id, after=after, attempt_no=attempt_no, limit=limit + 1)
@@ -52,6 +50,53 @@ async def read(
     complete = over and at_end
     last = Place(found[:limit][-1].attempt_no, found[:limit][-1].seq) if found else after
     return LogPage(shown, None if complete else f"{last.attempt_no}.{last.seq}", complete)
+
+
+@dataclass(frozen=True, slots=True)
+class BackPage:
+    """The last of what was said before a place, in order; `earlier` is the cursor of what came before it, if any."""
+
+    items: list[Chunk]
+    earlier: str | None
+    # where to go on reading, or following
+    later: str
+
+
+async def read_back(
+    tx: Tx,
+    principal: Principal,
+    job_id: UUID,
+    *,
+    attempt_no: int | None = None,
+    before: str | None = None,
+    limit: int = MAX_PAGE,
+    page_bytes: int = logs.PAGE_BYTES,
+) -> BackPage:
+    """The end of what the attempts of a job (or the one) said, or what came before a cursor."""
+    await _visible(tx, principal, job_id)
+    mask = await jobs.mask_of(tx, job_id)
+    place = logs.END if before is None else _read_cursor(before)
+    found = await logs.read_back(
+        tx, job_id, before=place, attempt_no=attempt_no, limit=limit, page_bytes=page_bytes
+    )
+    if not found:
+        return BackPage([], None, _written(logs.BEGINNING))
+    first, last = (Place(one.attempt_no, one.seq) for one in (found[0], found[-1]))
+    more = await logs.read_back(tx, job_id, before=first, attempt_no=attempt_no, limit=1)
+    shown = found if mask is None else [replace(one, text=mask.text(one.text)) for one in found]
+    return BackPage(shown, _written(first) if more else None, _written(last))
+
+
+async def _visible(tx: Tx, principal: Principal, job_id: UUID) -> Job:
+    job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
+    if job is None:
+        raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
+    principal.require(Permission.READ_JOBS, job.tenant_id)
+    return job
+
+
+def _written(place: Place) -> str:
+    return f"{place.attempt_no}.{place.seq}"
 
 
 async def _more(tx: Tx, job_id: UUID, found: list[Chunk], attempt_no: int | None) -> bool:

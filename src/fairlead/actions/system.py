@@ -1,9 +1,11 @@
 """The system as its operators see it: its gate, its workers, and every tenant's part of the queue."""
 
+from dataclasses import dataclass
+
 from fairlead.actions import gates
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
-from fairlead.store import system, workers
+from fairlead.store import flow, system, workers
 from fairlead.store.system import SystemGate, TenantQueue
 from fairlead.store.workers import Worker
 
@@ -27,6 +29,52 @@ async def queue(tx: Tx, principal: Principal, *, after: str, limit: int) -> list
     """Every tenant's part of the queue, by slug, after this one."""
     principal.require(Permission.READ_QUEUE)
     return await system.queue(tx, after=after, limit=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantPart:
+    """A tenant beside the others: its part of the queue, what ended lately, and its share of all that runs."""
+
+    queue: TenantQueue
+    succeeded: int
+    failed: int
+    # of all that runs; None where nothing does
+    share: float | None
+    # what its weight gives it among those with work; None where it has none
+    fair_share: float | None
+
+    @property
+    def failure_rate(self) -> float | None:
+        """Of what ended; None where nothing did."""
+        ended = self.succeeded + self.failed
+        return self.failed / ended if ended else None
+
+
+async def side_by_side(
+    tx: Tx, principal: Principal, *, seconds: int, limit: int, after: str = ""
+) -> list[TenantPart]:
+    """Tenants by slug, after this one, each beside the others; failures are those of the last so many seconds."""
+    parts = await queue(tx, principal, after=after, limit=limit)
+    ended = {
+        one.tenant_id: one for one in await flow.ended(tx, [p.tenant_id for p in parts], seconds=seconds)
+    }
+    running = sum(one.running for one in parts)
+    weights = sum(one.weight for one in parts if _has_work(one))
+    return [
+        TenantPart(
+            queue=one,
+            succeeded=ended[one.tenant_id].succeeded,
+            failed=ended[one.tenant_id].failed,
+            share=one.running / running if running else None,
+            fair_share=one.weight / weights if _has_work(one) else None,
+        )
+        for one in parts
+    ]
+
+
+def _has_work(one: TenantQueue) -> bool:
+    """Whether it takes part: something of it runs, or could."""
+    return bool(one.running or (one.queued and one.paused_at is None))
 
 
 async def workers_listed(

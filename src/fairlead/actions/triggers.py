@@ -117,6 +117,17 @@ async def latest(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict
     return {one.trigger_id: one for one in await firings.latest(tx, [trigger.id for trigger in found])}
 
 
+async def recent(
+    tx: Tx, principal: Principal, found: Sequence[Trigger], *, each: int
+) -> dict[UUID, list[Firing]]:
+    """What became of the last few instants and events of these triggers, which this principal was shown; newest first."""
+    principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
+    by_trigger: dict[UUID, list[Firing]] = {trigger.id: [] for trigger in found}
+    for firing in await firings.recent(tx, list(by_trigger), each=each):
+        by_trigger[firing.trigger_id].append(firing)
+    return by_trigger
+
+
 async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: UUID) -> Firing:
     """Fire a trigger by hand, enabled or not: a schedule as if its instant were now. An event is replayed instead."""
     trigger = await _held(tx, principal, trigger_id)

@@ -8,19 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.cli import output
-from fairlead.errors import Refused
-from fairlead.model.schedule import in_words
-from fairlead.model.trigger import Firing, Trigger, TriggerType, schedule_for
-
-
-def when(trigger: Trigger) -> str:
-    """What sets it off, in words."""
-    if trigger.trigger_type is TriggerType.EVENT:
-        return f"on {trigger.event_name}"
-    try:
-        return in_words(schedule_for(trigger))
-    except Refused:  # a zone that is not known here
-        return f"{trigger.cron_expr} ({trigger.zone})"
+from fairlead.model.trigger import Firing, Trigger, TriggerType, when
 
 
 def document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:

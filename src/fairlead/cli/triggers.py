@@ -12,7 +12,7 @@ from fairlead.cli import firings, output, trigger_output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.preview import preview
 from fairlead.cli.session import Session, command
-from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType
+from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, when
 
 SHOWN = 5
 FIELDS = {
@@ -214,7 +214,7 @@ def _answer(made: Made, what: str, *, as_json: bool) -> None:
     if as_json:
         output.say_json({**trigger_output.document(made.trigger, None), "warnings": made.warnings})
         return
-    output.console().print(f"{what} {made.trigger.id}: {trigger_output.when(made.trigger)}", markup=False)
+    output.console().print(f"{what} {made.trigger.id}: {when(made.trigger)}", markup=False)
     if made.trigger.next_fire_at is not None:
         output.console().print(f"next run {output.exact(made.trigger.next_fire_at)}")
     for warning in made.warnings:

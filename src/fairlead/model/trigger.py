@@ -7,8 +7,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from fairlead.errors import Refused
 from fairlead.model.event import Event
-from fairlead.model.schedule import Every, Schedule, cron
+from fairlead.model.schedule import Every, Schedule, cron, in_words
 from fairlead.model.zone import zone
 
 EVENT_ROOTS = ("event", "meta", "trigger", "tenant")
@@ -123,6 +124,16 @@ def schedule_for(trigger: Trigger) -> Schedule:
         every_seconds=trigger.every_seconds,
         start_at=trigger.start_at,
     )
+
+
+def when(trigger: Trigger) -> str:
+    """What sets it off, in words."""
+    if trigger.trigger_type is TriggerType.EVENT:
+        return f"on {trigger.event_name}"
+    try:
+        return in_words(schedule_for(trigger))
+    except Refused:  # a zone that is not known here
+        return f"{trigger.cron_expr} ({trigger.zone})"
 
 
 # What templates see

@@ -19,7 +19,7 @@ from fairlead.server.claims import Claims
 from fairlead.server.console.app import create_console
 from fairlead.server.hall import Hall
 from fairlead.server.live import Live
-from fairlead.server.problems import add_problems
+from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
     audit,
@@ -60,7 +60,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     docs.router,
 )
 PREFIX = "/api/v1"
-CONSOLE = "/console"
 # Live sockets only tell: nobody has much to say to us, and small frames are not worth a compressor for each.
 SOCKETS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from fairlead.actions.hosts import unknown_host
 from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.runtime.service import Service
@@ -93,7 +94,10 @@ class Lookout:
 
     async def state(self, place: Place) -> HostState:
         """How a host stands now, asked for itself."""
-        [state] = await self._fl.database.single(lambda tx: hosts.states(tx, [place.host_id]))
+        found = await self._fl.database.single(lambda tx: hosts.states(tx, [place.host_id]))
+        if not found:
+            raise unknown_host(place.host_id)
+        [state] = found
         self._note(place, state)
         return state
 

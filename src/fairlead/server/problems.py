@@ -27,6 +27,8 @@ from fairlead.errors import (
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+# Where the console is mounted: its routes do not say so.
+CONSOLE = "/console"
 UNKNOWN_ROUTE = "(none)"
 MOST_FAULTS = 100
 MOST_FRAMES = 12
@@ -58,6 +60,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.LeaseLost: 409,
     errors.AlreadyRegistered: 409,
     errors.HostExists: 409,
+    errors.HostInUse: 409,
     errors.ResourceExists: 409,
     errors.AgentSuperseded: 409,
     errors.EnrolmentRefused: 401,
@@ -182,7 +185,10 @@ def route_of(scope: Scope) -> str:
     """The route as it is declared: paths themselves hold ids, and whatever somebody typed."""
     # an included router's route does not know its prefix: the framework keeps the whole beside it
     whole = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
-    return str(getattr(whole, "path_format", None) or getattr(whole, "path", UNKNOWN_ROUTE))
+    path = getattr(whole, "path_format", None) or getattr(whole, "path", None)
+    if path is None:
+        return UNKNOWN_ROUTE
+    return f"{CONSOLE}{path}" if str(scope.get("root_path", "")).endswith(CONSOLE) else str(path)
 
 
 def _invalid(error: RequestValidationError) -> InvalidInput:

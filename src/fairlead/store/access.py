@@ -167,6 +167,11 @@ async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Tok
     return await tx.first(Token, sql.revoke_token, {"id": token_id, "tenant_id": tenant_id})
 
 
+async def end_token(tx: Tx, token_id: UUID, *, seconds: float) -> None:
+    """Let a token be good for so long at the most."""
+    await tx.run(sql.end_token, {"id": token_id, "seconds": seconds})
+
+
 async def token(tx: Tx, secret_hash: bytes) -> Known | None:
     """The token that has this secret, if it is still good."""
     return await tx.first(Known, sql.token, {"secret_hash": secret_hash})

@@ -78,6 +78,11 @@ update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
 
+-- name: end_token
+-- Never later than it was to end anyway.
+update fairlead.tokens
+set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => %(seconds)s)) where id = %(id)s;
+
 -- name: token
 select t.id, t.tenant_id, t.host_id, t.name, t.role
 from fairlead.tokens t

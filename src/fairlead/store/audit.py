@@ -110,3 +110,28 @@ async def page(
     }
     await tx.by_index()
     return await tx.all(Filed, _OF_ALL if tenant_id is None else _OF_TENANT, values)
+
+
+async def about(
+    tx: Tx,
+    resource_type: str,
+    resource_id: object,
+    *,
+    tenant_id: UUID,
+    since: datetime,
+    until: datetime | None = None,
+    look: int = 2000,
+    limit: int = 50,
+) -> list[Entry]:
+    """What happened to one thing of a tenant in its time, the newest first: looked for near both ends of that time."""
+    values = {
+        "resource_type": resource_type,
+        "resource_id": str(resource_id),
+        "tenant_id": tenant_id,
+        "since": since,
+        "until": until,
+        "look": look,
+        "limit": limit,
+    }
+    await tx.by_index()
+    return await tx.all(Entry, sql.about, values)

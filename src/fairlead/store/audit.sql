@@ -37,3 +37,20 @@ from (
     union all
     (<of none>)) page
 order by at desc, part desc, page.spot desc limit %(limit)s;
+
+-- name: about
+-- What happened to one thing. No index knows of things: it is looked for among the first and the last so many entries
+-- of its tenant in its time, so that this costs the same however much went on meanwhile.
+with near as (
+    (select a.* , a.tableoid::bigint as part, a.ctid as spot from fairlead.audit_log a
+     where a.tenant_id = %(tenant_id)s and a.at >= %(since)s and a.at <= coalesce(%(until)s, 'infinity'::timestamptz)
+     order by a.at limit %(look)s)
+    union all
+    (select a.*, a.tableoid::bigint as part, a.ctid as spot from fairlead.audit_log a
+     where a.tenant_id = %(tenant_id)s and a.at >= %(since)s and a.at <= coalesce(%(until)s, 'infinity'::timestamptz)
+     order by a.at desc limit %(look)s)
+), found as (
+    select distinct on (n.part, n.spot) n.* from near n
+    where n.resource_type = %(resource_type)s and n.resource_id = %(resource_id)s
+)
+select at, tenant_id, actor, action, resource_type, resource_id, details from found order by at desc limit %(limit)s;

@@ -38,6 +38,12 @@ async def retryable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[U
     return await _ids(tx, sql.retryable, conditions, values, limit)
 
 
+async def retryable_chosen(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> list[UUID]:
+    """Those of the jobs, of a tenant or (None) of anybody's, that can be retried, of definitions that are active."""
+    found = await tx.values(sql.retryable_chosen, {"ids": list(ids), "tenant_id": tenant_id})
+    return [one for (one,) in found]
+
+
 async def _ids(
     tx: Tx, start: str, conditions: Sequence[str], values: Mapping[str, Any], limit: int
 ) -> list[UUID]:

@@ -23,6 +23,11 @@ where j.status <= 'running' and j.cancel_requested_at is null
 select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.troubled and d.is_active
 
+-- name: retryable_chosen
+select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = any(%(ids)s) and j.troubled and d.is_active
+    and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
+
 -- name: still_cancelable
 select j.id from fairlead.jobs j
 where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is null;
@@ -91,9 +96,10 @@ where id = any(array(select id from free))
 returning id;
 
 -- name: hold_terminal
--- A terminal job has no hot row: its own row is the lock between two who retry it.
+-- A terminal job has no hot row: its own row is the lock between two who retry it. One whose host was removed stays.
 select j.id, j.tenant_id, j.dedupe_key from fairlead.jobs j
 where j.id = any(%(ids)s) and j.status in ('failed', 'dead_letter', 'canceled')
+    and (j.host_id is null or exists (select from fairlead.hosts h where h.id = j.host_id))
 for update skip locked;
 
 -- name: requeue

@@ -71,6 +71,18 @@ async def latest(tx: Tx, trigger_ids: Sequence[UUID]) -> list[Firing]:
     return await tx.all(Firing, f"{sql.selected} {sql.latest}", {"trigger_ids": list(trigger_ids)})
 
 
+async def recent(tx: Tx, trigger_ids: Sequence[UUID], *, each: int) -> list[Firing]:
+    """The last few firings of each of these triggers, newest first."""
+    values = {"trigger_ids": list(trigger_ids), "each": each}
+    return await tx.all(Firing, f"{sql.selected} {sql.recent}", values)
+
+
+async def tally(tx: Tx, event_ids: Sequence[UUID]) -> list[tuple[UUID, FiringOutcome, int]]:
+    """How many firings of each outcome these events have."""
+    rows = await tx.values(sql.tally, {"event_ids": list(event_ids)})
+    return [(event_id, FiringOutcome(outcome), count) for event_id, outcome, count in rows]
+
+
 class Window(NamedTuple):
     """The same trigger and payload, whoever fires it."""
 

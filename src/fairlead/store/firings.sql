@@ -38,6 +38,19 @@ f.id in (
         where l.trigger_id = o.id order by l.trigger_id, l.id desc limit 1)
     from unnest(%(trigger_ids)s::uuid[]) as o(id))
 
+-- name: recent
+f.id in (
+    select l.id from unnest(%(trigger_ids)s::uuid[]) as o(id)
+    cross join lateral (
+        select n.id from fairlead.trigger_firings n
+        where n.trigger_id = o.id order by n.trigger_id, n.id desc limit %(each)s) l)
+order by f.id desc
+
+-- name: tally
+select f.event_id, f.outcome, count(*)
+from fairlead.trigger_firings f where f.event_id = any(%(event_ids)s)
+group by f.event_id, f.outcome;
+
 -- name: holders
 -- Without a lock: in a flood, everybody asks for the same few windows.
 select w.tenant_id, w.hash, w.job_id

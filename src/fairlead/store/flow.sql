@@ -16,3 +16,12 @@ with steps as (
 )
 select s.at, greatest(0, coalesce(f.succeeded, 0)) as succeeded, greatest(0, coalesce(f.failed, 0)) as failed
 from steps s left join flows f using (at) order by s.at;
+
+-- name: ended
+-- Of each of these tenants, the last minutes of its counts, by their index.
+select t.tenant_id, greatest(0, coalesce(c.succeeded, 0)) as succeeded, greatest(0, coalesce(c.failed, 0)) as failed
+from unnest(%(tenants)s::uuid[]) as t(tenant_id)
+cross join lateral (
+    select sum(c.succeeded)::bigint as succeeded, sum(c.failed + c.dead_letter)::bigint as failed
+    from fairlead.counts c
+    where c.tenant_id = t.tenant_id and c.minute >= clock_timestamp() - make_interval(secs => %(seconds)s)) c;

@@ -152,6 +152,10 @@ j.id = any(array(
 -- name: where_correlation_id
 j.correlation_id = %(correlation_id)s
 
+-- name: where_parent_id
+-- Some of those that a job made, by their index.
+j.id = any(array(select o.id from fairlead.jobs o where o.parent_id = %(parent_id)s limit 2000))
+
 -- name: where_created_after
 j.queued_at >= %(created_after)s
 

@@ -54,6 +54,7 @@ class Place(NamedTuple):
 
 
 BEGINNING = Place()
+END = Place(LAST_SEQ, LAST_SEQ)
 
 
 async def append(
@@ -87,6 +88,27 @@ async def read(
         "page_bytes": PAGE_BYTES,
     }
     return await tx.all(Chunk, sql.read, values)
+
+
+async def read_back(
+    tx: Tx,
+    job_id: UUID,
+    *,
+    before: Place = END,
+    attempt_no: int | None = None,
+    limit: int,
+    page_bytes: int = PAGE_BYTES,
+) -> list[Chunk]:
+    """The last of what was said before a place, in order: at most `limit` chunks, and about so many bytes."""
+    values = {
+        "job_id": job_id,
+        "before_attempt": before.attempt_no,
+        "before_seq": before.seq,
+        "attempt_no": attempt_no,
+        "limit": limit,
+        "page_bytes": page_bytes,
+    }
+    return await tx.all(Chunk, sql.read_back, values)
 
 
 async def is_over(tx: Tx, job_id: UUID, attempt_no: int) -> bool:

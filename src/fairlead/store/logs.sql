@@ -52,6 +52,30 @@ with said as (
 )
 select attempt_no, seq, stream, at, text from page where before < %(page_bytes)s order by attempt_no, seq;
 
+-- name: read_back
+-- The same from the end: what was said before a place, as much of it as a page holds.
+with said as (
+    (select c.attempt_no, c.seq, c.stream, c.at, c.text from fairlead.log_chunks c
+     where c.job_id = %(job_id)s and (c.attempt_no, c.seq) < (%(before_attempt)s::int, %(before_seq)s::int)
+        and (%(attempt_no)s::int is null or c.attempt_no = %(attempt_no)s)
+     order by c.attempt_no desc, c.seq desc limit %(limit)s)
+    union all
+    (select a.attempt_no, tail.seq, tail.stream, a.finished_at, tail.text
+     from fairlead.job_attempts a
+     cross join lateral (values (1, 'stdout', a.stdout_tail), (2, 'stderr', a.stderr_tail)) as tail(seq, stream, text)
+     where a.job_id = %(job_id)s and a.finished_at is not null and tail.text <> ''
+        and (a.attempt_no, tail.seq) < (%(before_attempt)s::int, %(before_seq)s::int)
+        and (%(attempt_no)s::int is null or a.attempt_no = %(attempt_no)s)
+        and not exists (
+            select from fairlead.log_chunks c where c.job_id = a.job_id and c.attempt_no = a.attempt_no)
+     order by a.attempt_no desc, tail.seq desc limit %(limit)s)
+), page as (
+    select s.*,
+        sum(octet_length(s.text)) over (order by s.attempt_no desc, s.seq desc) - octet_length(s.text) as behind
+    from said s order by s.attempt_no desc, s.seq desc limit %(limit)s
+)
+select attempt_no, seq, stream, at, text from page where behind < %(page_bytes)s order by attempt_no, seq;
+
 -- name: is_over
 select true from fairlead.job_attempts
 where job_id = %(job_id)s and attempt_no = %(attempt_no)s and finished_at is not null;

@@ -27,6 +27,7 @@ from fairlead.server.console.pages import (
     system,
     tenants,
     tokens,
+    trigger_editor,
     triggers,
     usage,
     workers,
@@ -51,6 +52,7 @@ PAGES = (
     system.router,
     tenants.router,
     tokens.router,
+    trigger_editor.router,
     triggers.router,
     usage.router,
     workers.router,
@@ -63,6 +65,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 
@@ -135,7 +138,7 @@ def answer_for(request: Request, error: FairleadError) -> Response:
             return Response(status_code=401, headers={"HX-Redirect": to})
         return RedirectResponse(to, status_code=303)
     wait = getattr(error, "retry_after", None)
-    headers = {"Cache-Control": "no-store"} | ({"Retry-After": str(wait)} if wait else {})
+    headers = {"Retry-After": str(wait)} if wait else {}
     if by_htmx(request):
         toast = {"fairlead:toast": {"text": error.message, "kind": "error"}}
         headers |= {"HX-Trigger": render.header_json(toast), "HX-Reswap": "none"}

@@ -114,11 +114,13 @@ def by_htmx(request: Request) -> bool:
 
 def acted(request: Request, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
     """The answer to an action that is done: a word of it, and then the page where it shows."""
-    if not by_htmx(request):
-        return RedirectResponse(to or request.headers.get("referer") or "..", status_code=303)
-    if to is not None:
+    if to is not None or not by_htmx(request):
+        answer = (
+            Response(status_code=204, headers={"HX-Redirect": str(to)})
+            if by_htmx(request)
+            else RedirectResponse(to or request.headers.get("referer") or "..", status_code=303)
+        )
         # the page that comes tells it
-        answer = Response(status_code=204, headers={"HX-Redirect": to})
         answer.set_cookie(render.FLASH, render.flash(told), max_age=20, samesite="strict", path="/")
         return answer
     events = {"fairlead:toast": {"text": told, "undo": undo}, "fairlead:refresh": {}}

@@ -1,7 +1,82 @@
 """Dead letters, grouped by what went wrong."""
 
-from fastapi import APIRouter
+from typing import Annotated
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import bulk_jobs, troubles
+from fairlead.actions.troubles import Troubles
+from fairlead.errors import Fault, InvalidInput, NotFound
+from fairlead.model.access import Permission
+from fairlead.model.job import JobStatus
+from fairlead.model.trouble import Group
 from fairlead.server.auth import Guarded
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
+Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+
+ROWS = 100
+STATUSES = (JobStatus.DEAD_LETTER, JobStatus.FAILED)
+
+
+@router.get("/dead-letters")
+async def listed(request: Request, visit: Reader) -> Response:
+    """What went wrong, and how often."""
+    status = _status(request)
+    found = await _found(visit, status)
+    groups = found.groups
+    if top := [one for one in request.query_params.get("top", "").split(",") if one]:
+        # as they were shown: what is counted meanwhile does not move them
+        place = {mark: number for number, mark in enumerate(top)}
+        groups = sorted(groups, key=lambda one: place.get(one.mark, len(place)))
+    return visit.page(
+        "dead_letters.html",
+        status=200,
+        of=status,
+        statuses=STATUSES,
+        found=found,
+        groups=groups[:ROWS],
+        left=max(0, len(groups) - ROWS),
+    )
+
+
+@router.post("/dead-letters/{mark}/retry")
+async def retry(request: Request, mark: str, visit: Writer) -> Response:
+    """Queue all of a group again that were looked at."""
+    status = _status(request)
+    group = _group(await _found(visit, status), mark)
+    told = {"definition_key": group.definition_key, "status": [status], "error": group.pattern}
+    done = skipped = 0
+    for start in range(0, group.count, bulk_jobs.BATCH):
+        async with visit.transaction() as tx:
+            ids = group.job_ids[start : start + bulk_jobs.BATCH]
+            did = await bulk_jobs.retry_chosen(tx, visit.principal, ids, told=told)
+        done += did.count
+        skipped += did.skipped
+    left = f" {skipped:,} could not be: see whether the definition is active." if skipped else ""
+    return visit.done(f"Queued again: {done:,}.{left}")
+
+
+async def _found(visit: Visit, status: JobStatus) -> Troubles:
+    async with visit.transaction() as tx:
+        return await troubles.by_error(tx, visit.principal, status=status)
+
+
+def _group(found: Troubles, mark: str) -> Group:
+    for one in found.groups:
+        if one.mark == mark:
+            return one
+    raise NotFound("No job ended with this error any more: somebody has seen to them.")
+
+
+def _status(request: Request) -> JobStatus:
+    text = request.query_params.get("status") or JobStatus.DEAD_LETTER
+    if text not in STATUSES:
+        raise InvalidInput(
+            f"There is no such list. Use one of: {', '.join(STATUSES)}.", [Fault("status", "unknown")]
+        )
+    return JobStatus(text)

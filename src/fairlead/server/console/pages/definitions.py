@@ -1,7 +1,193 @@
-"""Definitions: the kinds of work there are."""
+"""Definitions: the kinds of work there are. Everybody may read them; super admins change them."""
 
-from fastapi import APIRouter
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import definitions, gates
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError, Fault, InvalidInput, NotFound
+from fairlead.model.access import Permission
+from fairlead.model.definition import Definition, Kind
 from fairlead.server.auth import Guarded
+from fairlead.server.console import render
+from fairlead.server.console.forms import Form
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_DEFINITIONS))]
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_DEFINITIONS, everywhere=True))]
+
+ROWS = 200
+BACKOFF = ("base_seconds", "factor", "cap_seconds", "jitter")
+# What a form shows as it is.
+PLAIN = (
+    "description",
+    "kind",
+    "timeout_seconds",
+    "max_attempts",
+    "max_running",
+    "max_running_per_tenant",
+    "default_priority",
+    "resource_pointer",
+    "audit_action",
+    "retention_days",
+    "version",
+)
+
+
+@router.get("/definitions")
+async def listed(request: Request, visit: Reader) -> Response:
+    """What may be enqueued."""
+    return await _listed(request, visit)
+
+
+async def _listed(
+    request: Request,
+    visit: Visit,
+    *,
+    given: Mapping[str, str] | None = None,
+    error: FairleadError | None = None,
+) -> Response:
+    words = request.query_params.get("q", "")[:100].strip().lower()
+    after = request.query_params.get("after", "")
+    async with visit.transaction() as tx:
+        found = [
+            one
+            for one in await definitions.every(tx, visit.principal)
+            if one.key > after and (words in one.key.lower() or words in one.description.lower())
+        ]
+    return visit.page(
+        "definitions.html",
+        status=200 if error is None else 422,
+        rows=found[:ROWS],
+        next=found[ROWS - 1].key if len(found) > ROWS else None,
+        q=words,
+        kinds=[(one, one) for one in Kind],
+        given=given or {"key": "", "description": "", "kind": Kind.FUNCTION},
+        error=error,
+    )
+
+
+@router.post("/definitions")
+async def add(request: Request, visit: Manager) -> Response:
+    """A new definition; what else there is to say is said on its page."""
+    form = Form(await visit.form())
+    values = {name: form.text(name) for name in ("key", "description", "kind")}
+    try:
+        async with visit.transaction() as tx:
+            made = await definitions.create(tx, visit.principal, values)
+    except FairleadError as error:
+        if not error.faults:
+            raise
+        return await _listed(request, visit, given=values, error=error)
+    return visit.done(f"{made.key} is there. Say what it takes.", to=visit.to(f"/definitions/{made.key}"))
+
+
+@router.get("/definitions/{key}")
+async def show(key: str, visit: Reader) -> Response:
+    """One definition."""
+    return await _shown(key, visit)
+
+
+async def _shown(
+    key: str, visit: Visit, *, given: Mapping[str, str] | None = None, error: FairleadError | None = None
+) -> Response:
+    async with visit.transaction() as tx:
+        found = await _definition(tx, visit, key)
+    return visit.page(
+        "definition.html",
+        status=200 if error is None else 422,
+        definition=found,
+        kinds=[(one, one) for one in Kind],
+        given=_as_fields(found) if given is None else {**_as_fields(found, ticks=False), **given},
+        error=error,
+    )
+
+
+@router.post("/definitions/{key}")
+async def change(key: str, visit: Manager) -> Response:
+    """Change a definition, unless somebody else did meanwhile."""
+    form = Form(await visit.form())
+    values = _values(form)
+    version = form.some_whole("version")
+    try:
+        form.check()
+        async with visit.transaction() as tx:
+            found = await _definition(tx, visit, key)
+            if found.version != version:
+                raise InvalidInput(
+                    "Somebody changed this definition meanwhile. Load the page again, and change it then.",
+                    [
+                        Fault(
+                            "version",
+                            "is not the latest: somebody changed it meanwhile. Load the page again.",
+                        )
+                    ],
+                )
+            changed = await definitions.patch(tx, visit.principal, found.key, values)
+    except FairleadError as error:
+        if not error.faults:
+            raise
+        return await _shown(key, visit, given=form.given, error=error)
+    told = f"Saved as version {changed.version}." if changed.version != version else "Nothing to change."
+    return visit.done(told, to=visit.to(f"/definitions/{changed.key}"))
+
+
+@router.post("/definitions/{key}/pause")
+async def pause(key: str, visit: Manager) -> Response:
+    """Close a definition's gate."""
+    note = Form(await visit.form()).some_text("note")
+    async with visit.transaction() as tx:
+        await gates.pause(tx, visit.principal, definition=key, note=note)
+    undo = visit.to(f"/definitions/{key}/resume")
+    return visit.done("Paused: no job of it is claimed.", undo=undo)
+
+
+@router.post("/definitions/{key}/resume")
+async def resume(key: str, visit: Manager) -> Response:
+    """Open a definition's gate."""
+    async with visit.transaction() as tx:
+        await gates.resume(tx, visit.principal, definition=key)
+    return visit.done("Resumed.")
+
+
+async def _definition(tx: Tx, visit: Visit, key: str) -> Definition:
+    found = await definitions.find(tx, visit.principal, key)
+    if found is None:
+        raise NotFound(f"There is no definition {key[:130]!r}.", [])
+    return found
+
+
+def _values(form: Form) -> dict[str, Any]:
+    """What the form says, by the names that a definition has for it."""
+    return {
+        "description": form.text("description"),
+        "kind": form.text("kind"),
+        "arg_schema": form.json("arg_schema"),
+        "timeout_seconds": form.whole("timeout_seconds"),
+        "max_attempts": form.whole("max_attempts"),
+        "backoff": {name: form.decimal(f"backoff.{name}") for name in BACKOFF},
+        "max_running": form.some_whole("max_running"),
+        "max_running_per_tenant": form.some_whole("max_running_per_tenant"),
+        "default_priority": form.whole("default_priority"),
+        "resource_pointer": form.some_text("resource_pointer"),
+        "audit_action": form.some_text("audit_action"),
+        "retention_days": form.some_whole("retention_days"),
+        "is_active": form.ticked("is_active"),
+    }
+
+
+def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
+    """A definition as its form shows it; a box that is not ticked is not there."""
+    shown = {name: _text(getattr(one, name)) for name in PLAIN}
+    shown |= {f"backoff.{name}": _text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF}
+    shown["arg_schema"] = render.pretty(one.arg_schema)
+    return shown | ({"is_active": "on"} if ticks and one.is_active else {})
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)

@@ -1,7 +1,141 @@
 """Enqueueing a job by hand: a form made from its definition's schema."""
 
-from fastapi import APIRouter
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import definitions, enqueue, hosts, jobs
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError, Fault, InvalidInput
+from fairlead.model.access import Permission
+from fairlead.model.definition import Definition
+from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.server.auth import Guarded
+from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.console.payload_form import PayloadForm, refuse_masked
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+
+OPTIONS = ("priority", "scheduled_for", "max_attempts", "dedupe_key", "correlation_id", "host_id")
+# How each is read, and what is wrong where it cannot be.
+READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "priority": (int, "must be a whole number"),
+    "max_attempts": (int, "must be a whole number"),
+    "scheduled_for": (datetime.fromisoformat, "must be a time such as 2026-02-16T10:30:00Z"),
+    "host_id": (UUID, "is not the id of a host"),
+}
+MOST_HOSTS = 200
+
+
+@router.get("/enqueue")
+async def form(request: Request, visit: Writer) -> Response:
+    """A form for a job of the definition that the address names; filled in, if it names a job to copy."""
+    if visit.tenant_id is None:
+        return await choose_tenant(visit, what="the job", to="/enqueue")
+    given = request.query_params
+    async with visit.transaction() as tx:
+        copied = await _copied(tx, visit, given.get("copy", ""))
+        key = given.get("definition") or (copied.definition_key if copied else "")
+        definition = await definitions.find(tx, visit.principal, key) if key else None
+    if definition is None:
+        return await _page(visit, None)
+    payload = PayloadForm.new(definition.arg_schema, copied.payload if copied else None)
+    options = {} if copied is None else _options_of(copied)
+    return await _page(visit, definition, payload=payload.without_secrets(), options=options, copied=copied)
+
+
+@router.post("/enqueue")
+async def send(request: Request, visit: Writer) -> Response:
+    """Enqueue what the form says; with `show`, show the form the other way."""
+    given = await visit.form()
+    options = {name: given[name].strip() for name in OPTIONS if given.get(name, "").strip()}
+    async with visit.transaction() as tx:
+        definition = await definitions.find(tx, visit.principal, request.query_params.get("definition", ""))
+    if definition is None:
+        return await _page(visit, None, status=422)
+    payload = PayloadForm.sent(definition.arg_schema, given)
+    try:
+        if "show" in given:
+            return await _page(visit, definition, payload=payload.the_other_way(), options=options)
+        made = await _enqueued(visit, definition, payload.payload(), options)
+    except FairleadError as error:
+        refused = payload.refused(error)
+        return await _page(visit, definition, payload=refused, options=options, error=error, status=422)
+    told = "An active job has this dedupe key: here it is." if made.deduplicated else "Enqueued."
+    return visit.done(told, to=visit.to(f"/jobs/{made.id}"))
+
+
+async def _enqueued(
+    visit: Visit, definition: Definition, payload: Any, options: Mapping[str, str]
+) -> Enqueued:
+    refuse_masked(payload)
+    new = NewJob(
+        definition=definition.key, tenant=str(visit.tenant), payload=payload, **_read_options(options)
+    )
+    async with visit.transaction() as tx:
+        await jobs.require_room(tx, visit.tenant, visit.fl.settings)
+        return await enqueue.enqueue(tx, visit.principal, visit.fl.catalog, new)
+
+
+def _read_options(given: Mapping[str, str]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    faults = []
+    for name, text in given.items():
+        reader, wrong = READERS.get(name, (str, ""))
+        try:
+            read[name] = reader(text)
+        except ValueError:
+            faults.append(Fault(name, wrong))
+    if faults:
+        raise InvalidInput(f"Cannot enqueue: {faults[0].path} {faults[0].message}.", faults)
+    return read
+
+
+async def _page(
+    visit: Visit,
+    definition: Definition | None,
+    *,
+    payload: PayloadForm | None = None,
+    options: Mapping[str, str] | None = None,
+    error: FairleadError | None = None,
+    copied: Job | None = None,
+    status: int = 200,
+) -> Response:
+    async with visit.transaction() as tx:
+        known = [one for one in await definitions.every(tx, visit.principal) if one.is_active]
+        shown = visit.may(Permission.READ_HOSTS)
+        offered = await hosts.listed(tx, visit.principal, limit=MOST_HOSTS) if shown else []
+    faults = () if error is None else error.faults
+    return visit.page(
+        "enqueue.html",
+        status=status,
+        definition=definition,
+        definitions=known,
+        payload=payload,
+        options=dict.fromkeys(OPTIONS, "") | dict(options or {}),
+        error=error,
+        option_faults={one.path: one.message for one in faults if one.path in OPTIONS},
+        hosts=offered,
+        copied=copied,
+    )
+
+
+async def _copied(tx: Tx, visit: Visit, job_id: str) -> Job | None:
+    try:
+        asked = UUID(job_id) if job_id else None
+    except ValueError:
+        return None
+    return None if asked is None else (await jobs.show(tx, visit.principal, asked))[0]
+
+
+def _options_of(job: Job) -> dict[str, str]:
+    """What a copy has of the job's options: not its key, which would make it the same job, nor its time."""
+    given = {"priority": job.priority, "max_attempts": job.max_attempts, "host_id": job.host_id}
+    return {name: str(value) for name, value in given.items() if value is not None}

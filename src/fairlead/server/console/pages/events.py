@@ -1,7 +1,150 @@
-"""Events: what happened."""
+"""Events: what happened, what it set off, and telling it (again)."""
 
-from fastapi import APIRouter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import events, jobs, triggers
+from fairlead.errors import EventInvalid, Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
+from fairlead.model.access import Permission
+from fairlead.model.event import Event, NewEvent
+from fairlead.model.trigger import FiringOutcome
+from fairlead.model.zone import known
 from fairlead.server.auth import Guarded
+from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.console.forms import Form, uuid_of
+from fairlead.server.console.newest import shown
+from fairlead.server.console.trigger_form import json_in
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_EVENTS))]
+Emitter = Annotated[Visit, Depends(Visits(Permission.EMIT_EVENTS))]
+Replayer = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
+
+ROWS = 50
+FIELDS = ("name", "data", "correlation_id", "occurred_at")
+
+
+@router.get("/events")
+async def listed(request: Request, visit: Reader) -> Response:
+    """What happened, newest first, and how many jobs that made."""
+    given = request.query_params
+    name, correlation_id = given.get("name") or None, given.get("correlation_id") or None
+    async with visit.transaction() as tx:
+
+        async def fetch(before: UUID | None, limit: int) -> list[Event]:
+            return await events.listed(
+                tx, visit.principal, name=name, correlation_id=correlation_id, before=before, limit=limit
+            )
+
+        page = await shown(request, ROWS, fetch)
+        tally = await events.tally(tx, visit.principal, page.items)
+    return visit.page(
+        "events.html",
+        **page.facts(),
+        events=page.items,
+        tally=tally,
+        name=name,
+        correlation_id=correlation_id,
+        source_of=source_of,
+        outcomes=FiringOutcome,
+    )
+
+
+@router.get("/events/new")
+async def new(request: Request, visit: Emitter) -> Response:
+    """An empty form to emit an event; the address may say of which name. A super admin chooses a tenant first."""
+    if visit.tenant_id is None:
+        return await choose_tenant(visit, what="the event", to="/events/new")
+    texts = dict.fromkeys(FIELDS, "") | {"name": request.query_params.get("name", ""), "data": "{\n  \n}"}
+    return await _form(visit, texts)
+
+
+@router.post("/events/new")
+async def emit(visit: Emitter) -> Response:
+    """Store an event, or the form with what is wrong. Its jobs follow."""
+    given = await visit.form()
+    texts = {name: given.get(name, "") for name in FIELDS}
+    form = Form(texts)
+    event = NewEvent(
+        name=form.text("name"),
+        tenant=str(visit.tenant),
+        data=json_in(form, "data"),
+        correlation_id=form.some_text("correlation_id"),
+        occurred_at=form.some_moment("occurred_at", await _zone(visit)),
+    )
+    if form.faults:
+        return await _form(visit, texts, form.faults)
+    try:
+        async with visit.transaction() as tx:
+            await jobs.require_room(tx, visit.tenant, visit.fl.settings)
+            event_id = await events.emit(tx, visit.principal, visit.fl.catalog, event)
+    except EventInvalid as error:
+        return await _form(visit, texts, error.faults)
+    except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:
+        return await _form(visit, texts, [Fault("data", error.message)])
+    return visit.done("Emitted. Its jobs follow.", to=visit.to(f"/events/{event_id}"))
+
+
+@router.get("/events/{event_id}")
+async def show(event_id: UUID, visit: Reader) -> Response:
+    """An event, its data as people may see them, and what it set off."""
+    async with visit.transaction() as tx:
+        event, fired = await events.get(tx, visit.principal, event_id)
+        whose = replace(visit.principal, tenant_id=event.tenant_id)
+        rules = await triggers.listed(tx, whose, event_name=event.name, limit=triggers.MAX_PAGE)
+    return visit.page(
+        "event.html",
+        event=event,
+        firings=fired,
+        triggers=rules,
+        labels={one.id: one.label for one in rules},
+        source=source_of(event.data),
+    )
+
+
+@router.post("/events/{event_id}/replay")
+async def replay(event_id: UUID, visit: Replayer) -> Response:
+    """The same event once more: for all triggers that match it now, or for the one that is named."""
+    only = uuid_of((await visit.form()).get("trigger_id"))
+    async with visit.transaction() as tx:
+        if visit.tenant_id is not None:
+            await jobs.require_room(tx, visit.tenant_id, visit.fl.settings)
+        new_id = await events.replay(tx, visit.principal, event_id, only_trigger_id=only)
+    return visit.done("Replayed, as this event.", to=visit.to(f"/events/{new_id}"))
+
+
+def source_of(data: Any) -> str | None:
+    """Where a CloudEvent says that it comes from, and what it is about."""
+    said = data.get("cloudevent") if isinstance(data, Mapping) else None
+    if not isinstance(said, Mapping):
+        return None
+    parts = (said.get("source"), said.get("subject"))
+    return " · ".join(one for one in parts if isinstance(one, str)) or None
+
+
+async def _form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = ()) -> Response:
+    async with visit.transaction() as tx:
+        rules = await triggers.listed(tx, visit.principal, trigger_type="event", limit=triggers.MAX_PAGE)
+    return visit.page(
+        "emit.html",
+        status=422 if faults else 200,
+        texts=texts,
+        faults={one.path: one.message for one in reversed(faults)},
+        names_known=sorted({str(one.event_name) for one in rules}),
+        zone=(await _zone(visit)).key,
+    )
+
+
+async def _zone(visit: Visit) -> ZoneInfo:
+    """The zone by whose clocks the tenant's people type times."""
+    async with visit.transaction() as tx:
+        tenant = await triggers.tenant_of(tx, visit.principal, str(visit.tenant), Permission.EMIT_EVENTS)
+    return ZoneInfo(tenant.timezone if known(tenant.timezone) else "UTC")

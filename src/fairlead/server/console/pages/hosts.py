@@ -1,7 +1,267 @@
 """Hosts: machines whose jobs only their agents run."""
 
-from fastapi import APIRouter
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, Response
+
+from fairlead.actions import hosts
+from fairlead.errors import Fault, HostExists, InvalidInput, ResourceExists
+from fairlead.model.access import Permission
+from fairlead.model.host import Host
 from fairlead.server.auth import Guarded
+from fairlead.server.console.lists import after_id, rows, tenant_slugs
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_HOSTS))]
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_HOSTS))]
+
+ROWS = 30
+# Of a host's resources, a card names so many.
+NAMED = 3
+MOST_RESOURCES = 100
+MOST_HOSTS = 500
+NEW_HOST = {"name": "", "max_running": "1", "labels": ""}
+NEW_RESOURCE = {"kind": "", "name": ""}
+
+
+@router.get("/hosts")
+async def listed(request: Request, visit: Reader) -> Response:
+    """The hosts, how they stand, and what they run."""
+    async with visit.transaction() as tx:
+        page = rows(await hosts.listed(tx, visit.principal, after=after_id(request), limit=ROWS + 1), ROWS)
+        ids = [one.id for one in page.items]
+        running = await hosts.running(tx, visit.principal, ids)
+        things = {
+            one: await hosts.resources(tx, visit.principal, host_id=one, limit=NAMED + 1) for one in ids
+        }
+        slugs = await tenant_slugs(tx, visit)
+    return visit.page(
+        "hosts.html",
+        page=page,
+        running=running,
+        things=things,
+        named=NAMED,
+        slugs=slugs,
+        values=NEW_HOST,
+        error=None,
+    )
+
+
+@router.post("/hosts")
+async def add(visit: Manager) -> Response:
+    """Register a host, and go to it: an agent is next."""
+    form = NEW_HOST | await visit.form()
+    try:
+        async with visit.transaction() as tx:
+            host = await hosts.add(tx, visit.principal, tenant_id=visit.tenant, **_settings(form))
+    except (InvalidInput, HostExists) as error:
+        return visit.page("host_new.html", status=422, values=form, error=error)
+    return visit.done(f"Registered {host.name}. Enrol its agent next.", to=visit.to(f"/hosts/{host.id}"))
+
+
+@router.get("/hosts/{host_id}")
+async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
+    """A host: how it stands, what it runs, what is on it."""
+    async with visit.transaction() as tx:
+        host = await hosts.get(tx, visit.principal, host_id)
+        running = await hosts.running(tx, visit.principal, [host.id])
+        found = await hosts.resources(
+            tx, visit.principal, host_id=host.id, after=after_id(request), limit=MOST_RESOURCES + 1
+        )
+        every = await hosts.listed(tx, visit.principal, limit=MOST_HOSTS)
+    others = [one for one in every if one.id != host.id and one.tenant_id == host.tenant_id]
+    return visit.page(
+        "host.html",
+        host=host,
+        running=running,
+        resources=rows(found, MOST_RESOURCES),
+        others=others,
+        resource_options=[(one.id, f"{one.name} ({one.kind})") for one in found[:MOST_RESOURCES]],
+        host_options=[(one.id, one.name) for one in others],
+        values=_values(host),
+        resource_values=NEW_RESOURCE,
+        error=None,
+    )
+
+
+@router.post("/hosts/{host_id}/settings")
+async def change(host_id: UUID, visit: Manager) -> Response:
+    """Change a host's name, how much it runs at once, and its labels."""
+    form = NEW_HOST | await visit.form()
+    async with visit.transaction() as tx:
+        host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
+    try:
+        async with visit.transaction() as tx:
+            await hosts.change(tx, visit.principal, host_id, _settings(form, host.labels))
+    except (InvalidInput, HostExists) as error:
+        return visit.page("host_settings.html", status=422, host=host, values=form, error=error)
+    return visit.done("Saved.", to=visit.to(f"/hosts/{host_id}"))
+
+
+@router.post("/hosts/{host_id}/pause")
+async def pause(host_id: UUID, visit: Manager) -> Response:
+    """Close a host's gate, with a word why."""
+    note = (await visit.form()).get("note", "").strip() or None
+    name = await _turned(visit, host_id, {"paused": True, "note": note})
+    return visit.done(f"Paused {name}: it is given nothing new.", to=visit.to(f"/hosts/{host_id}"))
+
+
+@router.post("/hosts/{host_id}/resume")
+async def resume(host_id: UUID, visit: Manager) -> Response:
+    """Open a host's gate."""
+    name = await _turned(visit, host_id, {"paused": False})
+    return visit.done(f"Resumed {name}.", undo=visit.to(f"/hosts/{host_id}/pause"))
+
+
+@router.post("/hosts/{host_id}/drain")
+async def drain(host_id: UUID, visit: Manager) -> Response:
+    """Have a host's agent finish what it runs, and leave."""
+    name = await _turned(visit, host_id, {"draining": True})
+    return visit.done(
+        f"Draining {name}: its agent ends what it runs and stops.",
+        undo=visit.to(f"/hosts/{host_id}/undrain"),
+    )
+
+
+@router.post("/hosts/{host_id}/undrain")
+async def undrain(host_id: UUID, visit: Manager) -> Response:
+    """Give a host work again."""
+    name = await _turned(visit, host_id, {"draining": False})
+    return visit.done(
+        f"{name} is given work again. Start its agent, if it has stopped.",
+        undo=visit.to(f"/hosts/{host_id}/drain"),
+    )
+
+
+@router.post("/hosts/{host_id}/revoke")
+async def revoke(host_id: UUID, visit: Manager) -> Response:
+    """Take the tokens of a host's agents away."""
+    async with visit.transaction() as tx:
+        count = await hosts.revoke_agents(tx, visit.principal, host_id)
+    if not count:
+        return visit.done("There was no agent to revoke.")
+    return visit.done(
+        f"Revoked {count} token{'s' if count > 1 else ''}: within five seconds the agent is cut off."
+    )
+
+
+async def _turned(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> str:
+    """The name of a host that was changed so."""
+    async with visit.transaction() as tx:
+        return (await hosts.change(tx, visit.principal, host_id, changes)).name
+
+
+# Enrolment: the code is in the answer to a post, and nowhere else
+
+
+@router.post("/hosts/{host_id}/enrolment")
+async def enrol(request: Request, host_id: UUID, visit: Manager) -> Response:
+    """The command that makes a machine this host, with a code that is good once."""
+    async with visit.transaction() as tx:
+        made = await hosts.enrolment_code(tx, visit.principal, host_id)
+    server = str(request.base_url).rstrip("/").removesuffix("/console")
+    until = made.expires_at.timestamp()
+    return visit.page(
+        "enrol.html",
+        command=f"fairlead agent --server {server} --enrol {made.code}",
+        **_progress(made.host, since=until - hosts.CODE_SECONDS, until=until),
+    )
+
+
+@router.get("/hosts/{host_id}/enrolment")
+async def enrolled(host_id: UUID, visit: Manager, since: float = 0, until: float = 0) -> HTMLResponse:
+    """Whether the agent has come since the code was made: asked every other second."""
+    async with visit.transaction() as tx:
+        host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
+    return visit.page("enrol_state.html", **_progress(host, since=since, until=until))
+
+
+def _progress(host: Host, *, since: float, until: float) -> dict[str, Any]:
+    """How far an enrolment is."""
+    begun = host.session_at is not None and host.session_at.timestamp() > since
+    left = max(0.0, until - datetime.now(UTC).timestamp())
+    return {"host": host, "connected": begun, "since": since, "until": until, "left": left}
+
+
+# Resources
+
+
+@router.post("/hosts/{host_id}/resources")
+async def add_resource(host_id: UUID, visit: Manager) -> Response:
+    """Register a thing on a host."""
+    form = NEW_RESOURCE | await visit.form()
+    async with visit.transaction() as tx:
+        host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
+    kind, name = form["kind"].strip(), form["name"].strip()
+    try:
+        async with visit.transaction() as tx:
+            await hosts.add_resource(
+                tx, visit.principal, tenant_id=host.tenant_id, host_id=host.id, kind=kind, name=name
+            )
+    except (InvalidInput, ResourceExists) as error:
+        return visit.page("host_resource.html", status=422, host=host, resource_values=form, error=error)
+    return visit.done(f"Added the {kind} {name}.", to=visit.to(f"/hosts/{host_id}"))
+
+
+@router.post("/hosts/{host_id}/move")
+async def move_resource(host_id: UUID, visit: Manager) -> Response:
+    """Move a resource to another host."""
+    form = await visit.form()
+    async with visit.transaction() as tx:
+        await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
+        resource_id, to = _chosen(form, "resource"), _chosen(form, "to")
+        moved = await hosts.change_resource(tx, visit.principal, resource_id, host_id=to)
+    return visit.done(f"{moved.name} is on {moved.host} now.", to=visit.to(f"/hosts/{host_id}"))
+
+
+def _chosen(form: Mapping[str, str], name: str) -> UUID:
+    try:
+        return UUID(form.get(name, ""))
+    except ValueError:
+        raise InvalidInput(f"Choose one from the list: {name}.", [Fault(name, "choose one")]) from None
+
+
+# What forms say of a host
+
+
+def _values(host: Host) -> dict[str, str]:
+    return {
+        "name": host.name,
+        "max_running": str(host.max_running),
+        "labels": "\n".join(f"{name}={_shown(value)}" for name, value in host.labels.items()),
+    }
+
+
+def _settings(form: Mapping[str, str], old: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A form's words as the actions know them; what is no number is left for them to refuse."""
+    number = form["max_running"].strip()
+    return {
+        "name": form["name"].strip(),
+        "max_running": int(number) if number.isdecimal() and len(number) < 10 else number,
+        "labels": _labels(form["labels"], old or {}),
+    }
+
+
+def _labels(text: str, old: Mapping[str, Any]) -> dict[str, Any]:
+    """Labels are text; one that was something else stays what it was while its line does."""
+    found: dict[str, Any] = {}
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not (name and equals):
+            raise InvalidInput(
+                f"The label {line[:40]!r} has no value.",
+                [Fault("labels", "write each on a line: name=value")],
+            )
+        found[name] = old[name] if name in old and _shown(old[name]) == value else value
+    return found
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

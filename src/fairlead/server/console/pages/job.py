@@ -1,7 +1,246 @@
 """One job: why it stands so, its attempts, its log, its payload and output."""
 
-from fastapi import APIRouter
+import shlex
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from signal import Signals
+from typing import Annotated, Any
+from uuid import UUID
+from zlib import crc32
 
+import msgspec
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from fairlead.actions import audit, bulk_jobs, definitions, events, hosts, jobs, logs
+from fairlead.actions import why as explanation
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError
+from fairlead.model import ansi
+from fairlead.model.access import Permission
+from fairlead.model.job import Attempt, Job, JobStatus, Source, may_move
 from fairlead.server.auth import Guarded
+from fairlead.server.console.payload_form import PayloadForm
+from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.following import without_ansi
+from fairlead.server.views import ChunkView, plain
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
+Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+AttemptNo = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
+
+MOST_ATTEMPTS = 50
+MOST_CHILDREN = 20
+LAST_LINES = 20
+# Of a log, one look: enough to read, little enough to be there at once.
+LOOK_CHUNKS, LOOK_BYTES = 400, 131_072
+TROUBLE = ("failed", "timeout", "lost")
+# JSON beyond this is shown as it is written: a tree of so many leaves helps nobody.
+LARGEST_TREE = 60_000
+
+
+@router.get("/jobs/{job_id}")
+async def show(job_id: UUID, visit: Reader) -> Response:
+    """All there is to know of a job."""
+    async with visit.transaction() as tx:
+        job, attempts = await jobs.show(tx, visit.principal, job_id)
+        children = await jobs.children(tx, visit.principal, job, limit=MOST_CHILDREN + 1)
+        facts = {
+            "trail": await audit.about_job(tx, visit.principal, job),
+            "host": await _host(tx, visit, job),
+            "origin": await _origin(tx, visit, job),
+        }
+    # limits count every tenant's leases; the answer names no other tenant's jobs
+    async with visit.transaction(as_system=True) as tx:
+        why = await explanation.why(tx, visit.principal, job_id)
+    return visit.page(
+        "job.html",
+        job=job,
+        attempts=attempts[::-1][:MOST_ATTEMPTS],
+        left_out=max(0, len(attempts) - MOST_ATTEMPTS),
+        last_attempt=attempts[-1].attempt_no if attempts else 0,
+        trouble=trouble(job, attempts),
+        why=why,
+        children=children[:MOST_CHILDREN],
+        more_children=len(children) > MOST_CHILDREN,
+        cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
+        retryable=job.status in bulk_jobs.RETRYABLE,
+        signal_name=signal_name,
+        curl=lambda api: curl(job, api, named=visit.is_super),
+        largest_tree=LARGEST_TREE,
+        mark=lambda value: f"{crc32(repr(value).encode()):x}",
+        **facts,
+    )
+
+
+def trouble(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
+    """What went wrong last, if the job has not got over it: what kind, in words, and the last lines that it wrote."""
+    last = next((one for one in reversed(attempts) if one.status != "running"), None)
+    if job.status in (JobStatus.SUCCEEDED, JobStatus.RUNNING) or last is None or last.status not in TROUBLE:
+        return None
+    told = job.error if isinstance(job.error, dict) else {}
+    return {
+        "attempt": last,
+        "type": told.get("type") or last.status,
+        "message": told.get("message") or last.error_text or job.last_error or "",
+        "traceback": told.get("traceback"),
+        "lines": _last_lines(last.stderr_tail or last.stdout_tail or ""),
+    }
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(ansi.plain(text).rstrip().splitlines()[-LAST_LINES:])
+
+
+def signal_name(number: int | None) -> str:
+    """`SIGKILL`, for 9."""
+    try:
+        return "" if number is None else Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def curl(job: Job, api: str, *, named: bool) -> str:
+    """A command that enqueues the same; what is hidden of the payload has to be filled in."""
+    body = {"definition_key": job.definition_key, "payload": job.payload, "priority": job.priority}
+    if job.host_id is not None:
+        body["host_id"] = str(job.host_id)
+    headers = ["Authorization: Bearer <token>", "Content-Type: application/json"]
+    headers += [f"X-Tenant: {job.tenant}"] if named else []
+    text = msgspec.json.encode(body).decode()
+    said = " ".join(f"-H {shlex.quote(one)}" for one in headers)
+    return f"curl -X POST {shlex.quote(f'{api}/jobs')} {said} -d {shlex.quote(text)}"
+
+
+async def _host(tx: Tx, visit: Visit, job: Job) -> Any:
+    """The host that it is for, where they may see it and it is still there."""
+    if job.host_id is None or not visit.may(Permission.READ_HOSTS):
+        return None
+    try:
+        return await hosts.get(tx, visit.principal, job.host_id)
+    except FairleadError:
+        return None  # it is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a job came of."""
+
+    trigger: UUID | None = None
+    event: UUID | None = None
+
+
+async def _origin(tx: Tx, visit: Visit, job: Job) -> Origin:
+    """The trigger and the event that it came of, as far as they may be seen."""
+    reference = _uuid(job.source_ref)
+    if job.source is not Source.EVENT:
+        # a schedule's, or fired by hand
+        return Origin(trigger=reference) if visit.may(Permission.READ_TRIGGERS) else Origin()
+    if reference is None or not visit.may(Permission.READ_EVENTS):
+        return Origin()
+    try:
+        _, firings = await events.get(tx, visit.principal, reference)
+    except FairleadError:
+        return Origin()  # it has been forgotten
+    return Origin(next((one.trigger_id for one in firings if one.job_id == job.id), None), reference)
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None
+
+
+# Its log
+
+
+@router.get("/jobs/{job_id}/log")
+async def look_back(
+    job_id: UUID, visit: Reader, before: str | None = None, attempt: AttemptNo = None
+) -> Response:
+    """The end of a job's log, or what came before a cursor. What comes behind it is read and followed over the API."""
+    async with visit.transaction() as tx:
+        page = await logs.read_back(
+            tx,
+            visit.principal,
+            job_id,
+            attempt_no=attempt,
+            before=before,
+            limit=LOOK_CHUNKS,
+            page_bytes=LOOK_BYTES,
+        )
+    items = [plain(ChunkView.of(one)) for one in without_ansi(page.items)]
+    return JSONResponse({"items": items, "earlier": page.earlier, "later": page.later})
+
+
+@router.get("/jobs/{job_id}/log.txt")
+async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Response:
+    """All of a job's log as text, page by page."""
+    first = await _log_page(visit, job_id, attempt, None)  # a refusal has to come before the first byte
+
+    async def text() -> AsyncIterator[str]:
+        page, streams = first, dict[tuple[int, str], ansi.Plain]()
+        while page.items:
+            for one in page.items:
+                yield streams.setdefault((one.attempt_no, one.stream), ansi.Plain()).text(one.text)
+            if page.next_cursor is None:
+                break
+            page = await _log_page(visit, job_id, attempt, page.next_cursor)
+
+    name = f"{job_id}.log" if attempt is None else f"{job_id}.{attempt}.log"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(text(), media_type="text/plain; charset=utf-8", headers=headers)
+
+
+async def _log_page(visit: Visit, job_id: UUID, attempt: int | None, cursor: str | None) -> logs.LogPage:
+    async with visit.transaction() as tx:
+        return await logs.read(tx, visit.principal, job_id, attempt_no=attempt, cursor=cursor)
+
+
+# Again, with another payload
+
+
+@router.get("/jobs/{job_id}/edit")
+async def edit(job_id: UUID, visit: Writer) -> Response:
+    """A form with the job's payload, to be retried with another."""
+    async with visit.transaction() as tx:
+        job, _ = await jobs.show(tx, visit.principal, job_id)
+        schema = await _schema(tx, visit, job)
+    return _edit_page(visit, job, PayloadForm.new(schema, job.payload))
+
+
+@router.post("/jobs/{job_id}/edit")
+async def retry_edited(job_id: UUID, visit: Writer) -> Response:
+    """Queue the job again, with the payload that the form says; with `show`, show the form the other way."""
+    given = await visit.form()
+    async with visit.transaction() as tx:
+        job, _ = await jobs.show(tx, visit.principal, job_id)
+        form = PayloadForm.sent(await _schema(tx, visit, job), given)
+    try:
+        if "show" in given:
+            return _edit_page(visit, job, form.the_other_way())
+        payload = form.payload()
+        async with visit.transaction() as tx:
+            await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id, payload=payload)
+    except FairleadError as error:
+        return _edit_page(visit, job, form.refused(error), error=error)
+    return visit.done("Queued again, with the new payload.", to=visit.to(f"/jobs/{job_id}"))
+
+
+async def _schema(tx: Tx, visit: Visit, job: Job) -> Any:
+    found = await definitions.find(tx, visit.principal, job.definition_key)
+    return {} if found is None else found.arg_schema
+
+
+def _edit_page(visit: Visit, job: Job, form: PayloadForm, error: FairleadError | None = None) -> Response:
+    return visit.page(
+        "job_edit.html",
+        status=200 if error is None else 422,
+        job=job,
+        payload=form,
+        error=error,
+        retryable=job.status in bulk_jobs.RETRYABLE,
+    )

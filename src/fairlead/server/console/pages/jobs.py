@@ -253,9 +253,9 @@ def _as(kind: Any, name: str, text: str) -> Any:
 
 
 async def _host(tx: Tx, visit: Visit, name: str) -> UUID:
-    """The host of this name or id; of one that is not there, there are no jobs."""
+    """The host of this name or id: one that was removed has its jobs still."""
     found = await hosts.named(tx, name, tenant_id=visit.tenant_id)
-    return found[0].id if found else NOWHERE
+    return found[0].id if found else _uuid(name) or NOWHERE
 
 
 def _uuid(text: str) -> UUID | None:

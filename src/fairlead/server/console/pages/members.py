@@ -1,7 +1,192 @@
 """The people of a tenant."""
 
-from fastapi import APIRouter
+import secrets
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import access
+from fairlead.errors import Fault, InvalidInput, UserExists
+from fairlead.model.access import Permission, Role, User
 from fairlead.server.auth import Guarded
+from fairlead.server.console import render, roles
+from fairlead.server.console.lists import after_id, rows, tenant_slugs
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_USERS))]
+
+ROWS = 50
+# 128 bits, in words of nobody.
+GENERATED_BYTES = 16
+NEW_MEMBER = {"email": "", "role": Role.OPERATOR.value, "how": "generated"}
+
+
+@router.get("/members")
+async def listed(request: Request, visit: Manager) -> Response:
+    """Who may sign in, and as what."""
+    async with visit.transaction() as tx:
+        found = await access.users(tx, visit.principal, after=after_id(request), limit=ROWS + 1)
+        slugs = await tenant_slugs(tx, visit)
+    return visit.page(
+        "members.html",
+        page=rows(found, ROWS),
+        slugs=slugs,
+        own=lambda user: _own(visit, user),
+        words=roles.WORDS,
+        **_offered(visit),
+    )
+
+
+@router.post("/members")
+async def add(visit: Manager) -> Response:
+    """A new member: with a password of the admin's choice, or one that is made up and shown now."""
+    form = NEW_MEMBER | await visit.form()
+    try:
+        password = _password(form)
+        async with visit.transaction() as tx:
+            user = await access.add_user(
+                tx,
+                visit.principal,
+                email=form["email"].strip(),
+                password=password,
+                role=_role(form),
+                tenant_id=visit.tenant_id,
+            )
+    except (InvalidInput, UserExists) as error:
+        return visit.page("member_new.html", status=422, **_offered(visit, form, error))
+    return _told(visit, user, form, password, f"{user.email} may sign in now.")
+
+
+@router.get("/members/{user_id}")
+async def shown(user_id: UUID, visit: Manager) -> Response:
+    """A member, and what may be changed of one."""
+    user = await _user(visit, user_id)
+    return visit.page(
+        "member.html",
+        user=user,
+        own=_own(visit, user),
+        roles=_roles(visit, user),
+        words=roles.WORDS,
+        values=NEW_MEMBER,
+        error=None,
+    )
+
+
+@router.post("/members/{user_id}/role")
+async def change_role(user_id: UUID, visit: Manager) -> Response:
+    """Give a member another role."""
+    user = await _user(visit, user_id)
+    if _own(visit, user):
+        raise InvalidInput("You cannot change your own role: ask another admin.", [Fault("role", "your own")])
+    role = _role(await visit.form())
+    async with visit.transaction() as tx:
+        await access.change_user(tx, visit.principal, user_id, role=role)
+    told = f"{user.email} is {_article(role)} now, and signs in again."
+    return visit.done(told, to=visit.to(f"/members/{user_id}"))
+
+
+@router.post("/members/{user_id}/password")
+async def set_password(user_id: UUID, visit: Manager) -> Response:
+    """Give a member another password."""
+    user = await _user(visit, user_id)
+    form = NEW_MEMBER | await visit.form()
+    try:
+        password = _password(form)
+        async with visit.transaction() as tx:
+            await access.change_user(tx, visit.principal, user_id, password=password)
+    except InvalidInput as error:
+        return visit.page(
+            "member_password.html", status=422, user=user, own=_own(visit, user), values=form, error=error
+        )
+    return _told(visit, user, form, password, f"{user.email} has a new password.")
+
+
+@router.post("/members/{user_id}/disable")
+async def disable(user_id: UUID, visit: Manager) -> Response:
+    """Let a member in no longer."""
+    user = await _user(visit, user_id)
+    if _own(visit, user):
+        raise InvalidInput(
+            "You cannot disable yourself: nobody might be left to let you in again. Ask another admin.",
+            [Fault("id", "your own")],
+        )
+    await _disabled(visit, user_id, disabled=True)
+    return visit.done(f"{user.email} is signed out and cannot come back.", undo=_at(visit, user, "/enable"))
+
+
+@router.post("/members/{user_id}/enable")
+async def enable(user_id: UUID, visit: Manager) -> Response:
+    """Let a member in again."""
+    user = await _user(visit, user_id)
+    await _disabled(visit, user_id, disabled=False)
+    return visit.done(f"{user.email} may sign in again.", undo=_at(visit, user, "/disable"))
+
+
+async def _disabled(visit: Visit, user_id: UUID, *, disabled: bool) -> None:
+    async with visit.transaction() as tx:
+        await access.change_user(tx, visit.principal, user_id, disabled=disabled)
+
+
+async def _user(visit: Visit, user_id: UUID) -> User:
+    async with visit.transaction() as tx:
+        return await access.find_user(tx, visit.principal, str(user_id))
+
+
+def _told(visit: Visit, user: User, form: Mapping[str, str], password: str, told: str) -> Response:
+    """The answer to who set a password: one that was made up is in it, and nowhere else."""
+    if form["how"] != "generated":
+        return visit.done(told, to=_at(visit, user))
+    answer = visit.page("member_password_shown.html", user=user, password=password, told=told)
+    answer.headers["HX-Trigger"] = render.header_json({"fairlead:refresh": {}})
+    return answer
+
+
+def _password(form: Mapping[str, str]) -> str:
+    if form["how"] == "generated":
+        return secrets.token_urlsafe(GENERATED_BYTES)
+    password = form.get("password", "")
+    if password != form.get("again", ""):
+        raise InvalidInput("The two passwords differ.", [Fault("again", "is not the same")])
+    return password
+
+
+def _role(form: Mapping[str, str]) -> Role:
+    role = roles.named(form.get("role", ""))
+    if role is None:
+        raise InvalidInput("Choose a role.", [Fault("role", "choose one")])
+    return role
+
+
+def _roles(visit: Visit, user: User) -> list[Role]:
+    """What this member may be, wherever they are looked at from."""
+    if user.tenant_id is None:
+        return [Role.SUPER_ADMIN]
+    return (
+        [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN]
+        if visit.tenant_id is None
+        else roles.of_members(visit)
+    )
+
+
+def _offered(
+    visit: Visit, values: Mapping[str, str] = NEW_MEMBER, error: InvalidInput | UserExists | None = None
+) -> dict[str, Any]:
+    """What the form for a new member needs."""
+    return {"values": values, "error": error, "offered": [(one, one) for one in roles.of_members(visit)]}
+
+
+def _own(visit: Visit, user: User) -> bool:
+    return visit.principal.actor == f"user:{user.email}"
+
+
+def _at(visit: Visit, user: User, path: str = "") -> str:
+    return visit.to(f"/members/{user.id}{path}")
+
+
+def _article(role: Role) -> str:
+    return f"{'an' if role is Role.OPERATOR else 'a'} {role.replace('_', ' ')}"

@@ -1,7 +1,84 @@
-"""The system's gate."""
+"""The system's gate, its versions, and a doctor's look at it."""
 
-from fastapi import APIRouter
+from collections.abc import Sequence
+from typing import Annotated
 
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+
+from fairlead.actions import doctor, system
+from fairlead.actions.doctor import Finding
+from fairlead.db import migrate
+from fairlead.errors import FairleadError
+from fairlead.model.access import Permission
 from fairlead.server.auth import Guarded
+from fairlead.server.console.forms import Form
+from fairlead.server.console.visit import Visit, Visits
+from fairlead.store import system as stored
 
 router = APIRouter(route_class=Guarded)
+
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_SYSTEM, everywhere=True))]
+
+MOST_WORKERS = 1000
+
+
+@router.get("/system")
+async def show(visit: Manager) -> Response:
+    """Whether jobs are claimed at all, and what runs here."""
+    return await _shown(visit)
+
+
+async def _shown(visit: Visit, findings: Sequence[Finding] | None = None) -> Response:
+    outdated: FairleadError | None = None
+    async with visit.transaction() as tx:
+        gate = await system.gate(tx, visit.principal)
+        facts = await stored.facts(tx)
+        workers = await system.workers_listed(
+            tx,
+            visit.principal,
+            lease_seconds=visit.fl.settings.lease_seconds,
+            after="",
+            limit=MOST_WORKERS,
+        )
+        try:
+            await migrate.check_through(tx.connection, tx.schema)
+        except FairleadError as error:
+            outdated = error
+    return visit.page(
+        "system.html",
+        gate=gate,
+        facts=facts,
+        schema=visit.fl.settings.schema,
+        newest=migrate.migrations()[-1],
+        outdated=outdated,
+        alive=sum(not one.stale for one in workers),
+        stale=sum(one.stale for one in workers),
+        findings=findings,
+    )
+
+
+@router.post("/system/pause")
+async def pause(visit: Manager) -> Response:
+    """Close the system's gate."""
+    note = Form(await visit.form()).some_text("note")
+    async with visit.transaction() as tx:
+        await system.change_gate(tx, visit.principal, online=False, note=note)
+    return visit.done("The gate is closed: nothing is claimed.", to=visit.to("/system"))
+
+
+@router.post("/system/resume")
+async def resume(visit: Manager) -> Response:
+    """Open the system's gate."""
+    async with visit.transaction() as tx:
+        await system.change_gate(tx, visit.principal, online=True, note=None)
+    return visit.done("The gate is open: jobs are claimed again.", to=visit.to("/system"))
+
+
+@router.post("/system/checks")
+async def check(visit: Manager) -> Response:
+    """What the doctor finds. It reads the whole queue and record, so it is asked for."""
+    database, settings = visit.fl.database, visit.fl.settings
+    found = [one async for one in doctor.examine(database.url, settings)]
+    # of the variables around a command only the command itself knows
+    return await _shown(visit, [one for one in found if one.check != "settings"])

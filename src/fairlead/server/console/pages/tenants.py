@@ -1,7 +1,220 @@
-"""Tenants side by side."""
+"""Tenants side by side, and one of them: what it is like, and its gate."""
 
-from fastapi import APIRouter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import system, tenants
+from fairlead.actions.system import TenantPart
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError
+from fairlead.model.access import Permission, Tenant
+from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Guarded
+from fairlead.server.console.forms import Form
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_QUEUE, everywhere=True))]
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TENANTS, everywhere=True))]
+
+# So many are compared, and so many of them shown at a time.
+MOST = 1000
+ROWS = 100
+SPANS = {"1h": 3600, "24h": 86_400}
+NEW = {"slug": "", "name": "", "timezone": "UTC", "weight": 1, "max_running": ""}
+
+# By column: what to sort by, and whether the largest comes first.
+ORDERS: dict[str, tuple[Callable[[TenantPart], Any], bool]] = {
+    "tenant": (lambda one: one.queue.tenant, False),
+    "backlog": (lambda one: one.queue.queued, True),
+    "oldest": (lambda one: one.queue.oldest_queued_seconds or 0, True),
+    "running": (lambda one: one.queue.running, True),
+    "weight": (lambda one: one.queue.weight, True),
+    "share": (lambda one: one.share or 0, True),
+    "failures": (lambda one: (one.failure_rate or 0, one.failed), True),
+    "dead": (lambda one: one.queue.dead_letter, True),
+    "gate": (lambda one: one.queue.paused_at is not None, True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the address asks for."""
+
+    q: str
+    sort: str
+    turned: bool
+    span: str
+    page: int
+    # the rows as they were shown: what moves meanwhile does not move them
+    top: tuple[str, ...]
+
+    @classmethod
+    def of(cls, request: Request) -> "Wanted":
+        """Read an address; what makes no sense in it is left out."""
+        given = request.query_params
+        sort = given.get("sort", "")
+        number = given.get("page", "")
+        return cls(
+            q=given.get("q", "")[:100].strip(),
+            sort=sort.removeprefix("-") if sort.removeprefix("-") in ORDERS else "tenant",
+            turned=sort.startswith("-"),
+            span=given["span"] if given.get("span") in SPANS else "1h",
+            page=int(number) if number.isdecimal() and len(number) <= 4 else 0,
+            top=tuple(one for one in given.get("top", "").split(",") if one),
+        )
+
+    def query(self, **others: Any) -> dict[str, Any]:
+        """The same as an address has it, with some things otherwise."""
+        sort = ("-" if self.turned else "") + self.sort
+        own = {
+            "q": self.q,
+            "sort": None if sort == "tenant" else sort,
+            "span": None if self.span == "1h" else self.span,
+        }
+        return own | others
+
+    def sorted_by(self, column: str) -> str:
+        """The order that a click on a column asks for: on the one that it is sorted by, the other way round."""
+        return f"-{column}" if column == self.sort and not self.turned else column
+
+    def direction(self, column: str) -> str:
+        """For those who do not see it, how a column is sorted."""
+        if column != self.sort:
+            return "none"
+        return "descending" if ORDERS[column][1] != self.turned else "ascending"
+
+    def rows(self, parts: list[TenantPart]) -> list[TenantPart]:
+        """Those that match, in the order asked for, or (while somebody looks) in the one that they stand in."""
+        words = self.q.lower()
+        found = [one for one in parts if words in one.queue.tenant or words in one.queue.name.lower()]
+        value, largest_first = ORDERS[self.sort]
+        found.sort(key=value, reverse=largest_first != self.turned)
+        if self.top:
+            place = {slug: number for number, slug in enumerate(self.top)}
+            found.sort(key=lambda one: place.get(one.queue.tenant, len(place)))
+        return found
+
+
+@router.get("/tenants")
+async def listed(request: Request, visit: Reader) -> Response:
+    """Every tenant beside the others."""
+    return await _listed(request, visit)
+
+
+async def _listed(
+    request: Request, visit: Visit, *, given: Mapping[str, Any] = NEW, error: FairleadError | None = None
+) -> Response:
+    wanted = Wanted.of(request)
+    async with visit.transaction() as tx:
+        parts = await system.side_by_side(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST + 1)
+    rows = wanted.rows(parts[:MOST])
+    shown = rows[wanted.page * ROWS : (wanted.page + 1) * ROWS]
+    return visit.page(
+        "tenants.html",
+        status=200 if error is None else 422,
+        wanted=wanted,
+        rows=shown,
+        matching=len(rows),
+        most=MOST if len(parts) > MOST else None,
+        more=len(rows) > (wanted.page + 1) * ROWS,
+        spans=list(SPANS),
+        given=given,
+        error=error,
+    )
+
+
+@router.post("/tenants")
+async def add(request: Request, visit: Manager) -> Response:
+    """A new tenant."""
+    form = Form(await visit.form())
+    values = {"slug": form.text("slug"), "name": form.some_text("name"), **_values(form)}
+    try:
+        form.check()
+        async with visit.transaction() as tx:
+            made = await tenants.add(tx, visit.principal, **values)
+    except FairleadError as error:
+        if not error.faults:
+            raise
+        return await _listed(request, visit, given={**NEW, **form.given}, error=error)
+    return visit.done(f"Tenant {made.slug} is there.", to=visit.to(f"/tenants/{made.slug}"))
+
+
+@router.get("/tenants/{slug}")
+async def show(slug: str, visit: Reader) -> Response:
+    """One tenant."""
+    return await _shown(slug, visit)
+
+
+async def _shown(
+    slug: str, visit: Visit, *, given: Mapping[str, Any] | None = None, error: FairleadError | None = None
+) -> Response:
+    async with visit.transaction() as tx:
+        tenant = await _tenant(tx, visit, slug)
+        parts = await system.side_by_side(tx, visit.principal, seconds=SPANS["24h"], limit=MOST)
+    return visit.page(
+        "tenant.html",
+        status=200 if error is None else 422,
+        tenant=tenant,
+        part=next((one for one in parts if one.queue.tenant_id == tenant.id), None),
+        given=_as_fields(tenant) | dict(given or {}),
+        error=error,
+    )
+
+
+@router.post("/tenants/{slug}")
+async def change(slug: str, visit: Manager) -> Response:
+    """Change a tenant's name, zone, weight or limit."""
+    form = Form(await visit.form())
+    values = {"name": form.text("name"), **_values(form)}
+    try:
+        form.check()
+        async with visit.transaction() as tx:
+            await tenants.change(tx, visit.principal, slug, values)
+    except FairleadError as error:
+        if not error.faults:
+            raise
+        return await _shown(slug, visit, given=form.given, error=error)
+    return visit.done("Saved.", to=visit.to(f"/tenants/{slug}"))
+
+
+@router.post("/tenants/{slug}/pause")
+async def pause(slug: str, visit: Manager) -> Response:
+    """Close a tenant's gate."""
+    note = Form(await visit.form()).some_text("note")
+    async with visit.transaction() as tx:
+        await tenants.pause(tx, visit.principal, slug, note=note)
+    return visit.done("Paused: nothing more of it is claimed.", undo=visit.to(f"/tenants/{slug}/resume"))
+
+
+@router.post("/tenants/{slug}/resume")
+async def resume(slug: str, visit: Manager) -> Response:
+    """Open a tenant's gate."""
+    async with visit.transaction() as tx:
+        await tenants.pause(tx, visit.principal, slug, paused=False)
+    return visit.done("Resumed.")
+
+
+async def _tenant(tx: Tx, visit: Visit, slug: str) -> Tenant:
+    found = await tenants.find(tx, visit.principal, slug)
+    if found is None:
+        raise unknown_tenant(slug)
+    return found
+
+
+def _values(form: Form) -> dict[str, Any]:
+    return {
+        "timezone": form.text("timezone"),
+        "weight": form.whole("weight"),
+        "max_running": form.some_whole("max_running"),
+    }
+
+
+def _as_fields(tenant: Tenant) -> dict[str, Any]:
+    values = {name: getattr(tenant, name) for name in tenants.CHANGEABLE}
+    return {name: "" if value is None else value for name, value in values.items()}

@@ -1,7 +1,136 @@
 """Keys for programs."""
 
-from fastapi import APIRouter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
 
-from fairlead.server.auth import Guarded
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import access, hosts
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
+from fairlead.model.access import Permission, Role, Token
+from fairlead.server.auth import Gatekeeper, Guarded
+from fairlead.server.console import render, roles
+from fairlead.server.console.lists import after_id, rows, tenant_slugs
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TOKENS))]
+
+ROWS = 50
+MOST_HOSTS = 500
+# For how many days a token is good; the empty one for as long as nobody takes it away.
+LIVES = (
+    ("1", "a day"),
+    ("7", "a week"),
+    ("30", "30 days"),
+    ("90", "90 days"),
+    ("365", "a year"),
+    ("", "no end"),
+)
+NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": ""}
+
+
+@router.get("/tokens")
+async def listed(request: Request, visit: Manager) -> Response:
+    """Which keys there are, and whether they are used."""
+    async with visit.transaction() as tx:
+        found = await access.tokens(tx, visit.principal, after=after_id(request), limit=ROWS + 1)
+        slugs = await tenant_slugs(tx, visit)
+        named = await _hosts(tx, visit)
+    return visit.page(
+        "tokens.html",
+        page=rows(found, ROWS),
+        slugs=slugs,
+        hosts=dict(named),
+        state=lambda token: state(token, datetime.now(UTC)),
+        **_offered(visit, named),
+    )
+
+
+@router.post("/tokens")
+async def create(visit: Manager) -> Response:
+    """A new key. The answer is the only place that ever shows it."""
+    form = NEW_TOKEN | await visit.form()
+    async with visit.transaction() as tx:
+        named = await _hosts(tx, visit)
+    try:
+        role, days, host_id = _role(form), _days(form), _host(form)
+        async with visit.transaction() as tx:
+            made = await access.create_token(
+                tx,
+                visit.principal,
+                name=form["name"].strip(),
+                role=role,
+                tenant_id=visit.tenant_id,
+                host_id=host_id if role is Role.AGENT else None,
+                expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
+            )
+    except InvalidInput as error:
+        return visit.page("token_new.html", status=422, **_offered(visit, named, form, error))
+    answer = visit.page("token_shown.html", token=made.token, secret=made.secret)
+    answer.headers["HX-Trigger"] = render.header_json({"fairlead:refresh": {}})
+    return answer
+
+
+@router.post("/tokens/{token_id}/revoke")
+async def revoke(request: Request, token_id: UUID, visit: Manager) -> Response:
+    """Take a key away."""
+    async with visit.transaction() as tx:
+        token = await access.revoke_token(tx, visit.principal, token_id)
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper.forget()
+    return visit.done(f"Revoked {token.name}: within five seconds it opens nothing.")
+
+
+def state(token: Token, now: datetime) -> str:
+    """Whether a key still opens something."""
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at is not None and token.expires_at <= now else "good"
+
+
+async def _hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:
+    return [(one.id, one.name) for one in await hosts.listed(tx, visit.principal, limit=MOST_HOSTS)]
+
+
+def _offered(
+    visit: Visit,
+    named: list[tuple[UUID, str]],
+    values: Mapping[str, str] = NEW_TOKEN,
+    error: InvalidInput | None = None,
+) -> dict[str, Any]:
+    """What the form for a new key needs."""
+    offered = roles.of_tokens(visit)
+    return {
+        "values": {**values, "role": values["role"] or offered[0]},
+        "error": error,
+        "roles": offered,
+        "words": roles.WORDS,
+        "lives": LIVES,
+        "host_options": [("", "choose one"), *named],
+    }
+
+
+def _role(form: Mapping[str, str]) -> Role:
+    role = roles.named(form["role"])
+    if role is None:
+        raise InvalidInput("Choose a role.", [Fault("role", "choose one")])
+    return role
+
+
+def _days(form: Mapping[str, str]) -> int | None:
+    if form["days"] not in dict(LIVES):
+        raise InvalidInput("Choose for how long it is good.", [Fault("days", "choose one")])
+    return int(form["days"]) if form["days"] else None
+
+
+def _host(form: Mapping[str, str]) -> UUID | None:
+    try:
+        return UUID(form["host_id"]) if form["host_id"] else None
+    except ValueError:
+        raise InvalidInput("Choose a host from the list.", [Fault("host_id", "choose one")]) from None

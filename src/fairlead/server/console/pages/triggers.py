@@ -1,7 +1,188 @@
-"""Triggers: when jobs are made."""
+"""Triggers: which there are, when they make jobs, and what became of each firing."""
 
-from fastapi import APIRouter
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import definitions, jobs, triggers
+from fairlead.actions import preview as previews
+from fairlead.actions.preview import Preview, Wanted
+from fairlead.actions.preview_subject import WantedTrigger
+from fairlead.db.tx import Tx
+from fairlead.errors import Refused
+from fairlead.model.access import Permission
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, when
 from fairlead.server.auth import Guarded
+from fairlead.server.console.forms import uuid_of
+from fairlead.server.console.newest import shown
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_TRIGGERS))]
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
+
+ROWS = 50
+# How many of its last firings a row of the list shows.
+MARKS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the address of the list asks for. What makes no sense in it is left out."""
+
+    trigger_type: str | None
+    is_enabled: bool | None
+    definition: str | None
+    event: str | None
+    cursor: UUID | None
+
+    @classmethod
+    def of(cls, request: Request) -> "Asked":
+        """Read an address."""
+        given = request.query_params
+        kind = given.get("type")
+        return cls(
+            trigger_type=kind if kind in list(TriggerType) else None,
+            is_enabled={"yes": True, "no": False}.get(given.get("enabled", "")),
+            definition=given.get("definition") or None,
+            event=given.get("event") or None,
+            cursor=uuid_of(given.get("cursor")),
+        )
+
+    def query(self, **others: Any) -> dict[str, Any]:
+        """The same as an address has it, with some things otherwise."""
+        enabled = None if self.is_enabled is None else "yes" if self.is_enabled else "no"
+        own = {"type": self.trigger_type, "enabled": enabled}
+        return own | {"definition": self.definition, "event": self.event} | others
+
+    def filters(self) -> dict[str, Any]:
+        """The same as the actions know it."""
+        return {
+            "trigger_type": self.trigger_type,
+            "is_enabled": self.is_enabled,
+            "definition_key": self.definition,
+            "event_name": self.event,
+        }
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether some triggers are left out."""
+        return any(value is not None for value in self.filters().values())
+
+
+@router.get("/triggers")
+async def listed(request: Request, visit: Reader) -> Response:
+    """Which triggers there are, newest first."""
+    asked = Asked.of(request)
+    async with visit.transaction() as tx:
+        found = await triggers.listed(
+            tx, visit.principal, before=asked.cursor, limit=ROWS + 1, **asked.filters()
+        )
+        rows = found[:ROWS]
+        recent = await triggers.recent(tx, visit.principal, rows, each=MARKS)
+        keys = [one.key for one in await definitions.every(tx, visit.principal)]
+    return visit.page(
+        "triggers.html",
+        asked=asked,
+        triggers=rows,
+        recent=recent,
+        when=when,
+        definitions=keys,
+        next_cursor=rows[-1].id if len(found) > ROWS else None,
+    )
+
+
+@router.get("/triggers/{trigger_id}")
+async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
+    """A trigger, when it runs next, and its history."""
+    asked = request.query_params.get("outcome")
+    outcome = FiringOutcome(asked) if asked in list(FiringOutcome) else None
+    async with visit.transaction() as tx:
+        trigger = await triggers.get(tx, visit.principal, trigger_id)
+
+        async def fetch(before: UUID | None, limit: int) -> list[Firing]:
+            return await triggers.history(
+                tx, visit.principal, trigger_id, outcome=outcome, before=before, limit=limit
+            )
+
+        page = await shown(request, ROWS, fetch)
+        latest = (await triggers.latest(tx, visit.principal, [trigger])).get(trigger_id)
+        preview = await _next_runs(tx, visit, trigger)
+    return visit.page(
+        "trigger.html",
+        **page.facts(),
+        trigger=trigger,
+        when=when(trigger),
+        preview=preview,
+        latest=latest,
+        firings=page.items,
+        outcome=outcome,
+        outcomes=list(FiringOutcome),
+    )
+
+
+async def _next_runs(tx: Tx, visit: Visit, trigger: Trigger) -> Preview | None:
+    """When a schedule runs next and what it then makes; nothing where that cannot be said."""
+    if trigger.trigger_type is TriggerType.EVENT:
+        return None
+    wanted = Wanted(trigger=WantedTrigger(id=trigger.id))
+    grace = visit.fl.settings.schedule_grace_seconds
+    try:
+        return await previews.preview(tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace)
+    except Refused:  # such as a zone that is no longer known here: its firings say so
+        return None
+
+
+# What is done to them
+
+
+@router.post("/triggers/{trigger_id}/delete")
+async def delete(trigger_id: UUID, visit: Manager) -> Response:
+    """Delete a trigger; its firings stay, and so do the jobs that it made."""
+    async with visit.transaction() as tx:
+        trigger = await triggers.remove(tx, visit.principal, trigger_id)
+    return visit.done(f"Deleted {trigger.label}. The jobs that it made go on.", to=visit.to("/triggers"))
+
+
+@router.post("/triggers/{trigger_id}/fire")
+async def fire(trigger_id: UUID, visit: Manager) -> Response:
+    """Fire a schedule now, enabled or not."""
+    async with visit.transaction() as tx:
+        if visit.tenant_id is not None:
+            await jobs.require_room(tx, visit.tenant_id, visit.fl.settings)
+        firing = await triggers.fire_now(tx, visit.principal, visit.fl.catalog, trigger_id)
+    return visit.done(_fired(firing), to=visit.to(f"/triggers/{trigger_id}"))
+
+
+@router.post("/triggers/{trigger_id}/enable")
+async def enable(trigger_id: UUID, visit: Manager) -> Response:
+    """Have a trigger make jobs again, from now on."""
+    await _switch(visit, trigger_id, on=True)
+    return visit.done("Enabled.", undo=visit.to(f"/triggers/{trigger_id}/disable"))
+
+
+@router.post("/triggers/{trigger_id}/disable")
+async def disable(trigger_id: UUID, visit: Manager) -> Response:
+    """Have a trigger make no more jobs."""
+    await _switch(visit, trigger_id, on=False)
+    return visit.done("Disabled: it makes no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
+
+
+async def _switch(visit: Visit, trigger_id: UUID, *, on: bool) -> None:
+    async with visit.transaction() as tx:
+        await triggers.change(tx, visit.principal, trigger_id, {"is_enabled": on})
+
+
+def _fired(firing: Firing) -> str:
+    why = ": ".join(text for text in (firing.reason, firing.detail) if text)
+    match firing.outcome:
+        case FiringOutcome.ENQUEUED:
+            return f"Fired: it made job {str(firing.job_id)[-8:]}."
+        case FiringOutcome.FAILED:
+            return f"Fired, but it could not make a job: {why}"
+        case _:
+            return f"Fired, but it made no job ({firing.outcome}{': ' if why else ''}{why})."

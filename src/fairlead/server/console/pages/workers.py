@@ -1,7 +1,41 @@
 """Workers, and those that fell silent."""
 
-from fastapi import APIRouter
+from typing import Annotated
 
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from fairlead.actions import system
+from fairlead.model.access import Permission
 from fairlead.server.auth import Guarded
+from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_WORKERS, everywhere=True))]
+
+ROWS = 200
+
+
+@router.get("/workers")
+async def listed(request: Request, visit: Reader) -> Response:
+    """Who is there to run jobs."""
+    lease = visit.fl.settings.lease_seconds
+    after = request.query_params.get("after", "")
+    async with visit.transaction() as tx:
+        found = await system.workers_listed(
+            tx, visit.principal, lease_seconds=lease, after=after, limit=ROWS + 1
+        )
+    rows = found[:ROWS]
+    alive = [one for one in rows if not one.stale]
+    return visit.page(
+        "workers.html",
+        rows=rows,
+        stale=[one for one in rows if one.stale],
+        alive=len(alive),
+        running=sum(one.running_count for one in alive),
+        room=sum(one.concurrency for one in alive),
+        after=after,
+        next=rows[-1].worker_id if len(found) > ROWS else None,
+        stale_seconds=system.STALE_LEASES * lease,
+    )

@@ -118,6 +118,8 @@
 
   // Confirmation: what is destructive is asked about in words.
 
+  // htmx asks only about what it is told to
+  document.addEventListener("htmx:config:request", (event) => { event.detail.ctx.confirm ||= event.target.dataset?.confirm; });
   document.addEventListener("htmx:confirm", (event) => {
     const text = event.target.dataset?.confirm;
     if (!text) return;
@@ -236,7 +238,7 @@
       "/": () => one("[data-search]")?.focus(), j: () => move(1), k: () => move(-1), "?": () => one("#keys").showModal(),
       x: () => row && one("[data-tick]", row)?.click(), r: () => act("r"), c: () => act("c"),
     };
-    if (event.key === "Enter" && row && !event.target.closest("a, button, summary")) location.href = row.dataset.href;
+    if (event.key === "Enter" && row?.dataset.href && !event.target.closest("a, button, summary")) location.href = row.dataset.href;
     else if (known[event.key]) { event.preventDefault(); known[event.key](); }
   });
 

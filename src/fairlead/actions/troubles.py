@@ -1,0 +1,35 @@
+"""What went wrong, by kind of error: for those who decide what to do about it."""
+
+from dataclasses import dataclass
+
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission, Principal
+from fairlead.model.job import JobStatus
+from fairlead.model.trouble import Group, grouped
+from fairlead.store import stats, troubles
+
+# How many jobs are looked at: enough to see what goes wrong, and no more with a million of them.
+LOOK = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """Kinds of error, the most frequent first; out of so many jobs that were looked at, and how many there are in all."""
+
+    groups: list[Group]
+    looked_at: int
+    seen: int
+    total: int
+
+    @property
+    def partial(self) -> bool:
+        """Whether there are more than were looked at."""
+        return self.seen < self.total
+
+
+async def by_error(tx: Tx, principal: Principal, *, status: JobStatus) -> Troubles:
+    """The newest jobs that ended so, by definition and kind of error: of a tenant, or of all."""
+    principal.require(Permission.READ_JOBS, principal.tenant_id)
+    counts = await stats.counts(tx, tenant_id=principal.tenant_id)
+    found, looked_at = await troubles.newest(tx, tenant_id=principal.tenant_id, status=status, look=LOOK)
+    return Troubles(grouped(found), looked_at, len(found), counts.by_status[status])

@@ -1,0 +1,83 @@
+"""What a form's fields say: texts read as what they stand for, and what is wrong with each, all at once."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from fairlead.errors import Fault, InvalidInput
+
+
+class Form:
+    """Fields as they were sent. `check` refuses them if one of those that were read made no sense."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.given = given
+        self.faults: list[Fault] = []
+
+    def text(self, name: str) -> str:
+        return self.given.get(name, "").strip()
+
+    def some_text(self, name: str) -> str | None:
+        """A text, or None where the field was left empty."""
+        return self.text(name) or None
+
+    def ticked(self, name: str) -> bool:
+        return name in self.given
+
+    def whole(self, name: str) -> int:
+        """A whole number."""
+        try:
+            return int(self.text(name))
+        except ValueError:
+            return int(self._wrong(name, "must be a whole number"))
+
+    def some_whole(self, name: str) -> int | None:
+        """A whole number, or None where the field was left empty."""
+        return self.whole(name) if self.text(name) else None
+
+    def decimal(self, name: str) -> float:
+        """A number."""
+        try:
+            return float(self.text(name))
+        except ValueError:
+            return self._wrong(name, "must be a number")
+
+    def json(self, name: str) -> Any:
+        """Any JSON."""
+        try:
+            return json.loads(self.text(name))
+        except json.JSONDecodeError as error:
+            return self._wrong(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
+        except (ValueError, RecursionError):
+            return self._wrong(name, "is not JSON that can be kept: it is too deep, or a number is too long")
+
+    def some_moment(self, name: str, zone: ZoneInfo) -> datetime | None:
+        """A time, by the clocks of the zone unless it has an offset; None where the field was left empty."""
+        if not self.text(name):
+            return None
+        try:
+            found = datetime.fromisoformat(self.text(name))
+        except ValueError:
+            self._wrong(name, "must be a time such as 2026-02-16T10:30")
+            return None
+        return found.replace(tzinfo=zone) if found.tzinfo is None else found
+
+    def _wrong(self, name: str, why: str) -> int:
+        self.faults.append(Fault(name, why))
+        return 0  # stands for nothing: `check` refuses the form
+
+    def check(self) -> None:
+        """Refuse the form if a field made no sense."""
+        if self.faults:
+            raise InvalidInput(f"{self.faults[0].path} {self.faults[0].message}.", self.faults)
+
+
+def uuid_of(text: str | None) -> UUID | None:
+    """What an address has as an id, if it is one."""
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None

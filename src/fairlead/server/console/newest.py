@@ -1,0 +1,59 @@
+"""Lists that stay as they are while somebody reads them: what came since waits behind a button."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from fastapi import Request
+
+from fairlead.server.console.forms import uuid_of
+
+# Of what came since the page was opened, no more is counted.
+MOST_NEW = 20
+
+
+class Listed(Protocol):
+    """What a list is made of: newer ones have greater ids."""
+
+    @property
+    def id(self) -> UUID: ...
+
+
+T = TypeVar("T", bound=Listed)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Generic[T]):
+    """A page of a list, newest first."""
+
+    items: Sequence[T]
+    # the first that was shown: the page asks with it when it is fetched anew
+    top: UUID | None
+    # how many newer ones there are than that
+    new: int
+    cursor: UUID | None
+    next_cursor: UUID | None
+
+    def facts(self) -> dict[str, Any]:
+        """What templates know of it."""
+        facts = {"top": self.top, "new": self.new, "cursor": self.cursor, "next_cursor": self.next_cursor}
+        return facts | {"most_new": MOST_NEW}
+
+
+async def shown(
+    request: Request, rows: int, fetch: Callable[[UUID | None, int], Awaitable[Sequence[T]]]
+) -> Shown[T]:
+    """The page that an address asks for; `fetch` gives so many, before an id."""
+    given = request.query_params
+    cursor, top = uuid_of(given.get("cursor")), uuid_of(given.get("top"))
+    new, before = 0, cursor
+    if cursor is None and top is not None:
+        before = UUID(int=min(top.int + 1, (1 << 128) - 1))
+        new = sum(one.id > top for one in await fetch(None, MOST_NEW))
+    found = await fetch(before, rows + 1)
+    items = found[:rows]
+    if cursor is None and top is None and items:
+        top = items[0].id
+    more = items[-1].id if len(found) > rows else None
+    return Shown(items, None if cursor else top, new, cursor, more)

@@ -1,0 +1,242 @@
+"""The editor of a trigger: made or changed, with what it would do shown while somebody types."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+
+from fairlead.actions import definitions, events, triggers
+from fairlead.actions import preview as previews
+from fairlead.actions.preview import Preview, Wanted, Would
+from fairlead.actions.preview_subject import WantedTrigger
+from fairlead.actions.triggers import Made
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, Refused
+from fairlead.model.access import Permission, Tenant
+from fairlead.model.event import Event
+from fairlead.model.schedule import Run
+from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
+from fairlead.model.zone import known, names
+from fairlead.server.auth import Guarded
+from fairlead.server.console import trigger_form
+from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.console.forms import Form
+from fairlead.server.console.trigger_form import Draft
+from fairlead.server.console.visit import Visit, Visits
+from fairlead.store.triggers import moment
+
+router = APIRouter(route_class=Guarded)
+
+Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
+
+# How many past events of a name there are to try a trigger with.
+CHOICES = 10
+SAMPLE = "sample"
+
+
+@router.get("/triggers/new")
+async def new(visit: Manager) -> Response:
+    """An empty editor; the address may say for which event or definition. A super admin chooses a tenant first."""
+    if visit.tenant_id is None:
+        return await choose_tenant(visit, what="the new trigger", to="/triggers/new")
+    given = visit.asked.query_params
+    event = given.get("event", "")
+    texts = trigger_form.empty(
+        event_name=event,
+        definition_key=given.get("definition"),
+        trigger_type=TriggerType.EVENT if event or given.get("type") == "event" else None,
+    )
+    async with visit.transaction() as tx:
+        return await _editor(tx, visit, await _tenant(tx, visit), Draft(texts))
+
+
+@router.post("/triggers/new")
+async def create(visit: Manager) -> Response:
+    """A new trigger, or the editor with what is wrong."""
+    given = await visit.form()
+    async with visit.transaction() as tx:
+        tenant = await _tenant(tx, visit)
+        draft = trigger_form.draft_of(given, _zone(tenant.timezone))
+        faults = [*trigger_form.unnamed(draft), *draft.faults]
+        if not faults:
+            try:
+                made = await triggers.create(tx, visit.principal, str(tenant.id), draft.document)
+            except Refused as error:
+                faults = trigger_form.faults_of(error)
+        if faults:
+            return await _editor(tx, visit, tenant, draft, faults=faults)
+    return visit.done(_told("Made.", made), to=visit.to(f"/triggers/{made.trigger.id}"))
+
+
+@router.get("/triggers/{trigger_id}/edit")
+async def edit(trigger_id: UUID, visit: Manager) -> Response:
+    """The editor with a trigger as it is."""
+    async with visit.transaction() as tx:
+        old = await triggers.get(tx, visit.principal, trigger_id)
+        texts = trigger_form.texts_of(old, _zone(old.tenant_timezone))
+        return await _editor(tx, visit, await _tenant(tx, visit, old), Draft(texts), old=old)
+
+
+@router.post("/triggers/{trigger_id}/edit")
+async def change(trigger_id: UUID, visit: Manager) -> Response:
+    """The trigger as it was edited, or the editor with what is wrong."""
+    given = await visit.form()
+    async with visit.transaction() as tx:
+        old = await triggers.get(tx, visit.principal, trigger_id)
+        draft = trigger_form.draft_of(given, _zone(old.tenant_timezone), old=old)
+        to = visit.to(f"/triggers/{trigger_id}")
+        if not draft.changes:
+            return visit.done("Nothing was changed.", to=to)
+        faults = [*trigger_form.unnamed(draft), *draft.faults]
+        if not faults:
+            try:
+                made = await triggers.change(tx, visit.principal, trigger_id, draft.changes)
+            except Refused as error:
+                faults = trigger_form.faults_of(error)
+        if faults:
+            return await _editor(tx, visit, await _tenant(tx, visit, old), draft, old=old, faults=faults)
+    return visit.done(_told("Changed.", made), to=to)
+
+
+@router.post("/triggers/preview")
+async def preview(visit: Manager) -> Response:
+    """A part of the editor: what the trigger would do as it is written now."""
+    async with visit.transaction() as tx:
+        return await _preview(tx, visit)
+
+
+@router.post("/triggers/{trigger_id}/preview")
+async def preview_changed(trigger_id: UUID, visit: Manager) -> Response:
+    """The same, of a trigger that is there."""
+    async with visit.transaction() as tx:
+        return await _preview(tx, visit, await triggers.get(tx, visit.principal, trigger_id))
+
+
+async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response:
+    given = await visit.form()
+    tenant = await _tenant(tx, visit, old)
+    draft = trigger_form.draft_of(given, _zone(tenant.timezone), old=old)
+    past = await _past(tx, visit, tenant, draft)
+    choice = _choice(given, past)
+    sample = Form(given)
+    data = trigger_form.json_in(sample, "sample")
+    faults = [*draft.faults, *(sample.faults if choice == SAMPLE else ())]
+    found: Preview | None = None
+    if not faults:
+        wanted = _wanted(draft, old, tenant, choice, data)
+        grace = visit.fl.settings.schedule_grace_seconds
+        try:
+            found = await previews.preview(tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace)
+        except Refused as error:
+            faults = trigger_form.faults_of(error)
+    scheduled = draft.texts["trigger_type"] != TriggerType.EVENT
+    words, runs = await _runs(tx, draft, tenant) if scheduled and found is None else (None, [])
+    return visit.page(
+        "trigger_preview.html",
+        found=found,
+        words=words if found is None else found.in_words,
+        runs=runs if found is None else found.runs,
+        faults=_by_field(faults),
+        past=past,
+        choice=choice,
+        event=next((one for one in past if str(one.id) == choice), None),
+        scheduled=scheduled,
+        definition_key=draft.texts["definition_key"],
+        Would=Would,
+    )
+
+
+async def _runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[Run]]:
+    """When a schedule would run, though something else about it is not right yet."""
+    if {one.path for one in draft.faults} & trigger_form.TIMES:
+        return None, []
+    return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await moment(tx))
+
+
+def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> Wanted:
+    """What to preview; a name is not needed for that."""
+    trigger = WantedTrigger(
+        id=None if old is None else old.id,
+        tenant=None if old is not None else str(tenant.id),
+        document=draft.changes
+        if old is not None
+        else draft.document | {"label": draft.texts["label"] or "preview"},
+    )
+    if draft.texts["trigger_type"] != TriggerType.EVENT:
+        return Wanted(trigger=trigger)
+    if choice == SAMPLE:
+        return Wanted(trigger=trigger, sample=sample)
+    return Wanted(trigger=trigger, event_id=UUID(choice))
+
+
+async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Event]:
+    """The last events of the name that was typed."""
+    name = draft.texts["event_name"].strip()
+    if draft.texts["trigger_type"] != TriggerType.EVENT or not name:
+        return []
+    whose = replace(visit.principal, tenant_id=tenant.id)
+    return await events.listed(tx, whose, name=name, limit=CHOICES)
+
+
+def _choice(given: dict[str, str], past: Sequence[Event]) -> str:
+    """The event that was chosen, if it is one of these; else the newest, or a sample."""
+    chosen = given.get("event_id", "")
+    if chosen == SAMPLE or any(str(one.id) == chosen for one in past):
+        return chosen
+    return str(past[0].id) if past else SAMPLE
+
+
+async def _editor(
+    tx: Tx,
+    visit: Visit,
+    tenant: Tenant,
+    draft: Draft,
+    *,
+    old: Trigger | None = None,
+    faults: Sequence[Fault] = (),
+) -> Response:
+    whose = replace(visit.principal, tenant_id=tenant.id)
+    recent = await events.listed(tx, whose, limit=CHOICES * 2)
+    return visit.page(
+        "trigger_editor.html",
+        status=422 if faults else 200,
+        old=old,
+        texts=draft.texts,
+        faults=_by_field(faults),
+        tenant=tenant,
+        definitions=[one for one in await definitions.every(tx, visit.principal) if one.is_active],
+        event_names=sorted({one.name for one in recent}),
+        zones=sorted(names()),
+        units=list(trigger_form.UNITS),
+        catch_ups=list(CatchUp),
+        overlaps=list(Overlap),
+    )
+
+
+def _by_field(faults: Sequence[Fault]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in faults:
+        found[one.path] = f"{found[one.path]}; {one.message}" if one.path in found else one.message
+    return found
+
+
+async def _tenant(tx: Tx, visit: Visit, trigger: Trigger | None = None) -> Tenant:
+    """Whose trigger it is."""
+    whose = visit.tenant if trigger is None else trigger.tenant_id
+    return await triggers.tenant_of(tx, visit.principal, str(whose), Permission.READ_TRIGGERS)
+
+
+def _zone(name: str) -> ZoneInfo:
+    # a zone that is no longer known here must not keep anybody from mending it
+    return ZoneInfo(name if known(name) else "UTC")
+
+
+def _told(what: str, made: Made) -> str:
+    if not made.warnings:
+        return what
+    first = made.warnings[0]
+    return f"{what} But its payload does not seem to fit {made.trigger.definition_key}: {first.path or '/'} {first.message}."

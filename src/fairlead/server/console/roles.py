@@ -1,0 +1,32 @@
+"""What roles are for, in a line each."""
+
+from fairlead.model.access import Role
+from fairlead.server.console.visit import Visit
+
+WORDS = {
+    Role.VIEWER: "sees jobs, definitions, usage and the audit log; changes nothing",
+    Role.OPERATOR: "a viewer who also enqueues, cancels and retries jobs",
+    Role.TENANT_ADMIN: "an operator who also manages triggers, events, hosts, tokens and members",
+    Role.SUPER_ADMIN: "everything, in every tenant",
+    Role.WORKER: "only runs jobs: for workers that claim over HTTP",
+    Role.AGENT: "only runs the jobs of one host: its agent's key, if you do not enrol it with a code",
+}
+
+
+def of_members(visit: Visit) -> list[Role]:
+    """The roles that people may be given here: super admins belong to no tenant."""
+    if visit.tenant_id is None:
+        return [Role.SUPER_ADMIN]
+    return [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN]
+
+
+def of_tokens(visit: Visit) -> list[Role]:
+    """The roles that programs may be given here."""
+    if visit.tenant_id is None:
+        return [Role.WORKER, Role.SUPER_ADMIN]
+    return [Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, Role.WORKER, Role.AGENT]
+
+
+def named(text: str) -> Role | None:
+    """The role of this name, if there is one."""
+    return Role(text) if text in set(Role) else None

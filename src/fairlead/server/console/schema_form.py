@@ -1,0 +1,315 @@
+"""A form out of a JSON Schema: which fields it has, what they say of a payload, and the payload that they make.
+
+What no field can say (a list of objects, an empty text where empty means "not given") is written as JSON in its place.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fairlead.errors import Fault
+from fairlead.model.payload import pointer
+
+# Objects in objects: so many have fields of their own, those below are JSON.
+MOST_LEVELS = 2
+MOST_HOPS = 20
+LONG_TEXT = 300
+NOTHING: Any = object()
+
+_INTEGER = re.compile(r"-?[0-9]{1,300}")
+_REQUIRED = re.compile(r'(".*") is a required property')
+_SCALARS = (str, int, float, bool)
+
+
+class FieldKind(StrEnum):
+    TEXT = "text"
+    LONG = "long"
+    INTEGER = "integer"
+    NUMBER = "number"
+    CHOICE = "choice"
+    LINES = "lines"
+    GROUP = "group"
+    JSON = "json"
+
+
+_SIMPLE = {"string": FieldKind.TEXT, "integer": FieldKind.INTEGER, "number": FieldKind.NUMBER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A place in a payload, and how people fill it in."""
+
+    path: tuple[str, ...]
+    kind: FieldKind
+    title: str
+    description: str = ""
+    required: bool = False
+    nullable: bool = False
+    secret: bool = False
+    default: Any = NOTHING
+    # of a choice
+    options: tuple[Any, ...] = ()
+    # of a group
+    fields: tuple["Field", ...] = ()
+    # of lines: what each of them is
+    line: FieldKind = FieldKind.TEXT
+
+    @property
+    def name(self) -> str:
+        """What its value is called in the form."""
+        return "payload" + pointer(self.path)
+
+    @property
+    def json_name(self) -> str:
+        """What its value is called where it is written as JSON."""
+        return "json" + pointer(self.path)
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """What is sent and what is shown for each option."""
+        return [(_json(one), one if isinstance(one, str) else _json(one)) for one in self.options]
+
+
+# From a schema to fields
+
+
+def fields_of(schema: Any) -> tuple[Field, ...]:
+    """The fields of an object's schema; none where it names no properties."""
+    root = _plain(schema, schema)[0]
+    return _properties(root, schema, (), 0) if _is_object(root) else ()
+
+
+def _properties(schema: Any, root: Any, path: tuple[str, ...], level: int) -> tuple[Field, ...]:
+    asked = schema.get("required")
+    required = set(asked) if isinstance(asked, list) else set()
+    found = [
+        _field(one, root, (*path, name), level, required=name in required)
+        for name, one in schema["properties"].items()
+    ]
+    # the database keeps no order of names: what has to be filled in comes first
+    return tuple(sorted(found, key=lambda field: not field.required))
+
+
+def _field(given: Any, root: Any, path: tuple[str, ...], level: int, *, required: bool) -> Field:
+    schema, nullable = _plain(given, root)
+    facts = {
+        "path": path,
+        "title": _words(schema, "title") or path[-1],
+        "description": _words(schema, "description"),
+        "required": required,
+        "nullable": nullable,
+        "secret": any(schema.get(mark) is True for mark in ("writeOnly", "x-secret")),
+        "default": schema.get("default", NOTHING),
+    }
+    if options := _options(schema):
+        return Field(kind=FieldKind.CHOICE, options=options, **facts)
+    if _is_object(schema) and level < MOST_LEVELS:
+        return Field(kind=FieldKind.GROUP, fields=_properties(schema, root, path, level + 1), **facts)
+    if schema.get("type") == "array" and (line := _line(schema, root)):
+        return Field(kind=FieldKind.LINES, line=line, **facts)
+    kind = _SIMPLE.get(str(schema.get("type")), FieldKind.JSON)
+    if kind is FieldKind.TEXT and not facts["secret"] and _number(schema.get("maxLength")) > LONG_TEXT:
+        kind = FieldKind.LONG
+    return Field(kind=kind, **facts)
+
+
+def _plain(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
+    """A schema with its reference followed and its one form chosen, and whether it may be null."""
+    nullable = False
+    for _ in range(MOST_HOPS):
+        if not isinstance(schema, dict):
+            return {}, nullable
+        own = {name: one for name, one in schema.items() if name not in ("$ref", "anyOf", "oneOf", "allOf")}
+        if isinstance(schema.get("$ref"), str):
+            schema = {**_referred(schema["$ref"], root), **own}
+        elif forms := next((schema[one] for one in ("anyOf", "oneOf", "allOf") if one in schema), None):
+            left = [one for one in forms if not (isinstance(one, dict) and one.get("type") == "null")]
+            nullable |= len(left) < len(forms)
+            if len(left) != 1:
+                return own, nullable
+            schema = {**left[0], **own} if isinstance(left[0], dict) else {}
+        else:
+            break
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        left = [one for one in kinds if one != "null"]
+        nullable |= len(left) < len(kinds)
+        schema = {**schema, "type": left[0] if len(left) == 1 else None}
+    return schema, nullable
+
+
+def _referred(reference: str, root: Any) -> dict[str, Any]:
+    """What a reference within the schema names; any other says nothing."""
+    found = root
+    for part in reference.split("/")[1:] if reference.startswith("#/") else [reference]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _is_object(schema: Any) -> bool:
+    return (
+        isinstance(schema, dict)
+        and schema.get("type", "object") == "object"
+        and isinstance(schema.get("properties"), dict)
+    )
+
+
+def _options(schema: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The values that a field may have, if they are few enough to be named."""
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(listed, list) and all(isinstance(one, _SCALARS) or one is None for one in listed):
+        return tuple(one for one in listed if one is not None)
+    return (True, False) if schema.get("type") == "boolean" else ()
+
+
+def _line(schema: Mapping[str, Any], root: Any) -> FieldKind | None:
+    items, nullable = _plain(schema.get("items"), root)
+    return None if nullable else _SIMPLE.get(str(items.get("type")))
+
+
+def _words(schema: Mapping[str, Any], name: str) -> str:
+    return str(schema[name]) if isinstance(schema.get(name), str) else ""
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0
+
+
+# From a payload to what the fields say, and back
+
+
+def fits(fields: Sequence[Field], payload: Any) -> bool:
+    """Whether the fields can say all of a payload: that each of its names has one."""
+    return isinstance(payload, dict) and payload.keys() <= {field.path[-1] for field in fields}
+
+
+def defaults_of(fields: Sequence[Field]) -> dict[str, str]:
+    """What the fields of a new payload say."""
+    said: dict[str, str] = {}
+    for field in fields:
+        if field.default is not NOTHING and not field.secret:
+            said |= _said(field, field.default)
+        elif field.kind is FieldKind.GROUP:
+            said |= defaults_of(field.fields)
+    return said
+
+
+def values_of(fields: Sequence[Field], payload: Mapping[str, Any]) -> dict[str, str]:
+    """What the fields say of a payload, by their names."""
+    said: dict[str, str] = {}
+    for field in fields:
+        if field.path[-1] in payload:
+            said |= _said(field, payload[field.path[-1]])
+    return said
+
+
+def _said(field: Field, value: Any) -> dict[str, str]:
+    if field.kind is FieldKind.GROUP:
+        if value and fits(field.fields, value):
+            return values_of(field.fields, value)
+    elif field.kind is not FieldKind.JSON:
+        text = _text(field, value)
+        read = _value(field, text)
+        if (type(read), read) == (type(value), value):
+            return {field.name: text}
+    return {field.json_name: json.dumps(value, indent=2, ensure_ascii=False)}
+
+
+def _text(field: Field, value: Any) -> str:
+    """A value as it stands in its field; where it cannot, something else."""
+    if value is None:
+        return ""
+    if field.kind is FieldKind.LINES:
+        return "\n".join(map(str, value)) if isinstance(value, list) else ""
+    return _json(value) if field.kind is FieldKind.CHOICE else str(value)
+
+
+def payload_of(fields: Sequence[Field], given: Mapping[str, str]) -> tuple[dict[str, Any], list[Fault]]:
+    """The payload that a filled-in form means, and what in it is not JSON. What is empty is left out."""
+    payload: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for field in fields:
+        value, wrong = _read(field, given)
+        faults += wrong
+        if value is not NOTHING:
+            payload[field.path[-1]] = value
+    return payload, faults
+
+
+def _read(field: Field, given: Mapping[str, str]) -> tuple[Any, list[Fault]]:
+    text = given.get(field.json_name, "").strip()
+    if text:
+        try:
+            return json.loads(text), []
+        except (ValueError, RecursionError) as error:
+            return NOTHING, [Fault(pointer(field.path), f"This is not JSON: {error}.")]
+    if field.kind is FieldKind.GROUP:
+        inner, faults = payload_of(field.fields, given)
+        return (inner if inner or field.required else NOTHING), faults
+    return _value(field, given.get(field.name, "")), []
+
+
+def _value(field: Field, text: str) -> Any:
+    """The value that a field's text means; what it cannot mean is left for the schema to refuse."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # browsers know one end of a line
+    if not text.strip():
+        return None if field.required and field.nullable else NOTHING
+    if field.kind is FieldKind.LINES:
+        return [_scalar(field.line, one) for one in text.split("\n") if one.strip()]
+    if field.kind is FieldKind.CHOICE:
+        return next((one for one in field.options if _json(one) == text), text)
+    return _scalar(field.kind, text)
+
+
+def _scalar(kind: FieldKind, text: str) -> Any:
+    if kind in (FieldKind.INTEGER, FieldKind.NUMBER):
+        if _INTEGER.fullmatch(text.strip()):
+            return int(text)
+        try:
+            return float(text) if kind is FieldKind.NUMBER else text
+        except ValueError:
+            return text
+    return text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+# From what is wrong to the fields
+
+
+def placed(fields: Sequence[Field], faults: Iterable[Fault]) -> tuple[dict[str, str], list[Fault]]:
+    """What is wrong at each field, by its name; and what is wrong at none of them."""
+    known = {field.path: field for field in _all(fields)}
+    at: dict[str, list[str]] = {}
+    others: list[Fault] = []
+    for fault in faults:
+        path, message = _place(fault)
+        field = next((known[path[:end]] for end in range(len(path), 0, -1) if path[:end] in known), None)
+        if field is None:
+            others.append(fault)
+        else:
+            at.setdefault(field.name, []).append(_sentence(message))
+    return {name: " ".join(messages) for name, messages in at.items()}, others
+
+
+def _place(fault: Fault) -> tuple[tuple[str, ...], str]:
+    """Where it is wrong: something that is missing is so at its own place, not at that of what should have it."""
+    parts = [one.replace("~1", "/").replace("~0", "~") for one in fault.path.split("/")[1:]]
+    if missing := _REQUIRED.fullmatch(fault.message):
+        return (*parts, str(json.loads(missing[1]))), "This is required."
+    return tuple(parts), fault.message
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _all(fields: Iterable[Field]) -> Iterator[Field]:
+    for field in fields:
+        yield field
+        yield from _all(field.fields)

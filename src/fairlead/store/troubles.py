@@ -1,0 +1,43 @@
+"""Jobs that ended badly: a bounded part of them, to be understood together."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.job import JobStatus
+from fairlead.model.redact import mask_for
+from fairlead.model.trouble import Trouble
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """A troubled job with what its secrets are found by: not to be shown as it is."""
+
+    job_id: UUID
+    tenant: str
+    definition_key: str
+    status: JobStatus
+    finished_at: datetime
+    error: str | None
+    secret_paths: tuple[str, ...]
+    payload: Any
+
+
+async def newest(
+    tx: Tx, *, tenant_id: UUID | None, status: JobStatus, look: int
+) -> tuple[list[Trouble], int]:
+    """Those of the newest `look` troubled jobs that have this status, without secrets; and how many were looked at."""
+    await tx.by_index()
+    found = await tx.all(_Recorded, sql.newest, {"tenant_id": tenant_id, "look": look})
+    return [_shown(tx, one) for one in found if one.status == status], len(found)
+
+
+def _shown(tx: Tx, one: _Recorded) -> Trouble:
+    mask = mask_for(one.payload, one.secret_paths, tx.redact_patterns)
+    error = one.error if mask is None or one.error is None else mask.text(one.error)
+    return Trouble(one.job_id, one.tenant, one.definition_key, one.finished_at, error)

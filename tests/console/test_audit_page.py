@@ -1,0 +1,98 @@
+"""The audit log, in a real browser."""
+
+import re
+
+from playwright.async_api import expect
+
+from fairlead.model.access import Role
+from fairlead.store import audit
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+
+async def entries(console: Console, count: int, *, action: str = "something_done") -> None:
+    async with console.transaction() as tx:
+        for number in range(count):
+            await audit.write(
+                tx,
+                actor="user:ada@example.com",
+                action=action,
+                resource_type="system",
+                tenant_id=console.world.tenants[given.TENANT],
+                details={"number": number, "deep": {"list": [1, 2]}},
+            )
+
+
+async def test_filters_are_in_the_address_and_pages_go_on(console: Console) -> None:
+    await entries(console, 60)
+    await entries(console, 1, action="other_thing")
+    page = await console.visit(Role.VIEWER, "/audit")
+
+    await page.fill("[name=action]", "something_done")
+    await page.fill("[name=actor]", "user:ada@example.com")
+    await page.select_option("[name=resource_type]", "system")
+
+    await expect(page).to_have_url(re.compile("action=something_done&actor=user%3Aada"))
+    await expect(page.locator("tbody tr")).to_have_count(50)
+    await page.click("text=Older")
+    await expect(page.locator("tbody tr")).to_have_count(10)
+    await expect(page.locator("tbody td.key").first).to_have_text("something done")
+    await page.click("text=Back to the newest")
+    await page.fill("[name=before]", "2001-01-01T00:00:00")
+    await page.click("text=Search")
+    await expect(page.locator("text=No entry matches")).to_be_visible()
+    await page.click("text=Show all entries")
+    await page.click("text=other thing")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.goto("/console/audit?after=yesterday")
+    await expect(page.locator(".fault")).to_contain_text(
+        "'yesterday' is no time. Write it as 2026-01-31T08:30"
+    )
+    await page.goto("/console/audit?cursor=nonsense")
+    await expect(page.locator(".fault")).to_contain_text("The cursor is not one of ours")
+
+
+async def test_what_is_new_waits_behind_a_button_and_opened_details_stay_open(console: Console) -> None:
+    await entries(console, 1)
+    page = await console.visit(Role.VIEWER, "/audit?resource_type=system")
+    await page.click("tbody summary")
+    await expect(page.locator("tbody pre")).to_contain_text('"list": [')
+
+    await entries(console, 2)
+
+    await expect(page.locator(".new")).to_have_text("2 new", timeout=15_000)
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator("tbody pre")).to_be_visible()
+    await page.click(".new")
+    await expect(page.locator("tbody tr")).to_have_count(3)
+
+
+async def test_entries_lead_to_what_they_are_about(console: Console) -> None:
+    async with console.transaction() as tx:
+        job_id = await given.queued_job(tx)
+    await console.world.call("POST", f"/jobs/{job_id}/cancel")
+    host = console.world.hosts[given.TENANT]
+    await console.world.call("PATCH", f"/hosts/{host}", who="tenant_admin", json={"draining": True})
+
+    page = await console.visit(path="/audit")
+    await expect(page.locator(f"tbody a[href$='/jobs/{job_id}']").first).to_be_visible()
+    await expect(page.locator(f"tbody a[href$='/hosts/{host}']")).to_be_visible()
+    page = await console.visit(Role.VIEWER, "/audit")
+    await expect(page.locator(f"tbody a[href$='/jobs/{job_id}']").first).to_be_visible()
+    await expect(page.locator(f"tbody a[href$='/hosts/{host}']")).to_have_count(0)
+
+
+async def test_other_tenants_entries_are_not_there(console: Console) -> None:
+    await entries(console, 1)
+    page = await console.visit(path="/audit?resource_type=system", tenant=given.OTHER)
+    await expect(page.locator("text=No entry matches")).to_be_visible()
+
+
+async def test_everybody_can_use_the_log(console: Console) -> None:
+    await entries(console, 3)
+    page = await console.visit(path="/audit", width=NARROW)
+    await page.locator("tbody summary").first.click()
+    await accessible(page)
+    page = await console.visit(Role.SUPER_ADMIN, "/audit?resource_type=system", width=WIDE, theme="dark")
+    await expect(page.locator("tbody tr").first).to_contain_text(given.TENANT)
+    await accessible(page)

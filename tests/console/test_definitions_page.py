@@ -1,0 +1,101 @@
+"""The pages about definitions, in a real browser."""
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from fairlead.model.access import Role
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+
+async def test_everybody_reads_definitions_and_only_super_admins_change_them(console: Console) -> None:
+    page = await console.visit(Role.VIEWER, "/definitions")
+    await expect(page.locator("tbody tr")).to_have_count(3)
+    await expect(page.locator("tbody tr", has_text="retired")).to_contain_text("not active")
+    await expect(page.locator("text=Add a definition")).to_have_count(0)
+
+    await page.click("text=greet")
+    await expect(page.locator("#facts")).to_contain_text("10 s, × 2 each time, at most 1 h")
+    await expect(page.locator("pre")).to_contain_text('"maxLength": 200')
+    await expect(page.locator("#change, #pause-form")).to_have_count(0)
+    await expect(page.locator("#gate")).to_contain_text("Only a super admin can change this.")
+    await expect(page.locator("main a.primary")).to_have_count(0)
+    for path in ("/definitions/greet", "/definitions/greet/pause", "/definitions"):
+        refused = await page.request.post(f"/console{path}", form={"key": "x"})
+        assert refused.status == 403
+    await page.goto("/console/definitions?q=nothing")
+    await expect(page.locator("text=No definition matches")).to_be_visible()
+    await page.goto("/console/definitions/nothing")
+    await expect(page.locator("h1")).to_have_text("Not found")
+
+
+async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/definitions/greet?tenant=acme")
+    await page.fill("#change-arg_schema", '{"type": "object",}')
+    await page.fill("#change-timeout_seconds", "")
+    await page.click("#change >> text=Save")
+    await expect(page.locator("#change-arg_schema-said")).to_contain_text("is not JSON")
+    await expect(page.locator("#change-timeout_seconds-said")).to_have_text("must be a whole number")
+
+    await page.fill("#change-arg_schema", '{"type": "wrong"}')
+    await page.fill("#change-timeout_seconds", "60")
+    await page.click("#change >> text=Save")
+    await expect(page.locator("#change-arg_schema-said")).to_contain_text("is not valid under")
+    await expect(page.locator("#change-arg_schema")).to_have_attribute("aria-invalid", "true")
+    await page.fill("#change-arg_schema", '{"type": "object", "properties": {"pin": {"x-secret": true}}}')
+    await page.locator("[id='change-backoff.factor']").fill("0.5")
+    await page.click("#change >> text=Save")
+    await expect(page.locator("[id='change-backoff.factor-said']")).to_have_text("must be 1 to 100")
+
+    await page.locator("[id='change-backoff.factor']").fill("1.5")
+    await page.fill("#change-max_running", "9")
+    await page.uncheck("[name=is_active]")
+    await page.click("#change >> text=Save")
+    await expect(page.locator(".toast")).to_contain_text("Saved as version 2.")
+    await expect(page.locator("#facts")).to_contain_text("1 min")
+    await expect(page.locator("#facts")).to_contain_text("9; of one tenant no limit")
+    await expect(page.locator("#facts")).to_contain_text("not active")
+    await expect(page.locator("#facts")).to_contain_text("/pin")
+    await page.click("summary")
+    await expect(page.locator("pre")).to_contain_text("x-secret")
+
+    # somebody else is faster
+    await console.make("update fairlead.job_definitions set max_attempts = 8, version = version + 1")
+    await page.fill("#change-max_attempts", "4")
+    await page.click("#change >> text=Save")
+    await expect(page.locator("#change .fault")).to_contain_text("Somebody changed this definition meanwhile")
+    await page.reload()
+    await expect(page.locator("#change-max_attempts")).to_have_value("8")
+
+
+async def test_a_definition_is_added_paused_and_resumed(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/definitions")
+    await page.click("text=Add a definition")
+    await page.fill("#add-key", "greet")
+    await page.click("#add-form >> text=Add")
+    await expect(page.locator("#add-key-said")).to_have_text("taken")
+    await page.fill("#add-key", "mail.send")
+    await page.click("#add-form >> text=Add")
+    await expect(page).to_have_url(re.compile("/definitions/mail.send"))
+
+    await page.fill("#pause-form input", "provider is down")
+    await page.click("#pause-form button")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator("#gate")).to_contain_text("“provider is down”")
+    await expect(page.locator("#facts")).to_contain_text("paused")
+    await page.click(".toast >> text=Undo")
+    await expect(page.locator("#gate .status")).to_have_text("open")
+    await page.click("text=Its jobs")
+    await expect(page).to_have_url(re.compile(r"/jobs\?definition=mail.send"))
+
+
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
+async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/definitions", width=width, theme=theme)  # type: ignore[arg-type]
+    await accessible(page)
+    await page.goto("/console/definitions/greet")
+    await page.fill("#change-arg_schema", "{")
+    await page.click("#change >> text=Save")
+    await expect(page.locator("#change-arg_schema-said.field-fault")).to_be_visible()
+    await accessible(page)

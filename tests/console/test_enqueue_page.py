@@ -1,0 +1,159 @@
+"""Enqueueing by hand, in a real browser."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from playwright.async_api import expect
+
+from fairlead.actions import definitions
+from fairlead.model.access import Role
+from tests import given
+from tests.console.test_job_page import LETTER, PAYLOAD, letter
+from tests.console.visiting import NARROW, Console, accessible
+
+
+async def made(console: Console) -> list[dict[str, Any]]:
+    """The jobs that are there, oldest first."""
+    async with console.transaction() as tx:
+        rows = await tx.values(
+            """select t.slug, j.payload, j.priority, j.scheduled_for, j.dedupe_key, j.host_id
+            from fairlead.jobs j join fairlead.tenants t on t.id = j.tenant_id order by j.id"""
+        )
+    names = ("tenant", "payload", "priority", "scheduled_for", "dedupe_key", "host_id")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+async def define(console: Console) -> None:
+    async with console.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "letter", LETTER)
+
+
+async def test_a_job_is_enqueued_after_its_faults_are_mended(console: Console) -> None:
+    await define(console)
+    page = await console.visit(path="/enqueue")
+    await page.select_option("#definition", "letter")
+    await expect(page.locator("[name='payload/to']")).to_be_visible()
+
+    await page.fill("[name='payload/copies']", "0")
+    await page.fill("[name='json/parts']", "[1")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator("[id='payload/parts-fault']")).to_contain_text("This is not JSON")
+    await page.fill("[name='json/parts']", "")
+    await page.fill("#priority", "soon")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator("#priority-fault")).to_have_text("must be a whole number")
+    await page.fill("#priority", "7")
+    await page.fill("#dedupe_key", "letter-1")
+    await page.fill("#scheduled", "2030-07-01T12:30")
+    await page.select_option("#host_id", label="host")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator("[id='payload/to-fault']")).to_have_text("This is required.")
+    await expect(page.locator("[id='payload/copies-fault']")).to_contain_text("less than")
+    await expect(page.locator("#scheduled")).to_have_value(re.compile("^2030-07-01T12:30"))
+    await page.fill("[name='payload/copies']", "3")
+    await page.fill("[name='payload/to']", "Ada")
+    await page.keyboard.press("Enter")
+
+    await expect(page).to_have_url(re.compile("/console/jobs/[0-9a-f-]{36}$"))
+    await expect(page.locator(".toast")).to_contain_text("Enqueued.")
+    await expect(page.locator(".why")).to_contain_text("It is not due yet")
+    zone = await page.evaluate("new Date('2030-07-01T12:30').toISOString()")
+    assert await made(console) == [
+        {
+            "tenant": given.TENANT,
+            "payload": {"to": "Ada", "copies": 3},
+            "priority": 7,
+            "scheduled_for": datetime.fromisoformat(zone).astimezone(UTC),
+            "dedupe_key": "letter-1",
+            "host_id": console.world.hosts[given.TENANT],
+        }
+    ]
+
+
+async def test_the_payload_is_written_as_json_too(console: Console) -> None:
+    await define(console)
+    page = await console.visit(Role.OPERATOR, "/enqueue?definition=letter")
+    text = page.locator("#payload-text")
+
+    await page.fill("[name='payload/to']", "Ada")
+    await page.click("button:has-text('JSON')")
+    await expect(text).to_have_value('{\n  "to": "Ada"\n}')
+    await text.fill('{"to": "Grace", "more": 1}')
+    await page.click("button:has-text('Form')")
+    await expect(page.locator(".fault").first).to_contain_text("names that the schema does not know")
+    await text.fill("{")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator(".fault").first).to_contain_text("The payload is not JSON")
+    await text.fill('{"to": "Grace", "copies": "x"}')
+    await page.click("button:has-text('Enqueue')")
+    await expect(text).to_have_attribute("aria-invalid", "true")
+    await expect(page.locator(".fault code")).to_have_text("/copies")
+    await text.fill('{"to": "Grace", "copies": 4}')
+    await page.click("button:has-text('Form')")
+    await expect(page.locator("[name='payload/copies']")).to_have_value("4")
+    await page.click("button:has-text('Enqueue')")
+
+    await expect(page.locator(".toast")).to_contain_text("Enqueued.")
+    assert [one["payload"] for one in await made(console)] == [{"to": "Grace", "copies": 4}]
+
+
+async def test_a_definition_without_names_is_written_as_json(console: Console) -> None:
+    page = await console.visit(path="/enqueue?definition=anything")
+
+    await page.fill("#payload-text", '{"a": [1]}')
+    await page.click("button:has-text('Enqueue')")
+
+    await expect(page.locator("#payload")).to_contain_text("a: 1 item")
+
+
+async def test_a_copy_has_all_but_the_secrets(console: Console) -> None:
+    job_id = await letter(console)
+    page = await console.visit(path=f"/jobs/{job_id}")
+    await page.click("text=Duplicate")
+
+    await expect(page.locator("[name='payload/to']")).to_have_value("Ada")
+    await expect(page.locator("[name='payload/token']")).to_have_value("")
+    await page.fill("[name='payload/token']", "[redacted]")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator("[id='payload/token-fault']")).to_contain_text("Type it again")
+    await page.fill("[name='payload/token']", "another")
+    await page.click("button:has-text('Enqueue')")
+
+    await expect(page.locator(".toast")).to_contain_text("Enqueued.")
+    assert [one["payload"] for one in await made(console)][1:] == [{**PAYLOAD, "token": "another"}]
+
+
+async def test_a_super_admin_says_for_whom(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/enqueue")
+
+    await page.fill(".empty [name=tenant]", given.OTHER)
+    await page.click("text=Go on")
+    await page.select_option("#definition", "greet")
+    await page.fill("[name='payload/name']", "Ada")
+    await page.keyboard.press("Enter")
+
+    await expect(page).to_have_url(re.compile(rf"/jobs/[0-9a-f-]{{36}}\?tenant={given.OTHER}$"))
+    assert [one["tenant"] for one in await made(console)] == [given.OTHER]
+
+
+async def test_only_those_who_may_enqueue(console: Console) -> None:
+    job_id = await letter(console)
+    page = await console.visit(Role.VIEWER, "/enqueue")
+    await expect(page.locator("h1")).to_have_text("Not for your role")
+
+    stranger = await console.visit(path=f"/enqueue?copy={job_id}", tenant=given.OTHER)
+    await expect(stranger.locator("h1")).to_have_text("Not found")
+
+
+async def test_everybody_can_use_it(console: Console) -> None:
+    await define(console)
+    page = await console.visit(path="/enqueue?definition=letter", width=NARROW, theme="dark")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator(".field-fault")).to_have_count(1)
+    await accessible(page)
+
+    page = await console.visit(Role.OPERATOR, "/enqueue?definition=letter")
+    await page.click("button:has-text('JSON')")
+    await accessible(page)
+    await accessible(await console.visit(Role.SUPER_ADMIN, "/enqueue"))

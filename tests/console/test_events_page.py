@@ -1,0 +1,137 @@
+"""The events: listed, shown with what they set off, told and told again, in a real browser."""
+
+import re
+
+from playwright.async_api import expect
+
+from fairlead.actions.dispatch import dispatch
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+
+async def test_the_list_says_how_many_jobs_each_made(console: Console) -> None:
+    async with console.transaction() as tx:
+        for label in ("One", "Two"):
+            await given.trigger(tx, label=label)
+        await given.trigger(tx, event_name="needs.name", payload_template={"a": "{{event.a}}"})
+        told = await given.event(tx, correlation_id="abc")
+        alone = await given.event(tx, name="nobody.cares")
+        bad = await given.event(tx, name="needs.name")
+        await dispatch(tx, given.catalog(), limit=10)
+        waits = await given.event(tx, data={"cloudevent": {"source": "/shop", "subject": "order 7"}})
+    page = await console.visit(path="/events")
+
+    await expect(page.locator("tbody tr").first).to_have_id(f"event-{waits}")
+    for event_id, state, made in (
+        (waits, "waiting", ""),
+        (bad, "1 failed", "0"),
+        (alone, "no trigger", "0"),
+        (told, "dispatched", "2"),
+    ):
+        row = page.locator(f"#event-{event_id}")
+        await expect(row.locator(".status")).to_have_text(state)
+        await expect(row.locator("td.num")).to_have_text(made)
+    await expect(page.locator(f"#event-{waits}")).to_contain_text("/shop · order 7")
+    await page.fill("[name=correlation_id]", "abc")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+
+
+async def test_an_event_is_emitted_seen_and_replayed(console: Console) -> None:
+    async with console.transaction() as tx:
+        rule = await given.trigger(tx, label="Rule one")
+        await given.trigger(tx, label="Rule two", filter={"never": 1})
+    page = await console.visit(path="/events")
+    await page.click("text=Emit an event")
+
+    await page.fill("#f-name", "not a name")
+    await page.fill("#f-data", '{"a": 1,}')
+    await page.click("button >> text=Emit")
+    await expect(page.locator("#fault-data")).to_contain_text("is not JSON")
+    await page.fill("#f-data", '{"a": 1}')
+    await page.click("button >> text=Emit")
+    await expect(page.locator("#f-name")).to_have_attribute("aria-invalid", "true")
+    await expect(page.locator("#fault-data")).to_have_count(0)
+    await page.fill("#f-name", given.EVENT)
+    await page.fill("#f-occurred_at", "2026-02-16T10:30:00")
+    await page.click("button >> text=Emit")
+    await expect(page.locator("h1")).to_have_text(given.EVENT)
+    await expect(page.locator("text=Waits to be dispatched")).to_be_visible()
+    await expect(page.locator(".json")).to_contain_text('"a": 1')
+    await expect(page.locator("time").first).to_have_attribute("datetime", "2026-02-16T10:30:00+00:00")
+
+    async with console.transaction() as tx:
+        await dispatch(tx, given.catalog(), limit=10)
+    firing = page.locator("[id^=firing-]")
+    await expect(firing).to_contain_text("Rule one")
+    await expect(firing.locator("a.mono")).to_have_attribute("href", re.compile("/console/jobs/"))
+    await expect(page.locator("text=Waits to be dispatched")).to_have_count(0)
+
+    await page.select_option("[name=trigger_id]", str(rule.id))
+    await page.click("text=Replay")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator(".toast")).to_contain_text("Replayed")
+    await expect(page.locator(".facts")).to_contain_text("only for Rule one")
+    async with console.transaction() as tx:
+        await dispatch(tx, given.catalog(), limit=10)
+        assert await given.count(tx, "jobs") == 2
+    await expect(page.locator("[id^=firing-] .status")).to_have_text("enqueued")
+
+
+async def test_what_a_trigger_makes_a_secret_of_is_hidden(console: Console) -> None:
+    async with console.transaction() as tx:
+        await tx.run(
+            """
+            update fairlead.job_definitions set secret_paths = '{/key}',
+                arg_schema = '{"properties": {"key": {"x-secret": true}}}' where key = 'anything'
+            """
+        )
+        rule = await given.trigger(tx, payload_template={"key": "{{event.key}}"})
+        event_id = await given.event(tx, data={"key": "hunter2hunter2"})
+    page = await console.visit(path=f"/events/{event_id}")
+    await expect(page.locator(".json")).to_contain_text("[redacted]")
+    assert "hunter2" not in await page.content()
+
+    await page.goto(f"/console/triggers/{rule.id}/edit")
+    await expect(page.locator("#preview .json").first).to_contain_text("[redacted]")
+    assert "hunter2" not in await page.content()
+
+
+async def test_events_are_for_tenant_admins_and_their_own(console: Console) -> None:
+    async with console.transaction() as tx:
+        others = await given.event(tx, tenant=given.OTHER)
+    page = await console.visit(Role.VIEWER, "/events")
+    await expect(page.locator("h1")).to_have_text("Not for your role")
+
+    page = await console.visit(path="/events")
+    await expect(page.locator("text=No events yet")).to_be_visible()
+    await page.goto(f"/console/events/{others}")
+    await expect(page.locator("h1")).to_have_text("Not found")
+
+    page = await console.visit(Role.SUPER_ADMIN, "/events")
+    await expect(page.locator("tbody tr")).to_contain_text(given.OTHER)
+    await page.click("text=Emit an event")
+    await page.fill("[name=tenant][required]", given.TENANT)
+    await page.click("text=Go on")
+    await expect(page.locator("h1")).to_have_text("Emit an event")
+
+
+async def test_everybody_can_use_them(console: Console) -> None:
+    async with console.transaction() as tx:
+        await given.trigger(tx)
+        told = await given.event(tx, data={"a": "long " * 200}, correlation_id="abc")
+        await given.event(tx, name="nobody.cares")
+        await dispatch(tx, given.catalog(), limit=10)
+        waits = await given.event(tx)
+    for width, theme in ((WIDE, "dark"), (NARROW, "light")):
+        page = await console.visit(
+            Role.TENANT_ADMIN if width == WIDE else Role.SUPER_ADMIN,
+            "/events",
+            width=width,
+            theme=theme,  # type: ignore[arg-type]
+        )
+        await accessible(page)
+        for path in (f"/events/{told if width == WIDE else waits}", "/events/new"):
+            await page.goto(f"/console{path}")
+            await accessible(page)

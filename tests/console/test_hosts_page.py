@@ -1,0 +1,172 @@
+"""The hosts, in a real browser."""
+
+import re
+from uuid import UUID
+
+from playwright.async_api import Page, expect
+
+from fairlead.actions import hosts
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.server.test_agents_api import agent, server_job, session
+
+
+def own(console: Console) -> UUID:
+    return console.world.hosts[given.TENANT]
+
+
+async def command(page: Page) -> str:
+    await page.click("text=Enrol an agent")
+    return (await page.locator("#enrol .paste pre").text_content()) or ""
+
+
+async def test_the_dialog_turns_to_connected_when_the_agent_has_come(console: Console) -> None:
+    host = own(console)
+    await session(console.world)  # of an agent that was there before: not the one that is waited for
+    page = await console.visit(path=f"/hosts/{host}")
+
+    text = await command(page)
+    found = re.fullmatch(rf"fairlead agent --server {console.url} --enrol (fl_\S+)", text)
+    assert found is not None, text
+    async with page.expect_response(re.compile("enrolment.since=")):
+        pass
+    await expect(page.locator("#enrol-state")).to_contain_text("Waiting for the agent… The code is good for")
+    enrolled = await console.world.call("POST", "/agent/enrol", who=None, json={"code": found[1]})
+    bearer = {"Authorization": f"Bearer {enrolled.json()['token']}"}
+    await console.world.call(
+        "POST", f"/agent/hosts/{host}/session", who=None, headers=bearer, json={"version": "7.1"}
+    )
+
+    await expect(page.locator("#enrol-state.connected")).to_contain_text("Connected. Agent 7.1")
+    await page.click("#enrol [data-close]")
+    await expect(page.locator("#host-head .status.online")).to_be_visible()
+    assert found[1] not in page.url + await page.content()
+
+    await page.goto(f"/console/hosts/{host}/enrolment?since={2**33}&until=2")
+    await expect(page.locator("#enrol-state.late")).to_contain_text("no longer good")
+    await expect(page.locator("[hx-trigger]")).to_have_count(0)
+
+
+async def test_cards_show_what_a_host_runs_and_holds_and_change_by_themselves(console: Console) -> None:
+    page = await console.visit(path="/hosts")
+    card = page.locator(".host")
+    await expect(card).to_contain_text("not enrolled")
+    await expect(card).to_contain_text("0 of 1 running")
+
+    _, job = await server_job(console.world)
+    mine = await session(console.world)
+    await agent(console.world, "GET", "/jobs", params={"session": mine, "wait": 5})
+
+    await expect(card.locator(".status.online")).to_be_visible(timeout=15_000)
+    await expect(card).to_contain_text("1 of 1 running")
+    await expect(card.locator(f"a[href$='/jobs/{job['id']}']")).to_contain_text("SERVER_START")
+    await expect(card.locator(".facts")).to_contain_text("lobby")
+
+
+async def test_a_host_is_paused_with_a_note_drained_and_revoked(console: Console) -> None:
+    page = await console.visit(path=f"/hosts/{own(console)}")
+    head = page.locator("#host-head")
+
+    await page.click("[data-open='#pause']")
+    await page.fill("#pause-note", "New disk at noon")
+    await page.click("#pause [type=submit]")
+    await expect(head.locator(".status.paused")).to_be_visible()
+    await expect(page.locator("#host-facts")).to_contain_text("New disk at noon (user:tenant_admin.acme")
+    await page.click("text=Resume")
+    await expect(head.locator(".status.paused")).to_have_count(0)
+    await page.click("button:has-text('Drain')")
+    await expect(head).to_contain_text("draining")
+    await page.click("text=Stop draining")
+    await expect(head.locator(".status.warn")).to_have_count(0)
+
+    await page.click("text=Revoke agents")
+    await expect(page.locator("#confirm")).to_contain_text("cut off within five seconds")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator(".toast").last).to_contain_text("Revoked 1 token")
+    answer = await console.world.call(
+        "POST", f"/agent/hosts/{own(console)}/session", who="agent", json={"version": "1"}
+    )
+    assert answer.status_code == 401
+
+
+async def test_a_host_is_added_with_faults_at_their_fields_and_changed(console: Console) -> None:
+    page = await console.visit(path="/hosts")
+    await page.click("text=Add a host")
+    await page.fill("#new-host-name", "host")
+    await page.click("#new-host [type=submit]")
+    await expect(page.locator("#new-host-name-said")).to_have_text("taken")
+    await expect(page.locator("#new-host-name")).to_have_attribute("aria-invalid", "true")
+    await page.fill("#new-host-name", "game-1")
+    await page.fill("#new-host-labels", "no value")
+    await page.click("#new-host [type=submit]")
+    await expect(page.locator("#new-host-labels-said")).to_contain_text("name=value")
+    await page.fill("#new-host-labels", "region=eu\nrack = 7")
+    await page.click("#new-host [type=submit]")
+    await expect(page.locator("h1")).to_have_text("game-1")
+    await expect(page.locator(".toast")).to_contain_text("Registered game-1")
+
+    await page.fill("#settings-max_running", "0")
+    await page.click("#settings [type=submit]")
+    await expect(page.locator("#settings-max_running-said")).to_contain_text("must be 1 to")
+    await page.fill("#settings-max_running", "8")
+    await page.click("#settings [type=submit]")
+    await expect(page.locator("#host-facts")).to_contain_text("0 of 8 running")
+    await expect(page.locator("#settings-labels")).to_have_value("rack=7\nregion=eu")
+
+
+async def test_resources_are_added_and_moved_and_labels_that_are_no_text_stay_what_they_are(
+    console: Console,
+) -> None:
+    host = own(console)
+    async with console.transaction() as tx:
+        other = await hosts.add(
+            tx, given.TESTER, tenant_id=console.world.tenants[given.TENANT], name="second"
+        )
+        await hosts.change(tx, given.TESTER, host, {"labels": {"cores": 8, "tags": ["a"], "zone": "b"}})
+    page = await console.visit(path=f"/hosts/{host}")
+
+    await page.fill("#settings-labels", 'cores=8\ntags=["a"]\nzone=9')
+    await page.click("#settings [type=submit]")
+    await expect(page.locator(".toast")).to_contain_text("Saved.")
+    async with console.transaction() as tx:
+        kept = await hosts.get(tx, given.TESTER, host)
+    assert kept.labels == {"cores": 8, "tags": ["a"], "zone": "9"}
+
+    await page.click("text=Add a resource")
+    await page.click("#new-resource [type=submit]")
+    await expect(page.locator("#new-resource-kind-said")).to_contain_text("must be text")
+    await page.fill("#new-resource-kind", "server")
+    await page.fill("#new-resource-name", "lobby")
+    await page.click("#new-resource [type=submit]")
+    await expect(page.locator("td.key")).to_have_text("lobby")
+    await page.click("text=Move one")
+    await page.select_option("#move-to", label="second")
+    await page.click("#move [type=submit]")
+
+    await expect(page.locator(".toast").last).to_contain_text("lobby is on second now.")
+    await page.goto(f"/console/hosts/{other.id}")
+    await expect(page.locator("td.key")).to_have_text("lobby")
+
+
+async def test_other_tenants_hosts_are_not_there_and_viewers_see_none(console: Console) -> None:
+    page = await console.visit(path=f"/hosts/{console.world.hosts[given.OTHER]}")
+    await expect(page.locator("h1")).to_have_text("Not found")
+    page = await console.visit(Role.VIEWER, path="/hosts")
+    await expect(page.locator("h1")).to_have_text("Not for your role")
+    page = await console.visit(Role.SUPER_ADMIN, path="/hosts")
+    await expect(page.locator(".host")).to_have_count(2)
+    await expect(page.locator("text=Add a host")).to_be_disabled()
+
+
+async def test_everybody_can_use_the_cards_and_the_host(console: Console) -> None:
+    async with console.transaction() as tx:
+        await hosts.change(tx, given.TESTER, own(console), {"paused": True, "note": "why", "draining": True})
+    await server_job(console.world)
+    await accessible(await console.visit(path="/hosts", width=NARROW, theme="dark"))
+    page = await console.visit(Role.SUPER_ADMIN, f"/hosts/{own(console)}?tenant={given.TENANT}", width=WIDE)
+    await accessible(page)
+    await command(page)
+    await accessible(page)
+    await page.set_viewport_size({"width": NARROW, "height": 800})
+    await accessible(page)

@@ -1,0 +1,125 @@
+"""The pages about tenants, in a real browser."""
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+
+async def fill(console: Console) -> None:
+    """Two tenants: one with a backlog and failures, one that runs."""
+    async with console.transaction() as tx:
+        await tx.run("update fairlead.tenants set weight = 3, max_running = 4 where slug = %s", [given.OTHER])
+        for _ in range(3):
+            await given.queued_job(tx)
+        await given.ended_job(tx, "succeeded")
+        await given.ended_job(tx, "dead_letter")
+        await given.running_job(tx, tenant=given.OTHER)
+
+
+async def test_tenants_stand_side_by_side_and_sort_by_a_click(console: Console) -> None:
+    await fill(console)
+    page = await console.visit(Role.SUPER_ADMIN, "/tenants")
+
+    acme, other = page.locator("#tenant-acme td"), page.locator("#tenant-umbrella td")
+    await expect(acme.nth(1)).to_have_text("3")
+    await expect(acme.nth(5)).to_contain_text("0 % / 25 %")
+    await expect(acme.nth(6)).to_contain_text("50 %")
+    await expect(other.nth(3)).to_contain_text("1 / 4")
+    await expect(other.nth(5)).to_contain_text("100 % / 75 %")
+
+    await page.click("th >> text=Running / limit")
+    await expect(page).to_have_url(re.compile("sort=running"))
+    await expect(page.locator("tbody tr").first).to_have_id("tenant-umbrella")
+    await expect(page.locator("th[aria-sort=descending]")).to_contain_text("Running")
+    # what moves meanwhile is counted, and moves no row
+    await expect(page.locator("[data-live-state=live]")).to_be_visible()
+    async with console.transaction() as tx:
+        for _ in range(2):
+            await given.running_job(tx)
+    await expect(acme.nth(3)).to_contain_text("2 / no limit")
+    await expect(page.locator("tbody tr").first).to_have_id("tenant-umbrella")
+    await page.click("th >> text=Running / limit")
+    await expect(page).to_have_url(re.compile("sort=-running"))
+    await expect(page.locator("tbody tr").last).to_have_id("tenant-acme")
+
+    await page.click("#tenant-acme td:nth-child(2) a")
+    await expect(page).to_have_url(re.compile(r"/jobs\?tenant=acme&status=queued"))
+    await expect(page.locator("tbody tr")).to_have_count(3)
+
+
+async def test_a_tenant_is_added_and_faults_stand_at_their_fields(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/tenants?q=nobody")
+    await expect(page.locator("text=No tenant matches")).to_be_visible()
+
+    await page.click("text=Add a tenant")
+    await page.fill("#add-slug", "Not A Slug")
+    await page.fill("#add-timezone", "Nowhere/Town")
+    await page.fill("#add-weight", "")
+    await page.click("#add-form >> text=Add")
+    await expect(page.locator("#add-weight-said")).to_have_text("must be a whole number")
+    await page.fill("#add-weight", "5")
+    await page.click("#add-form >> text=Add")
+    await expect(page.locator("#add-slug")).to_have_attribute("aria-invalid", "true")
+    await expect(page.locator("#add-slug-said")).to_contain_text("must match")
+    await expect(page.locator("#add-timezone")).to_have_value("Nowhere/Town")
+
+    await page.fill("#add-slug", "initech")
+    await page.fill("#add-timezone", "Europe/Berlin")
+    await page.click("#add-form >> text=Add")
+    await expect(page).to_have_url(re.compile("/tenants/initech"))
+    await expect(page.locator(".toast")).to_contain_text("Tenant initech is there.")
+    await expect(page.locator("#settings-timezone")).to_have_value("Europe/Berlin")
+
+
+async def test_a_tenant_is_changed_paused_with_a_note_and_resumed(console: Console) -> None:
+    await fill(console)
+    page = await console.visit(Role.SUPER_ADMIN, "/tenants/acme")
+
+    await page.fill("#settings-max_running", "0")
+    await page.click("text=Save")
+    await expect(page.locator("#settings-max_running-said")).to_contain_text("must be 1 or more")
+    await page.fill("#settings-max_running", "7")
+    await page.fill("#settings-name", "Acme & Söhne")
+    await page.click("text=Save")
+    await expect(page.locator(".toast")).to_contain_text("Saved.")
+    await expect(page.locator("#levels")).to_contain_text("of 7")
+
+    await page.fill("#pause-form input", "unpaid invoice")
+    await page.click("#pause-form button")
+    await expect(page.locator("#confirm")).to_contain_text("Pause tenant acme?")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator("#gate")).to_contain_text("“unpaid invoice”")
+    await expect(page.locator("#gate .status")).to_have_text("paused")
+    await page.click("#gate >> text=Resume")
+    await expect(page.locator("#gate .status")).to_have_text("open")
+    await expect(page.locator("#pause-form")).to_be_visible()
+
+
+async def test_only_a_super_admin_sees_tenants(console: Console) -> None:
+    page = await console.visit(Role.TENANT_ADMIN, "/tenants")
+
+    for path in ("/tenants", "/tenants/acme", "/tenants/umbrella", "/workers", "/system"):
+        answer = await page.goto(f"/console{path}")
+        assert answer is not None
+        assert answer.status == 403
+        await expect(page.locator("h1")).to_have_text("Not for your role")
+    admin = await console.visit(Role.SUPER_ADMIN, "/tenants/nobody")
+    await expect(admin.locator("h1")).to_have_text("Not found")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "dark"), (NARROW, "light")])
+async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
+    await fill(console)
+    page = await console.visit(Role.SUPER_ADMIN, "/tenants", width=width, theme=theme)  # type: ignore[arg-type]
+    await accessible(page)
+    await page.click("text=Add a tenant")
+    await page.click("#add-form >> text=Add")
+    await expect(page.locator("#add-slug-said.field-fault")).to_be_visible()
+    await accessible(page)
+    await page.goto("/console/tenants/acme")
+    await accessible(page)

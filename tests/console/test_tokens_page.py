@@ -1,0 +1,105 @@
+"""Tokens, in a real browser."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+
+async def shown(page: Page) -> list[str]:
+    found = page.locator("[data-shown-once] pre")
+    await expect(found).to_have_count(2)
+    return await found.all_text_contents()
+
+
+async def test_a_secret_is_shown_once_and_works(console: Console) -> None:
+    page = await console.visit(path="/tokens")
+    await page.click("text=New token")
+    await page.click("#new-token [type=submit]")
+    await expect(page.locator("#new-token-name-said")).to_contain_text("must have 1 to 200")
+    await page.fill("#new-token-name", "nightly")
+    await page.check("#new-token [value=viewer]")
+    await page.select_option("#new-token-days", "7")
+    async with page.expect_response(re.compile("/tokens")) as answering:
+        await page.click("#new-token [type=submit]")
+    answer = await answering.value
+
+    secret, curl = await shown(page)
+    assert curl == f"curl {console.url}/api/v1/jobs -H 'Authorization: Bearer {secret}'"
+    bearer = {"Authorization": f"Bearer {secret}"}
+    assert (await console.world.call("GET", "/jobs", who=None, headers=bearer)).status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert "set-cookie" not in answer.headers
+    assert secret not in answer.url + str(answer.headers)
+    await accessible(page)
+    await page.click("text=I have it")
+    row = page.locator("tr:has-text('nightly')")
+    await expect(row).to_contain_text("good")
+    await expect(row).to_contain_text("in 6 d")
+    await page.reload()
+    cookies = str(await page.context.cookies())
+    kept = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert secret not in page.url + await page.content() + cookies + kept
+    await expect(page.locator("#add-token [name=name]")).to_have_count(1)
+
+
+async def test_an_agent_needs_a_host(console: Console) -> None:
+    page = await console.visit(path="/tokens")
+    await page.click("text=New token")
+    await expect(page.locator("#new-token-host_id")).to_be_hidden()
+    await page.fill("#new-token-name", "its agent")
+    await page.check("#new-token [value=agent]")
+    await page.click("#new-token [type=submit]")
+    await expect(page.locator("#new-token-host_id-said")).to_contain_text("is for agents, and they need one")
+    await page.select_option("#new-token-host_id", label="host")
+    await page.click("#new-token [type=submit]")
+
+    secret, curl = await shown(page)
+    assert f"/agent/hosts/{console.world.hosts[given.TENANT]}/session" in curl
+    bearer = {"Authorization": f"Bearer {secret}"}
+    path = f"/agent/hosts/{console.world.hosts[given.TENANT]}/session"
+    begun = await console.world.call("POST", path, who=None, headers=bearer, json={"version": "1"})
+    assert begun.status_code == 201
+
+
+async def test_a_token_is_revoked_after_a_question(console: Console) -> None:
+    page = await console.visit(path="/tokens")
+    row = page.locator(f"#token-{console.world.token_ids[given.TENANT, 'viewer']}")
+    await expect(row).to_contain_text("good")
+    expired = page.locator(f"#token-{console.world.token_ids[given.TENANT, 'expired']}")
+    await expect(expired).to_contain_text("expired")
+
+    await row.locator("text=Revoke").click()
+    await expect(page.locator("#confirm")).to_contain_text("Revoke the token acme.viewer?")
+    # remembered as good for a moment
+    assert (await console.world.call("GET", "/jobs", who="viewer")).status_code == 200
+    await page.click("#confirm [data-yes]")
+
+    await expect(row).to_contain_text("revoked")
+    await expect(row.locator("button")).to_have_count(0)
+    assert (await console.world.call("GET", "/jobs", who="viewer")).status_code == 401
+
+
+async def test_other_tenants_tokens_are_not_there_and_operators_see_none(console: Console) -> None:
+    other = console.world.token_ids[given.OTHER, "viewer"]
+    page = await console.visit(path="/tokens")
+    await expect(page.locator("tbody tr").first).to_be_visible()
+    await expect(page.locator(f"#token-{other}")).to_have_count(0)
+    answer = await page.request.post(f"/console/tokens/{other}/revoke")
+    assert answer.status == 404
+    page = await console.visit(Role.OPERATOR, "/tokens")
+    await expect(page.locator("h1")).to_have_text("Not for your role")
+    page = await console.visit(Role.SUPER_ADMIN, "/tokens")
+    await expect(page.locator(f"#token-{other}")).to_contain_text(given.OTHER)
+
+
+async def test_everybody_can_use_the_tokens(console: Console) -> None:
+    page = await console.visit(path="/tokens", width=NARROW)
+    await accessible(page)
+    await page.click("text=New token")
+    await page.check("#new-token [value=agent]")
+    await accessible(page)
+    await accessible(await console.visit(Role.SUPER_ADMIN, "/tokens", width=WIDE, theme="dark"))

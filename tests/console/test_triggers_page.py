@@ -1,0 +1,239 @@
+"""The triggers: their list, the editor with its preview, and the page of one, in a real browser."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+from fairlead.actions import definitions
+from fairlead.actions.dispatch import dispatch
+from fairlead.actions.triggers import document_of
+from fairlead.model.access import Role
+from fairlead.store import triggers as stored
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+ADA = {"user": {"name": "Ada"}, "total": 7}
+
+
+async def invalid(page: Page, field: str, words: str) -> None:
+    """A field says what is wrong with it, also to those who do not see it."""
+    await expect(page.locator(f"#f-{field}")).to_have_attribute("aria-invalid", "true")
+    await expect(page.locator(f"#fault-{field}")).to_contain_text(words)
+
+
+async def test_the_list_says_when_and_what_became_of_it(console: Console) -> None:
+    async with console.transaction() as tx:
+        made = await given.trigger(tx, label="On news", payload_template={"who": "{{event.user.name}}"})
+        nightly = await given.trigger(
+            tx, label="Nightly", cron_expr="0 2 * * *", timezone="Europe/Paris", is_enabled=False
+        )
+        for data in ({}, ADA, ADA):
+            await given.event(tx, data=data)
+        await dispatch(tx, given.catalog(), limit=10)
+    page = await console.visit(path="/triggers")
+
+    row = page.locator(f"#trigger-{nightly.id}")
+    await expect(row.locator(".fires")).to_have_text("every day at 02:00")
+    await expect(row).to_contain_text("Europe/Paris")
+    await expect(row).to_contain_text("never fired")
+    marks = page.locator(f"#trigger-{made.id} .mark")
+    await expect(marks).to_have_text(["failed", "enqueued", "deduplicated"])
+
+    await row.locator("text=Enable").click()
+    await expect(row.locator(".status")).to_have_text("enabled")
+    await expect(row).to_contain_text(re.compile(r"in \d+ h|in \d+ min"))
+    await page.click(".toast >> text=Undo")
+    await expect(row.locator(".status")).to_have_text("disabled")
+    await page.select_option("[name=enabled]", "yes")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+
+
+async def test_a_schedule_is_previewed_while_it_is_typed_and_then_made(console: Console) -> None:
+    page = await console.visit(path="/triggers")
+    await page.click(".empty a >> text=On a schedule")
+
+    await page.fill("#f-cron_expr", "0 3 1 */3")
+    await invalid(page, "cron_expr", "five fields")
+    await page.fill("#f-cron_expr", "0 3 1 */3 *")
+    await page.fill("#f-timezone", "Europe/Berlin")
+    runs = page.locator("#preview .runs tbody tr")
+    await expect(runs).to_have_count(5)
+    # a year and more, four times a year: clocks change on the way
+    await expect(page.locator("#preview .note").first).to_contain_text("clocks changed")
+    await expect(runs.first).to_contain_text("03:00")
+    await expect(page.locator("#preview")).to_contain_text("Makes jobs of is required")
+    await expect(page.locator("#f-cron_expr[aria-invalid]")).to_have_count(0)
+
+    await page.select_option("#f-definition_key", "greet")
+    await expect(page.locator("#preview .check.bad")).to_contain_text('"name" is a required property')
+    await page.fill("#f-payload_template", '{"name": "{{tenant.slug}}"}')
+    await expect(page.locator("#preview .check.good")).to_have_text("Fits the schema of greet.")
+    await expect(page.locator("#preview .json")).to_contain_text('"name": "acme"')
+
+    await page.click("text=Make the trigger")
+    await invalid(page, "label", "is required")
+    await expect(page.locator("#f-label")).to_be_focused()
+    await page.fill("#f-label", "Quarterly")
+    await page.click("text=Make the trigger")
+    await expect(page.locator("h1")).to_contain_text("Quarterly")
+    await expect(page.locator(".toast")).to_contain_text("Made.")
+    await page.click("text=Fire now")
+    await expect(page.locator(".toast").last).to_contain_text("Fired: it made job")
+    firing = page.locator("[id^=firing-]")
+    await expect(firing).to_contain_text("by hand")
+    await expect(firing.locator("a.mono")).to_have_attribute("href", re.compile("/console/jobs/"))
+
+
+async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: Console) -> None:
+    async with console.transaction() as tx:
+        old = await given.event(tx, data=ADA)
+        await given.event(tx, data={"user": {"name": "Bob"}, "total": 0})
+        await given.event(tx, data={"total": "of another tenant"}, tenant=given.OTHER)
+    page = await console.visit(path=f"/triggers/new?event={given.EVENT}")
+
+    choice = page.locator("#event-choice")
+    await expect(choice.locator("option")).to_have_count(3)
+    await page.fill("#f-filter", '{"total": {"gt": ')
+    await invalid(page, "filter", "is not JSON")
+    await page.fill("#f-filter", '{"total": {"more": 0}}')
+    await invalid(page, "filter", "/total/more")
+    await page.fill("#f-filter", '{"total": {"gt": 0}}')
+    await page.select_option("#f-definition_key", "greet")
+    await page.fill("#f-payload_template", '{"name": "{{event.user.name}}"}')
+    await expect(page.locator("#preview")).to_contain_text("does not match the filter")
+    await choice.select_option(str(old))
+    await expect(page.locator("#preview")).to_contain_text("The event matches, and would make a job.")
+    await expect(page.locator("#preview .json").first).to_contain_text('"name": "Ada"')
+    await choice.select_option("sample")
+    await page.fill("#f-sample", '{"total": 1, "user": {"name": 3}}')
+    await expect(page.locator("#preview .check.bad")).to_contain_text("/name")
+
+    await page.fill("#f-label", "Greet who is new")
+    await page.click("text=Make the trigger")
+    await expect(page.locator("h1")).to_contain_text("Greet who is new")
+    await expect(page.locator("text=Fire now")).to_be_disabled()
+    await expect(page.locator("text=It has not fired yet")).to_be_visible()
+
+
+async def test_an_edit_changes_what_was_changed_and_keeps_secrets(console: Console) -> None:
+    schema = {"properties": {"key": {"type": "string", "x-secret": True}, "n": {"type": "integer"}}}
+    async with console.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "anything", {"arg_schema": schema})
+        made = await given.trigger(
+            tx, every_seconds=5400, payload_template={"key": "hunter2hunter2", "n": 1}, overlap="allow"
+        )
+    page = await console.visit(path=f"/triggers/{made.id}/edit")
+
+    assert "hunter2" not in await page.content()
+    await expect(page.locator("#f-every")).to_have_value("90")
+    await expect(page.locator("#preview")).to_contain_text("Every 90 minutes")
+    await page.fill("#f-label", "Renamed")
+    template = await page.input_value("#f-payload_template")
+    await page.fill("#f-payload_template", template.replace("1", "true"))
+    await expect(page.locator("#preview .check.bad")).to_contain_text("/n")
+    await page.fill("#f-payload_template", template.replace("1", "2"))
+    await page.click("#editor [type=submit]")
+    await expect(page.locator("h1")).to_contain_text("Renamed")
+
+    assert "hunter2" not in await page.content()
+    async with console.transaction() as tx:
+        now = await stored.get(tx, made.id)
+        [(fields,)] = await tx.values(
+            "select details->'fields' from fairlead.audit_log where action = 'trigger_changed'"
+        )
+    assert now is not None
+    assert document_of(now) == document_of(made) | {
+        "label": "Renamed",
+        "payload_template": {"key": "hunter2hunter2", "n": 2},
+    }
+    assert now.next_fire_at == made.next_fire_at
+    assert fields == ["label", "payload_template"]
+
+
+async def test_a_failure_is_told_with_its_reason_and_the_trigger_is_deleted(console: Console) -> None:
+    async with console.transaction() as tx:
+        made = await given.trigger(tx, payload_template={"who": "{{event.user.name}}"})
+        good = await given.event(tx, data=ADA)
+        await dispatch(tx, given.catalog(), limit=10)
+        bad = await given.event(tx)
+        await dispatch(tx, given.catalog(), limit=10)
+    page = await console.visit(path=f"/triggers/{made.id}")
+
+    await expect(page.locator(".check.bad")).to_contain_text("event.user.name is missing")
+    await expect(page.locator("[id^=firing-]")).to_have_count(2)
+    await expect(page.locator(f"a[href$='/events/{good}']")).to_be_visible()
+    await page.click(".tabs >> text=failed")
+    await expect(page.locator("[id^=firing-]")).to_have_count(1)
+    await expect(page.locator(f"a[href$='/events/{bad}']")).to_be_visible()
+
+    await page.click("text=Delete")
+    await page.click("#confirm [value=no]")
+    await page.click("text=Delete")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator("text=No triggers yet")).to_be_visible()
+    await expect(page.locator(".toast")).to_contain_text("Deleted Rule.")
+
+
+async def test_what_fires_meanwhile_waits_behind_a_button(console: Console) -> None:
+    async with console.transaction() as tx:
+        made = await given.trigger(tx, dedupe_window_seconds=0)
+        await given.event(tx)
+        await dispatch(tx, given.catalog(), limit=10)
+    page = await console.visit(path=f"/triggers/{made.id}")
+    await expect(page.locator("[data-live-state=live]")).to_be_visible()
+
+    async with console.transaction() as tx:
+        await given.event(tx)
+        await dispatch(tx, given.catalog(), limit=10)
+
+    await expect(page.locator(".new")).to_have_text("1 new")
+    await expect(page.locator("[id^=firing-]")).to_have_count(1)
+    await page.click(".new")
+    await expect(page.locator("[id^=firing-]")).to_have_count(2)
+
+
+async def test_triggers_are_for_tenant_admins_and_their_own(console: Console) -> None:
+    async with console.transaction() as tx:
+        others = await given.trigger(tx, tenant=given.OTHER, label="Theirs")
+        await given.trigger(tx, label="Ours")
+    page = await console.visit(Role.OPERATOR, "/triggers")
+    await expect(page.locator("h1")).to_have_text("Not for your role")
+
+    page = await console.visit(path=f"/triggers/{others.id}")
+    await expect(page.locator("h1")).to_have_text("Not found")
+    await page.goto(f"/console/triggers/{others.id}/edit")
+    await expect(page.locator("h1")).to_have_text("Not found")
+
+    page = await console.visit(Role.SUPER_ADMIN, "/triggers")
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.click("text=New trigger")
+    await page.fill("[name=tenant][required]", given.OTHER)
+    await page.click("text=Go on")
+    await expect(page.locator("h1")).to_have_text("New trigger")
+    await expect(page).to_have_url(re.compile(f"tenant={given.OTHER}"))
+
+
+async def test_everybody_can_use_them_wide_and_light(console: Console) -> None:
+    await look(console, WIDE, "light")
+
+
+async def test_everybody_can_use_them_narrow_and_dark(console: Console) -> None:
+    await look(console, NARROW, "dark")
+
+
+async def look(console: Console, width: int, theme: str) -> None:
+    async with console.transaction() as tx:
+        made = await given.trigger(tx, filter={"total": 7}, payload_template={"w": "{{event.user.name}}"})
+        await given.event(tx, data={"total": 7})
+        timed = await given.trigger(tx, cron_expr="0 3 1 */3 *", timezone="Europe/Berlin", is_enabled=False)
+        await dispatch(tx, given.catalog(), limit=10)
+    page = await console.visit(path="/triggers", width=width, theme=theme)  # type: ignore[arg-type]
+    await accessible(page)
+    await page.goto(f"/console/triggers/{made.id if width == WIDE else timed.id}")
+    await accessible(page)
+    await page.goto(f"/console/triggers/{made.id if width == NARROW else timed.id}/edit")
+    await expect(page.locator("#preview .check")).not_to_have_count(0)
+    await page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    await page.fill("#f-payload_template", "{")
+    await invalid(page, "payload_template", "is not JSON")
+    await accessible(page)

@@ -1,0 +1,88 @@
+"""The pages about workers and about the system, in a real browser."""
+
+import pytest
+from playwright.async_api import expect
+
+from fairlead.actions import gates
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+WORKERS = """
+    insert into fairlead.job_workers (worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
+    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp(), 3, 10),
+        ('web-2:7:def', 'web-2', '', '{}', clock_timestamp() - interval '1 hour', 1, 10)
+"""
+
+
+async def test_silent_workers_are_warned_of(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/workers")
+    await expect(page.locator("text=No worker is there")).to_be_visible()
+    await console.make(WORKERS)
+
+    await page.reload()
+
+    await expect(page.locator(".banner")).to_contain_text(
+        "1 worker has not been seen for more than 1 min: web-2"
+    )
+    first, second = page.locator("tbody tr").nth(0), page.locator("tbody tr").nth(1)
+    await expect(first).to_contain_text("at work")
+    await expect(first).to_contain_text("3 / 10")
+    await expect(first).to_contain_text("other version")
+    await expect(first.locator("code")).to_have_text(["greet", "anything"])
+    await expect(second.locator(".status.stale")).to_have_text("silent")
+    await expect(page.locator(".levels")).to_contain_text("3 / 10")
+
+
+async def test_the_gate_closes_with_a_note_and_every_page_says_so(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/system")
+    await expect(page.locator("text=is current")).to_be_visible()
+    await page.fill("#pause-form input", "moving house")
+    await page.click("#pause-form button")
+    await page.click("#confirm button[value=no]")
+    await expect(page.locator("#gate .status")).to_have_text("open")
+    await page.click("#pause-form button")
+    await page.click("#confirm [data-yes]")
+
+    await expect(page.locator(".toast")).to_contain_text("The gate is closed")
+    await expect(page.locator("#gate .status")).to_have_text("paused")
+    await expect(page.locator("#gate")).to_contain_text("super_admin.acme@fairlead.test")
+    viewer = await console.visit(Role.VIEWER, "/jobs")
+    for path in ("/jobs", "/definitions", "/dead-letters"):
+        await viewer.goto(f"/console{path}")
+        await expect(viewer.locator(".banner")).to_contain_text("nothing is claimed. moving house")
+        await expect(viewer.locator(".banner a")).to_have_count(0)
+
+    await page.click("#gate >> text=Resume")
+    await expect(page.locator(".toast")).to_contain_text("The gate is open")
+    await expect(page.locator(".banner")).to_have_count(0)
+    await viewer.reload()
+    await expect(viewer.locator(".banner")).to_have_count(0)
+
+
+async def test_the_doctor_looks_when_asked(console: Console) -> None:
+    async with console.transaction() as tx:
+        await given.queued_job(tx)
+        await tx.run("update fairlead.counts set queued = queued + 1")
+    page = await console.visit(Role.SUPER_ADMIN, "/system")
+
+    await page.click("text=Run the checks")
+
+    found = page.locator("#findings li", has_text="consistency")
+    await expect(found).to_contain_text("counts of queued say 2 where there are 1")
+    await expect(found.locator(".status")).to_have_text("fail")
+    await expect(page.locator("#findings li", has_text="rights").locator(".status")).to_have_text("ok")
+    await console.make("update fairlead.counts set queued = queued - 1")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
+async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
+    await console.make(WORKERS)
+    async with console.transaction() as tx:
+        await gates.pause(tx, given.TESTER, note="a note that is long enough to need more than one line")
+    page = await console.visit(Role.SUPER_ADMIN, "/workers", width=width, theme=theme)  # type: ignore[arg-type]
+    await accessible(page)
+    await page.goto("/console/system")
+    await page.click("text=Run the checks")
+    await expect(page.locator("#findings li").first).to_be_visible()
+    await accessible(page)

@@ -1,0 +1,189 @@
+"""What is read of jobs that ended badly, and of counts, is bounded; secrets stay out of it."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Fairlead, JobStatus
+from fairlead.actions import bulk_jobs, system, troubles
+from fairlead.bench import backlog
+from fairlead.db.tx import Acting, Tx
+from fairlead.errors import Forbidden, InvalidInput
+from fairlead.model.access import Principal, Role
+from fairlead.store import flow
+from fairlead.store import troubles as store
+from tests import given
+
+LOOK = 40
+
+
+async def died(tx: Tx, error: str, *, status: str = "dead_letter", **fields: Any) -> UUID:
+    job_id = await given.ended_job(tx, status, **fields)
+    await tx.run("update fairlead.jobs set last_error = %s where id = %s", [error, job_id])
+    return job_id
+
+
+async def tenant_id(tx: Tx, slug: str = given.TENANT) -> UUID:
+    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
+    return UUID(str(found))
+
+
+def every_node(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", []):
+        yield from every_node(below)
+
+
+async def planned(tx: Tx, query: str, values: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    """The nodes of a query's plan that read a table."""
+    await tx.by_index()
+    [(plan,)] = await tx.values("explain (analyze, timing off, format json) " + query, values)
+    nodes = [one for one in every_node(plan[0]["Plan"]) if one.get("Relation Name") == table]
+    assert nodes
+    return nodes
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+async def test_the_newest_troubled_jobs_are_read_by_their_index_whatever_ended_well(
+    fl: Fairlead,
+    *,
+    of_all: bool,
+) -> None:
+    async with fl.transaction() as tx:
+        await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
+    for slug in (given.TENANT, given.OTHER):
+        await backlog.finished(fl, 6000, print, tenant=slug)
+    async with fl.transaction() as tx:
+        await tx.run("analyze fairlead.jobs")
+        of = None if of_all else await tenant_id(tx)
+        nodes = await planned(tx, store.sql.newest, {"tenant_id": of, "look": LOOK}, "jobs")
+        assert {one["Index Name"] for one in nodes} == {"jobs_troubled"}
+        # and one of each tenant, to see that it has any
+        assert round(sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes)) <= LOOK + 2
+        assert sum(one.get("Rows Removed by Filter", 0) for one in nodes) == 0
+        found, looked_at = await store.newest(tx, tenant_id=of, look=LOOK, status=JobStatus.FAILED)
+    assert looked_at == LOOK
+    assert len({one.tenant for one in found}) == (2 if of_all else 1)
+
+
+async def test_a_tenants_own_transaction_reads_by_index_too(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
+        mine = await tenant_id(tx)
+    await backlog.finished(fl, 6000, print, tenant=given.OTHER)
+    async with fl.transaction() as tx:
+        await died(tx, "E: 1")
+    async with fl.database.transaction(Acting(mine)) as tx:
+        nodes = await planned(tx, store.sql.newest, {"tenant_id": mine, "look": LOOK}, "jobs")
+        read = sum((one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) for one in nodes)
+    assert read <= 2
+
+
+async def test_errors_are_grouped_for_a_tenant_and_for_all(tx: Tx) -> None:
+    for number in range(3):
+        await died(tx, f"Refused: port {number}")
+    await died(tx, "Refused: port 9", tenant=given.OTHER)
+    await died(tx, "Other: no", status="failed")
+    mine = Principal("viewer", Role.VIEWER, await tenant_id(tx))
+
+    own = await troubles.by_error(tx, mine, status=JobStatus.DEAD_LETTER)
+    everybodys = await troubles.by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
+
+    assert [(one.pattern, one.count) for one in own.groups] == [("Refused: port <n>", 3)]
+    assert [(one.count, one.tenants) for one in everybodys.groups] == [(4, {given.TENANT, given.OTHER})]
+    assert (own.looked_at, own.seen, own.total, own.partial) == (4, 3, 3, False)
+
+
+async def test_more_than_is_looked_at_is_said_to_be_so(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "LOOK", 2)
+    for _ in range(3):
+        await died(tx, "E: x")
+
+    found = await troubles.by_error(
+        tx, Principal("viewer", Role.VIEWER, await tenant_id(tx)), status=JobStatus.DEAD_LETTER
+    )
+
+    assert (found.looked_at, found.seen, found.total, found.partial) == (2, 2, 3, True)
+
+
+async def test_secrets_of_a_payload_are_not_in_what_is_shown(tx: Tx) -> None:
+    await tx.run("update fairlead.job_definitions set secret_paths = '{/name}' where key = 'greet'")
+    await died(tx, "Refused: hunter22 is not it", payload={"name": "hunter22"})
+
+    found = await troubles.by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
+
+    assert [one.pattern for one in found.groups] == ["Refused: [redacted] is not it"]
+
+
+async def test_chosen_jobs_are_retried_and_only_ones_own(tx: Tx) -> None:
+    mine = await died(tx, "E")
+    others = await died(tx, "E", tenant=given.OTHER)
+    waiting = await given.queued_job(tx)
+    operator = Principal("operator", Role.OPERATOR, await tenant_id(tx))
+
+    did = await bulk_jobs.retry_chosen(tx, operator, [mine, others, waiting], told={"error": "E"})
+
+    assert (did.count, did.skipped) == (1, 2)
+    rows: dict[UUID, str] = dict(await tx.values("select id, status::text from fairlead.jobs"))
+    assert (rows[mine], rows[others]) == ("queued", "dead_letter")
+    [(details,)] = await tx.values("select details from fairlead.audit_log where action = 'JOBS_RETRIED'")
+    assert details == {"filter": {"error": "E"}, "count": 1}
+
+
+async def test_a_viewer_retries_nothing_and_nobody_too_many(tx: Tx) -> None:
+    job_id = await died(tx, "E")
+    viewer = Principal("viewer", Role.VIEWER, await tenant_id(tx))
+
+    with pytest.raises(Forbidden):
+        await bulk_jobs.retry_chosen(tx, viewer, [job_id], told={})
+    with pytest.raises(InvalidInput, match="at most 1000"):
+        await bulk_jobs.retry_chosen(tx, given.TESTER, [job_id] * 1001, told={})
+
+
+async def test_what_ended_is_read_from_counts_by_index(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.counts (tenant_id, definition_id, minute, succeeded) "
+        "select t.id, d.id, clock_timestamp() - make_interval(mins => n), 1 "
+        "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 1400) n where d.key = 'greet'"
+    )
+    await tx.run("analyze fairlead.counts")
+    tenants = [await tenant_id(tx), await tenant_id(tx, given.OTHER)]
+
+    nodes = await planned(tx, flow.sql.ended, {"tenants": tenants, "seconds": 3600}, "counts")
+
+    assert {one["Index Name"] for one in nodes} == {"counts_by_tenant"}
+    assert sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes) <= 2 * 60
+
+
+async def test_tenants_stand_side_by_side(tx: Tx) -> None:
+    await tx.run("update fairlead.tenants set weight = 3 where slug = %s", [given.OTHER])
+    for _ in range(3):
+        await given.running_job(tx)
+    await given.running_job(tx, tenant=given.OTHER)
+    await given.ended_job(tx, "succeeded")
+    await died(tx, "E")
+
+    parts = {
+        one.queue.tenant: one for one in await system.side_by_side(tx, given.TESTER, seconds=3600, limit=10)
+    }
+
+    acme, other, system_own = parts[given.TENANT], parts[given.OTHER], parts["global"]
+    assert (acme.share, acme.fair_share, acme.failure_rate) == (0.75, 0.25, 0.5)
+    assert (other.share, other.fair_share, other.failure_rate) == (0.25, 0.75, None)
+    assert (system_own.share, system_own.fair_share) == (0, None)
+
+
+async def test_a_paused_tenant_with_nothing_running_takes_no_part(tx: Tx) -> None:
+    await given.queued_job(tx)
+    await given.queued_job(tx, tenant=given.OTHER)
+    await tx.run(
+        "update fairlead.tenants set paused_at = clock_timestamp(), paused_by = 'x' where slug = 'acme'"
+    )
+
+    parts = {
+        one.queue.tenant: one for one in await system.side_by_side(tx, given.TESTER, seconds=3600, limit=10)
+    }
+
+    assert (parts[given.TENANT].fair_share, parts[given.OTHER].fair_share) == (None, 1.0)
