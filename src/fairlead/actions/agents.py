@@ -127,10 +127,12 @@ async def given(
 
 
 async def accept(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> owners.Renewed:
-    """The agent has the job, and begins."""
-    renewed = await owners.heartbeat(tx, principal, lease, lease_seconds=lease_seconds)
-    await hosts.accept(tx, lease)
-    return renewed
+    """The agent has the job, and begins: one statement."""
+    principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
+    canceled = await hosts.accept(tx, lease, host_id=principal.host_id, lease_seconds=lease_seconds)
+    if canceled is None:
+        raise owners.lost(lease)
+    return owners.Renewed(lease_seconds, canceled)
 
 
 async def renew(

@@ -87,14 +87,14 @@ async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds
         beat = await _beat(tx, lease, lease_seconds)
     left = await leases.remaining(tx, lease)
     if left is None:
-        raise _lost(lease)
+        raise lost(lease)
     return Renewed(left, beat.cancel)
 
 
 async def _beat(tx: Tx, lease: Lease, lease_seconds: float) -> Beat:
     alive = await queue.heartbeat(tx, [lease], lease_seconds=lease_seconds)
     if lease.job_id not in alive:
-        raise _lost(lease)
+        raise lost(lease)
     return alive[lease.job_id]
 
 
@@ -139,14 +139,14 @@ async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float
     mask = _mask(tx, await _owned(tx, principal, lease))
     step = (lease, percent, clean(mask(message), LONGEST_PROGRESS_MESSAGE))
     if lease.job_id not in await queue.progress(tx, [step]):
-        raise _lost(lease)
+        raise lost(lease)
 
 
 async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> Appended:
     """Keep what the attempt says, up to its bounds."""
     owner = await _owned(tx, principal, lease)
     if not await leases.hold(tx, lease):
-        raise _lost(lease)
+        raise lost(lease)
     mask = _mask(tx, owner)
     cleaned = [chunk._replace(text=readable(mask(chunk.text))) for chunk in chunks]
     return await logs.append(tx, lease, owner.tenant_id, cleaned)
@@ -166,7 +166,7 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
     change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask), ran=ran)
     done = await queue.finish(tx, [(lease, change)], actor=principal.actor)
     if lease.job_id not in done:
-        raise _lost(lease)
+        raise lost(lease)
     if done[lease.job_id] is JobStatus.QUEUED:
         await bulk.notify(tx, "later" if change.delay > 0 else "ready")
     return done[lease.job_id]
@@ -176,10 +176,10 @@ async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
     """What the lease is of. One of another tenant looks like one that never was."""
     owner = await leases.owned(tx, lease)
     if owner is None or principal.tenant_id not in (None, owner.tenant_id):
-        raise _lost(lease)
+        raise lost(lease)
     if principal.role is Role.AGENT:
         if owner.host_id is None or owner.host_id != principal.host_id:
-            raise _lost(lease)
+            raise lost(lease)
     else:
         principal.require(Permission.RUN_JOBS, owner.tenant_id)
     return owner
@@ -191,7 +191,7 @@ def _mask(tx: Tx, owner: Owned) -> Callable[[str], str]:
     return str if mask is None else mask.text
 
 
-def _lost(lease: Lease) -> LeaseLost:
+def lost(lease: Lease) -> LeaseLost:
     log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
     return LeaseLost(
         f"The lease of job {lease.job_id}, attempt {lease.attempt_no}, is not yours (any more): it ended, or was not "

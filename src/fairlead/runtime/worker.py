@@ -24,6 +24,9 @@ log = structlog.get_logger(__name__)
 CLAIM_BATCH = 500
 # so many handlers start before the loop looks what else has happened: a finish that waits keeps the database idle
 START_BATCH = 50
+# So many attempts that have ended make room for others before that is written: a worker with few places would wait most
+# of the time. With many places it is cheaper to claim for all of them at once.
+MOST_UNWRITTEN = 50
 STOP_SECONDS = 10.0
 # An answer that took this part of a lease leaves too little of it: begun now, the jobs would be stopped as lost.
 STALE = 0.5
@@ -180,8 +183,9 @@ class Worker:
                         await self._wake.wait()
 
     def _free(self) -> int:
-        """How many more may run. One that has ended does not, while its end is written; but not too many wait for that."""
-        return min(self._concurrency - self._running, 2 * self._concurrency - len(self._attempts))
+        """How many more may run. Of those that have ended, some need not be written down before others begin."""
+        unwritten = len(self._attempts) - self._running
+        return self._concurrency - len(self._attempts) + min(unwritten, self._concurrency, MOST_UNWRITTEN)
 
     async def _take(self, wanted: int, stop: asyncio.Event) -> bool:
         """Start what a claim brings, and what further claims bring while there is plenty. Whether it was anything."""

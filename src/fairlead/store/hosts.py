@@ -230,9 +230,11 @@ async def has_work(tx: Tx, host_id: UUID) -> bool:
     return bool(found)
 
 
-async def accept(tx: Tx, lease: Lease) -> bool:
-    """The agent has it; False if it had said so before."""
-    return bool(await tx.run(sql.accept, leases.named(lease)))
+async def accept(tx: Tx, lease: Lease, *, host_id: UUID | None, lease_seconds: float) -> bool | None:
+    """The host's agent has a job: whether its cancel was requested; None if the lease is not the host's, or over."""
+    values = {**leases.named(lease), "host_id": host_id, "lease_seconds": lease_seconds}
+    found = await tx.values(sql.accept, values)
+    return bool(found[0][0]) if found else None
 
 
 async def undelivered(tx: Tx, host_id: UUID, session_id: UUID, *, limit: int) -> list[Lease]:

@@ -136,14 +136,17 @@ select h.id, h.session_id, h.paused_at is not null as paused, h.draining, h.paus
 from fairlead.hosts h where h.id = any(%(ids)s);
 
 -- name: with_work
--- From host to host along the index, however many jobs each has waiting.
+-- From host to host along the index, however many jobs each has waiting, and however many hosts have none: without the
+-- limit, leases would be counted for every host there is.
 with recursive walk as (
     (select r.host_id from fairlead.ready r where r.host_id is not null order by r.host_id limit 1)
     union all
     select (select r.host_id from fairlead.ready r where r.host_id > w.host_id order by r.host_id limit 1)
     from walk w where w.host_id is not null
 )
-select h.id from walk w join fairlead.hosts h on h.id = w.host_id
+select h.id
+from walk w cross join lateral (
+    select h.id, h.max_running from fairlead.hosts h where h.id = w.host_id limit 1) h
 where (select count(*) from fairlead.leases l where l.host_id = h.id) < h.max_running;
 
 -- name: has_work
@@ -172,7 +175,18 @@ with agent as materialized (
 select g.job_id, a.id from given g join fairlead.job_attempts a on a.job_id = g.job_id and a.attempt_no = g.attempt_no;
 
 -- name: accept
-delete from fairlead.deliveries where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s;
+-- In one statement, since the job waits for it: its time begins anew, and it is on its way no more. Nothing comes back if
+-- it is not this host's, or not any more.
+with renewed as (
+    update fairlead.leases set expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+    where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and host_id = %(host_id)s
+        and expires_at > clock_timestamp()
+    returning job_id
+), arrived as (
+    delete from fairlead.deliveries d using renewed r
+    where d.job_id = r.job_id and d.attempt_no = %(attempt_no)s and d.token = %(token)s
+)
+select j.cancel_requested_at is not null from renewed r join fairlead.jobs j on j.id = r.job_id;
 
 -- name: undelivered
 -- What was given and not acknowledged, and is still held; for the host's agent only, and nobody becomes it meanwhile.

@@ -252,10 +252,10 @@ async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
 async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: Agent) -> RenewedView:
     """The agent has the job and begins. Until then it is given again at every poll."""
     agents.check_host(caller.principal, host_id)
-    async with caller.transaction(as_system=True) as tx:
-        renewed = await agents.accept(
-            tx, caller.principal, body.lease(job_id), lease_seconds=caller.fl.settings.lease_seconds
-        )
+    seconds = caller.fl.settings.lease_seconds
+    renewed = await caller.fl.database.single(
+        lambda tx: agents.accept(tx, caller.principal, body.lease(job_id), lease_seconds=seconds)
+    )
     return RenewedView.of(renewed)
 
 
