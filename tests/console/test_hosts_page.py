@@ -64,7 +64,7 @@ async def test_cards_show_what_a_host_runs_and_holds_and_change_by_themselves(co
     await expect(card.locator(".facts")).to_contain_text("lobby")
 
 
-async def test_a_host_is_paused_with_a_note_drained_and_revoked(console: Console) -> None:
+async def test_a_host_is_paused_with_a_note_drained_revoked_and_removed(console: Console) -> None:
     page = await console.visit(path=f"/hosts/{own(console)}")
     head = page.locator("#host-head")
 
@@ -88,6 +88,10 @@ async def test_a_host_is_paused_with_a_note_drained_and_revoked(console: Console
         "POST", f"/agent/hosts/{own(console)}/session", who="agent", json={"version": "1"}
     )
     assert answer.status_code == 401
+    await page.click("button:has-text('Remove')")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator("text=No hosts yet")).to_be_visible()
+    await expect(page.locator(".toast")).to_contain_text("Removed host.")
 
 
 async def test_a_host_is_added_with_faults_at_their_fields_and_changed(console: Console) -> None:

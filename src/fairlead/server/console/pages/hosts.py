@@ -152,6 +152,14 @@ async def revoke(host_id: UUID, visit: Manager) -> Response:
     )
 
 
+@router.post("/hosts/{host_id}/remove")
+async def remove(host_id: UUID, visit: Manager) -> Response:
+    """Take a host away, with what is on it. One with jobs stays, and it is said why."""
+    async with visit.transaction() as tx:
+        host = await hosts.remove(tx, visit.principal, host_id)
+    return visit.done(f"Removed {host.name}.", to=visit.to("/hosts"))
+
+
 async def _turned(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> str:
     """The name of a host that was changed so."""
     async with visit.transaction() as tx:
