@@ -12,7 +12,7 @@ from fairlead.model.trouble import LONGEST_PATTERN, NO_ERROR, Trouble, grouped, 
     ("error", "folded"),
     [
         ("TimeoutError: gave up after 30.5 s", "TimeoutError: gave up after <n> s"),
-        (f"KeyError: order {uuid4()} is gone", "KeyError: order <id> is gone"),
+        ("KeyError: order 0b0b6f9d-5dbb-46c9-bfe1-ff6e4e469e0f is gone", "KeyError: order <id> is gone"),
         ("OSError: at 0x7f3a91", "OSError: at <n>"),
         ("Bad: 9f86d081884c7d659a2feaa0c55ad015 differs", "Bad: <id> differs"),
         ("Bad: first line\nsecond line 2", "Bad: first line"),
