@@ -5,9 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import expect
 
 from tests.console.visiting import Console, browsing, served
 from tests.server.world import world_on
+
+# As long as a busy machine may take; what is there is seen at once.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")

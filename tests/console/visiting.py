@@ -72,12 +72,24 @@ class Console:
     ) -> Page:
         """A page of the console, as somebody of this role sees it."""
         cookie = (await self.world.signed_in(role, tenant)).partition("=")[2]
+        return await self._open(path, width, theme, cookie)
+
+    async def stranger(
+        self, path: str, *, width: int = WIDE, theme: Literal["light", "dark"] = "light"
+    ) -> Page:
+        """A page of the console, for somebody who has not signed in."""
+        return await self._open(path, width, theme)
+
+    async def _open(
+        self, path: str, width: int, theme: Literal["light", "dark"], cookie: str | None = None
+    ) -> Page:
         context = await self.browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme, base_url=self.url
         )
         self._contexts.append(context)
-        await context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.url}])
-        context.set_default_timeout(15_000)
+        if cookie is not None:
+            await context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.url}])
+        context.set_default_timeout(20_000)
         page = await context.new_page()
         page.on("console", lambda said: self._hear(said.type, said.text))
         page.on("pageerror", lambda error: self._troubles.append(f"page error: {error}"))

@@ -75,7 +75,7 @@ with outcome as (
         stderr_tail = c.ran ->> 'stderr',
         -- what its owner measured, if he did and it can be: he may report long after its end
         duration_ms = least(
-            (c.ran ->> 'duration_ms')::bigint, (extract(epoch from clock_timestamp() - c.started_at) * 1000)::bigint)
+            (c.ran ->> 'duration_ms')::bigint, (date_part('epoch', clock_timestamp() - c.started_at) * 1000)::bigint)
     from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
 ), again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)

@@ -1,0 +1,54 @@
+"""Coming in, going out, and the pages for what is not there."""
+
+import re
+
+from playwright.async_api import expect
+
+from fairlead.model.access import Role
+from tests.console.visiting import NARROW, Console, accessible
+from tests.server.world import PASSWORD
+
+
+async def test_a_member_signs_in_and_out_and_comes_back_to_where_they_were(console: Console) -> None:
+    await console.world.signed_in(Role.VIEWER)  # so that there is such a user
+    page = await console.stranger("/audit?action=job_created", width=NARROW, theme="dark")
+    await expect(page).to_have_url(re.compile("sign-in"))
+    await accessible(page)
+
+    await page.fill("[name=email]", "viewer.acme@fairlead.test")
+    await page.fill("[name=password]", "not the password")
+    await page.click("[type=submit]")
+    await expect(page.locator(".fault")).to_have_text("This address and password do not go together.")
+    await expect(page.locator("[name=email]")).to_have_value("viewer.acme@fairlead.test")
+    await page.fill("[name=password]", PASSWORD)
+    await page.click("[type=submit]")
+
+    await expect(page).to_have_url(re.compile(r"/console/audit\?action=job_created$"))
+    await page.click("[data-menu]")
+    await page.click("[aria-label='Sign out']")
+    await expect(page).to_have_url(re.compile("sign-in"))
+    await page.goto("/console/jobs")
+    await expect(page).to_have_url(re.compile("sign-in"))
+
+
+async def test_nobody_is_sent_to_another_site(console: Console) -> None:
+    await console.world.signed_in(Role.VIEWER)
+    page = await console.stranger("/sign-in?next=//evil.example/")
+
+    await page.fill("[name=email]", "viewer.acme@fairlead.test")
+    await page.fill("[name=password]", PASSWORD)
+    await page.click("[type=submit]")
+
+    await expect(page).to_have_url(f"{console.url}/console/jobs")
+
+
+async def test_what_is_not_there_and_what_is_not_for_them_is_said_on_a_page(console: Console) -> None:
+    page = await console.visit(Role.VIEWER, "/nowhere")
+    await expect(page.locator("h1")).to_have_text("Not found")
+    await accessible(page)
+
+    await page.goto("/console/tokens")
+    await expect(page.locator("h1")).to_have_text("Not for your role")
+    await expect(page.locator("main")).to_contain_text("viewer")
+    await page.click("text=To the jobs")
+    await expect(page.locator("h1")).to_have_text("Jobs")
