@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import expect
 
 from tests.console.visiting import Console, browsing, served
 from tests.server.world import world_on
