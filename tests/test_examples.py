@@ -48,6 +48,11 @@ SAYS = {
         "deduplicated: True, the same job: True",
         ": now canceled",
     ),
+    "http_request.py": (
+        'the shop got {"book":"Emma"}, key open-sesame, signed: True',
+        "{'number': 7}",
+        "RequestRefused: 192.168.0.1 is not on the public network. ",
+    ),
     "http_worker.py": (
         "attempt 1: succeeded",
         "succeeded: ADA",

@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.process import Plan, WorkerProcess
 from fairlead.runtime.served import Served
 from fairlead.runtime.tick import Tick, tick
-from fairlead.settings import Settings, compiled, config_file, load
+from fairlead.settings import Settings, compiled, config_file, document, load
 from fairlead.store.gates import Gate
 from fairlead.triggers import Triggers
 from fairlead.version import __version__
@@ -319,12 +319,21 @@ class Fairlead(Triggers):
     def allow_commands(self, file: Path | None = None) -> None:
         """Serve the commands of this fairlead.toml too (by default the one that settings come from)."""
         found = commands_from(file or config_file())
-        if both := sorted(found.keys() & self.functions.keys()):
-            raise CommandInvalid(
-                f"{both[0]!r} is a function and a command; give one of them another key.",
-                [Fault(f"commands.{both[0]}", "is a function too")],
-            )
+        _check_apart(found, self.functions)
         self.commands = found
+
+    def allow_builtins(self, file: Path | None = None) -> None:
+        """Serve the built-in functions whose settings are there (by default in the file that settings come from).
+
+        A function of your own that has the key of one stands in its place.
+        """
+        # it brings an HTTP client along, which few need and all would wait for
+        from fairlead.handlers.built_in import builtins_of  # noqa: PLC0415
+
+        for function, options in builtins_of(self.settings, document(file or config_file())):
+            if options["key"] not in self.functions:
+                _check_apart(self.commands, [options["key"]])
+                self.as_job(function, options)
 
     async def _served(self) -> Served:
         served = Served(self.functions, self.commands)
@@ -422,6 +431,14 @@ class Fairlead(Triggers):
         """A transaction of our own, for the actions."""
         async with self.database.transaction() as tx:
             yield tx
+
+
+def _check_apart(commands: Mapping[str, Command], functions: Iterable[str]) -> None:
+    if both := sorted(commands.keys() & set(functions)):
+        raise CommandInvalid(
+            f"{both[0]!r} is a function and a command; give one of them another key.",
+            [Fault(f"commands.{both[0]}", "is a function too")],
+        )
 
 
 def _user() -> str:

@@ -112,6 +112,15 @@ class Settings:
         "Regular expressions (Python's): what matches one is shown as `[redacted]` in jobs, audit, logs and errors. "
         "In the environment a JSON list, or one expression.",
     )
+    http_requests: bool = _setting(
+        False,
+        "Whether workers serve `http.request`: jobs that make requests from where the worker is, to public addresses.",
+    )
+    http_allow: tuple[str, ...] = _setting(
+        (),
+        "Where `http.request` may go although it is not public: networks, addresses, names of hosts. "
+        "In the environment a JSON list, or one of them.",
+    )
     metrics_public: bool = _setting(
         False, "Whether `/metrics` answers without a token. Otherwise it takes a super admin's."
     )
@@ -221,15 +230,19 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 
-# Tables of fairlead.toml that belong to other features; settings are its top-level values.
-def _from_file(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
+    """All that a fairlead.toml says; nothing where there is none."""
     if not path.is_file():
         return {}
     try:
-        parsed = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingInvalid(f"{path} is not valid TOML: {error}") from error
-    return {name: value for name, value in parsed.items() if not isinstance(value, dict)}
+
+
+# Tables of fairlead.toml belong to other features; settings are its top-level values.
+def _from_file(path: Path) -> dict[str, Any]:
+    return {name: value for name, value in document(path).items() if not isinstance(value, dict)}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -56,6 +56,7 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
         fl = Fairlead(settings=replace(settings, database_url=url), actor=actor(), name=demo.OWNER)
         if not no_demo:
             demo.add_demo(fl)
+        fl.allow_builtins()
         fl.allow_commands()
         async with fl:
             await _publish_commands(fl)

@@ -45,7 +45,7 @@ async def worker(
 ) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
 
-    The commands of fairlead.toml are run too; without APP, only these.
+    The commands of fairlead.toml are run too, and the built-in jobs that it turns on; without APP, only these.
 
     The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
     """
@@ -70,18 +70,19 @@ async def worker(
 
 
 def serving(session: Session, app: str | None) -> Fairlead:
-    """The application, or one of its own, with the commands of fairlead.toml; refused if there is nothing to run."""
+    """The application, or one of its own, with what fairlead.toml allows; refused if there is nothing to run."""
     if app is None:
         fl = Fairlead(settings=session.settings(), actor=actor())
     else:
         fl = load_app(app)
         given = {name: value for name, value in session.flags.items() if value is not None}
         fl.settings = replace(fl.settings, **given)
+    fl.allow_builtins()
     if not fl.commands:  # it may have allowed those of another file itself
         fl.allow_commands()
     if not fl.functions and not fl.commands:
         raise InvalidInput(
-            f"There is nothing to run: {config_file()} has no [commands.…], and "
+            f"There is nothing to run: {config_file()} has no [commands.…] and turns on no built-in job, and "
             + ("no APP was named, such as jobs:fl." if app is None else f"{app} has no functions.")
         )
     return fl

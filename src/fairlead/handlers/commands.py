@@ -3,7 +3,6 @@
 import contextlib
 import os
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 
 import jsonschema_rs
 
-from fairlead.errors import CommandInvalid, Fault, SettingInvalid
+from fairlead.errors import CommandInvalid, Fault
 from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
 from fairlead.model.argv_shape import Field
 from fairlead.model.command import CommandSpec, SecretSource, definition_of
 from fairlead.model.command_reading import commands_of
 from fairlead.model.definition import validator
 from fairlead.model.redact import hidden, secret_paths
+from fairlead.settings import document
 
 with contextlib.suppress(ImportError):  # Windows: see POSIX
     import grp
@@ -59,13 +59,7 @@ def commands_from(path: Path) -> dict[str, Command]:
 
 def specs_from(path: Path) -> dict[str, CommandSpec]:
     """The same as the file says them: whether they can be run here is not looked at."""
-    if not path.is_file():
-        return {}
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingInvalid(f"{path} is not valid TOML: {error}") from error
-    return commands_of(document)
+    return commands_of(document(path))
 
 
 def command_of(spec: CommandSpec) -> Command:

@@ -1,0 +1,85 @@
+"""The functions that come with Fairlead: those whose settings are there."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, assert_never
+
+from fairlead.errors import Fault, SettingInvalid
+from fairlead.handlers import email, http
+from fairlead.handlers.commands import SecretMissing, secret_of
+from fairlead.handlers.email_graph import GraphProvider
+from fairlead.handlers.email_resend import ResendProvider
+from fairlead.model.command import SecretSource
+from fairlead.model.email_settings import EmailSettings, Graph, Resend, Smtp, email_settings_of
+from fairlead.model.network import Allowed
+from fairlead.model.path import Flaw
+from fairlead.model.signing_secrets import SigningSecrets, signing_secrets_of
+from fairlead.settings import Settings
+
+# A function, and the options that make a job of it.
+Builtin = tuple[Callable[..., Any], Mapping[str, Any]]
+
+
+def builtins_of(settings: Settings, document: Mapping[str, Any]) -> Iterator[Builtin]:
+    """What the settings and a parsed fairlead.toml ask for, ready to be run here, or a refusal that says why not."""
+    if settings.http_requests:
+        yield _http_requests(settings, signing_secrets_of(document)).request, http.OPTIONS
+    if found := email_settings_of(document):
+        providers = {tenant: _provider(tenant, one) for tenant, one in found.items()}
+        yield email.Emails(providers).send, email.OPTIONS
+
+
+def _provider(tenant: str | None, settings: EmailSettings) -> email.Provider:
+    where = "email" if tenant is None else f"email.tenants.{tenant}"
+    match settings:
+        case Smtp(password=source):
+            if source is not None:
+                _check_secret(f"{where}.password", source)
+            return _smtp(settings)
+        case Resend(api_key=source):
+            _check_secret(f"{where}.api_key", source)
+            return ResendProvider(settings)
+        case Graph(client_secret=source):
+            _check_secret(f"{where}.client_secret", source)
+            return GraphProvider(settings)
+    assert_never(settings)
+
+
+def _smtp(settings: Smtp) -> email.Provider:
+    try:
+        from fairlead.handlers.email_smtp import SmtpProvider  # noqa: PLC0415 - only installed where it is wanted
+    except ImportError as error:
+        raise SettingInvalid(
+            'Email over SMTP needs another package: pip install "fairlead[email]".',
+            [Fault("email.provider", "needs fairlead[email]")],
+        ) from error
+    return SmtpProvider(settings)
+
+
+def _http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequests:
+    for (tenant, name), source in secrets.items():
+        where = "http" if tenant is None else f"http.tenants.{tenant}"
+        _check_secret(f"{where}.secrets.{name}", source)
+
+    def secret_named(tenant: str, name: str) -> str | None:
+        source = secrets.get((tenant, name)) or secrets.get((None, name))
+        return None if source is None else secret_of(source, os.environ)
+
+    return http.HttpRequests(_allowed(settings), secret_named=secret_named)
+
+
+def _check_secret(where: str, source: SecretSource) -> None:
+    """A secret that is not there is told when the worker starts, not when the first job fails."""
+    try:
+        secret_of(source, os.environ)
+    except SecretMissing as error:
+        raise SettingInvalid(f"{where} cannot be used here: {error}.", [Fault(where, str(error))]) from None
+
+
+def _allowed(settings: Settings) -> Allowed:
+    try:
+        return Allowed.of(settings.http_allow)
+    except Flaw as flaw:
+        raise SettingInvalid(
+            f"Setting http_allow: each {flaw.message}.", [Fault("http_allow", flaw.message)]
+        ) from None

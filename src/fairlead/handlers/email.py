@@ -1,0 +1,113 @@
+"""`EMAIL_SEND`: a message by email as a job, through whichever provider the settings name for the tenant."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.handlers.answers import TemporaryFailure
+from fairlead.handlers.commands import SecretMissing
+from fairlead.handlers.context import Context, Fatal
+from fairlead.model.email import (
+    LONGEST_SUBJECT,
+    MAX_ATTACHMENTS,
+    MAX_RECIPIENTS,
+    Mailbox,
+    Message,
+    attachment_of,
+    check_sizes,
+    headers_of,
+    mailboxes_of,
+    subject_of,
+)
+from fairlead.model.path import Flaw
+
+KEY = "EMAIL_SEND"
+OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 8, "audit_action": "EMAIL_SENT"}
+
+Address = Annotated[str, Meta(min_length=3, max_length=500)]
+Addresses = Address | Annotated[list[Address], Meta(max_length=MAX_RECIPIENTS)]
+
+
+class MessageRefused(Fatal):
+    """The message cannot be sent as it is; nothing was sent."""
+
+
+class Sent(NamedTuple):
+    """What a provider says of a message that it took."""
+
+    message_id: str
+    accepted: int
+    refused: int = 0
+
+
+class Provider(Protocol):
+    """A way to send messages. It raises Fatal, Snooze or TemporaryFailure."""
+
+    name: str
+    sender: Mailbox
+
+    async def send(self, ctx: Context, message: Message) -> Sent:
+        """Send it; a second time for the same job sends no second one, where the provider can tell."""
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    """A file that goes with a message."""
+
+    filename: Annotated[str, Meta(min_length=1, max_length=200)]
+    # base64
+    content: str
+    content_type: str = "application/octet-stream"
+
+
+class Emails:
+    """Sends the messages of jobs."""
+
+    def __init__(self, providers: Mapping[str | None, Provider]) -> None:
+        """`providers` by tenant; None for all that have none of their own."""
+        self._providers = providers
+
+    async def send(
+        self,
+        ctx: Context,
+        *,
+        to: Addresses,
+        subject: Annotated[str, Meta(max_length=LONGEST_SUBJECT)],
+        text: str | None = None,
+        html: str | None = None,
+        cc: Addresses | None = None,
+        bcc: Addresses | None = None,
+        reply_to: Addresses | None = None,
+        headers: dict[str, str] | None = None,
+        attachments: Annotated[list[File], Meta(max_length=MAX_ATTACHMENTS)] | None = None,
+    ) -> dict[str, Any]:
+        """Send a message by email."""
+        provider = self._providers.get(ctx.tenant) or self._providers.get(None)
+        if provider is None:
+            raise MessageRefused(f"No email is set up for {ctx.tenant}: add [email] to fairlead.toml.")
+        try:
+            message = Message(
+                sender=provider.sender,
+                to=mailboxes_of("to", to),
+                cc=mailboxes_of("cc", cc),
+                bcc=mailboxes_of("bcc", bcc),
+                reply_to=mailboxes_of("reply_to", reply_to),
+                subject=subject_of(subject),
+                text=text,
+                html=html,
+                headers=headers_of(headers),
+                attachments=[
+                    attachment_of(number, one.filename, one.content_type, one.content)
+                    for number, one in enumerate(attachments or ())
+                ],
+            )
+            check_sizes(message)
+            sent = await provider.send(ctx, message)
+        except Flaw as flaw:
+            raise MessageRefused(f"The message cannot be sent: {flaw.message}.") from None
+        except SecretMissing as error:
+            raise TemporaryFailure(f"A secret of {provider.name} cannot be read: {error}.") from None
+        if sent.refused:
+            ctx.log.warning("recipients_refused", refused=sent.refused, accepted=sent.accepted)
+        return {"provider": provider.name, **sent._asdict()}

@@ -1,0 +1,34 @@
+"""Asking the API of an email provider."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fairlead.handlers.answers import TemporaryFailure
+from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
+
+MAX_ANSWER_BYTES = 65_536
+
+
+async def asked(
+    url: str, *, headers: dict[str, str], content: bytes, seconds: float, provider: str
+) -> Answer:
+    """POST and the answer; whatever keeps it from coming is temporary."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await exchange("POST", url, headers=headers, content=content, max_bytes=MAX_ANSWER_BYTES)
+    except TimeoutError:
+        raise TemporaryFailure(f"{provider} did not answer within {seconds:g} s") from None
+    except (Unreachable, Broken) as error:
+        raise TemporaryFailure(f"{provider} could not be asked: {error}") from None
+
+
+def said(answer: Answer) -> Mapping[str, Any]:
+    """The object that an answer is; an empty one if it is none."""
+    try:
+        found = msgspec.json.decode(answer.body)
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,132 @@
+"""Email through Microsoft Graph, as an application: https://learn.microsoft.com/graph/api/user-sendmail."""
+
+import base64
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from fairlead.handlers.answers import unwelcome
+from fairlead.handlers.commands import secret_of
+from fairlead.handlers.context import Context
+from fairlead.handlers.email import Sent
+from fairlead.handlers.email_api import asked, said
+from fairlead.handlers.web import Answer
+from fairlead.model.email import Mailbox, Message, without_addresses
+from fairlead.model.email_settings import Graph
+from fairlead.model.path import Flaw
+
+# A token is renewed so long before it ends.
+_MARGIN_SECONDS = 60.0
+
+
+class GraphProvider:
+    """Graph has no idempotency: an attempt whose answer was lost may be sent twice."""
+
+    name = "graph"
+
+    def __init__(self, settings: Graph) -> None:
+        self.sender = settings.sender
+        self._settings = settings
+        self._token = ""
+        self._token_ends = 0.0
+
+    async def send(self, ctx: Context, message: Message) -> Sent:
+        """Send it from the mailbox that the settings name. A token that is not taken is replaced, once."""
+        content = msgspec.json.encode(self._told(message))
+        answer = await self._sent(ctx, content)
+        if answer.status == 401:
+            self._token = ""
+            answer = await self._sent(ctx, content)
+        if answer.status != 202:
+            raise _refusal(ctx, answer, said(answer).get("error"))
+        # nothing else comes back that would name the message
+        return Sent(answer.headers.get("request-id", ""), len(message.recipients))
+
+    async def _sent(self, ctx: Context, content: bytes) -> Answer:
+        headers = {
+            "authorization": f"Bearer {await self._current_token(ctx)}",
+            "content-type": "application/json",
+            "client-request-id": str(ctx.job_id),
+        }
+        mailbox = quote(self.sender.address, safe="@")
+        return await self._asked(f"{self._settings.api_url}/v1.0/users/{mailbox}/sendMail", headers, content)
+
+    async def _current_token(self, ctx: Context) -> str:
+        if self._token and time.monotonic() < self._token_ends - _MARGIN_SECONDS:
+            return self._token
+        settings = self._settings
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": settings.client_id,
+            "client_secret": secret_of(settings.client_secret, os.environ),
+            "scope": f"{settings.api_url}/.default",
+        }
+        url = f"{settings.login_url}/{quote(settings.directory_id, safe='')}/oauth2/v2.0/token"
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        answer = await self._asked(url, headers, urlencode(form).encode())
+        found = said(answer)
+        if answer.status != 200 or not isinstance(found.get("access_token"), str):
+            raise _refusal(ctx, answer, {"code": found.get("error"), "message": "no token was given"})
+        self._token = found["access_token"]
+        self._token_ends = time.monotonic() + float(found.get("expires_in", 0))
+        return self._token
+
+    async def _asked(self, url: str, headers: dict[str, str], content: bytes) -> Answer:
+        return await asked(
+            url,
+            headers=headers,
+            content=content,
+            seconds=self._settings.timeout_seconds,
+            provider=self.name,
+        )
+
+    def _told(self, message: Message) -> dict[str, Any]:
+        if others := [name for name in message.headers if not name.lower().startswith("x-")]:
+            raise Flaw(f"headers must begin with X- with this provider, and {others[0]} does not")
+        told = {
+            "subject": message.subject,
+            # one body is all that it takes
+            "body": {
+                "contentType": "HTML" if message.html else "Text",
+                "content": message.html or message.text,
+            },
+            "from": _recipient(message.sender),
+            "toRecipients": _recipients(message.to),
+            "ccRecipients": _recipients(message.cc),
+            "bccRecipients": _recipients(message.bcc),
+            "replyTo": _recipients(message.reply_to),
+            "internetMessageHeaders": [
+                {"name": name, "value": value} for name, value in message.headers.items()
+            ],
+            "attachments": [
+                {
+                    "@odata.type": "#microsoft.graph.fileAttachment",
+                    "name": one.filename,
+                    "contentType": one.content_type,
+                    "contentBytes": base64.b64encode(one.content).decode(),
+                }
+                for one in message.attachments
+            ],
+        }
+        kept = {name: value for name, value in told.items() if value or name == "subject"}
+        return {"message": kept, "saveToSentItems": self._settings.save_to_sent_items}
+
+
+def _recipients(mailboxes: Sequence[Mailbox]) -> list[dict[str, Any]]:
+    return [_recipient(one) for one in mailboxes]
+
+
+def _recipient(mailbox: Mailbox) -> dict[str, Any]:
+    named = {"name": mailbox.name} if mailbox.name else {}
+    return {"emailAddress": {"address": mailbox.address, **named}}
+
+
+def _refusal(ctx: Context, answer: Answer, error: Any) -> Exception:
+    told = error if isinstance(error, dict) else {}
+    why = f"Microsoft Graph answered {answer.status}: {told.get('code')}: "
+    why += without_addresses(str(told.get("message", "")))
+    return unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)

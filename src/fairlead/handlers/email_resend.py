@@ -1,0 +1,77 @@
+"""Email through Resend: https://resend.com/docs/api-reference/emails/send-email."""
+
+import base64
+import os
+from typing import Any
+
+import msgspec
+
+from fairlead.handlers.answers import PermanentFailure, TemporaryFailure, unwelcome
+from fairlead.handlers.commands import secret_of
+from fairlead.handlers.context import Context
+from fairlead.handlers.email import Sent
+from fairlead.handlers.email_api import asked, said
+from fairlead.model.email import Message, without_addresses
+from fairlead.model.email_settings import Resend
+
+# The same key is in use by a request that has not ended yet.
+_IN_PROGRESS = "concurrent_idempotent_requests"
+
+
+class ResendProvider:
+    """Resend sends one message for one key, for a day."""
+
+    name = "resend"
+
+    def __init__(self, settings: Resend) -> None:
+        self.sender = settings.sender
+        self._settings = settings
+
+    async def send(self, ctx: Context, message: Message) -> Sent:
+        """Send it under a key that is the same at each attempt."""
+        headers = {
+            "authorization": f"Bearer {secret_of(self._settings.api_key, os.environ)}",
+            "content-type": "application/json",
+            "idempotency-key": f"fairlead/{ctx.job_id}",
+        }
+        answer = await asked(
+            f"{self._settings.api_url}/emails",
+            headers=headers,
+            content=msgspec.json.encode(_told(message)),
+            seconds=self._settings.timeout_seconds,
+            provider=self.name,
+        )
+        found = said(answer)
+        if answer.status == 200 and isinstance(found.get("id"), str):
+            return Sent(found["id"], len(message.recipients))
+        why = f"Resend answered {answer.status}: {found.get('name')}: "
+        why += without_addresses(str(found.get("message", "")))
+        if answer.status == 409:
+            raise (TemporaryFailure if found.get("name") == _IN_PROGRESS else PermanentFailure)(why)
+        if answer.status < 300:  # it may have been sent; the key keeps the next attempt from sending it twice
+            raise TemporaryFailure(why)
+        raise unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)
+
+
+def _told(message: Message) -> dict[str, Any]:
+    """The message as the API wants it: nothing in it differs between attempts."""
+    told = {
+        "from": str(message.sender),
+        "to": [str(one) for one in message.to],
+        "cc": [str(one) for one in message.cc],
+        "bcc": [str(one) for one in message.bcc],
+        "reply_to": [str(one) for one in message.reply_to],
+        "subject": message.subject,
+        "text": message.text,
+        "html": message.html,
+        "headers": dict(message.headers),
+        "attachments": [
+            {
+                "filename": one.filename,
+                "content": base64.b64encode(one.content).decode(),
+                "content_type": one.content_type,
+            }
+            for one in message.attachments
+        ],
+    }
+    return {name: value for name, value in told.items() if value or name == "subject"}

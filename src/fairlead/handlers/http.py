@@ -1,0 +1,214 @@
+"""`http.request`: a request over HTTP as a job. It goes to public addresses only, and to what the settings allow."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from fairlead.handlers.answers import TemporaryFailure, unwelcome
+from fairlead.handlers.commands import SecretMissing
+from fairlead.handlers.context import Context, Fatal
+from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
+from fairlead.model.http_answer import shown_body, shown_headers
+from fairlead.model.http_call import LONGEST_URL, Call, content_of, headers_of, target_of
+from fairlead.model.network import Allowed
+from fairlead.model.path import Flaw
+from fairlead.model.redact import Secret
+from fairlead.model.webhook import key_of, signed
+
+KEY = "http.request"
+OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 5}
+
+MOST_ADDRESSES = 4
+SHOWN_IN_ERRORS = 300
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+Status = Annotated[int, Meta(ge=100, le=599)]
+# A host's addresses, looked up now.
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+# The signing secret of this name that a tenant may use.
+SecretNamed = Callable[[str, str], str | None]
+
+
+class RequestRefused(Fatal):
+    """The request cannot be made as it was asked for; nothing was sent."""
+
+
+async def resolved(host: str, port: int) -> list[str]:
+    """What the system's resolver says."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+class HttpRequests:
+    """Makes the requests of jobs."""
+
+    def __init__(
+        self,
+        allowed: Allowed,
+        *,
+        secret_named: SecretNamed = lambda _tenant, _name: None,
+        resolve: Resolve = resolved,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        self._allowed = allowed
+        self._secret_named = secret_named
+        self._resolve = resolve
+        self._trust = trust
+
+    async def request(
+        self,
+        ctx: Context,
+        *,
+        url: Annotated[str, Meta(min_length=1, max_length=LONGEST_URL)],
+        method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET",
+        headers: dict[str, str] | None = None,
+        secret_headers: Annotated[dict[str, str] | None, Secret()] = None,
+        body: Any = None,
+        expected_status: Status | list[Status] | None = None,
+        timeout_seconds: Annotated[float, Meta(ge=0.1, le=300)] = 30.0,
+        max_response_bytes: Annotated[int, Meta(ge=0, le=131_072)] = 65_536,
+        max_redirects: Annotated[int, Meta(ge=0, le=10)] = 5,
+        sign_with: Annotated[str, Meta(max_length=128)] | None = None,
+        signing_secret: Annotated[str | None, Secret()] = None,
+    ) -> dict[str, Any]:
+        """Make a request over HTTP and keep its answer."""
+        call = _call(url, method, headers_of_both(headers, secret_headers), body)
+        if (key := self._key(ctx, sign_with, signing_secret)) is not None:
+            # the id stays the same however often the job is tried, so that a receiver knows it again
+            signature = signed(key, str(ctx.job_id), int(time.time()), call.content)
+            call = replace(call, headers={**call.headers, **signature})
+        expected = [expected_status] if isinstance(expected_status, int) else expected_status
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                call, answer = await self._followed(call, expected, max_redirects, max_response_bytes)
+        except TimeoutError:
+            raise TemporaryFailure(
+                f"{call.target.host} did not answer within {timeout_seconds:g} s"
+            ) from None
+        shown = _shown(answer)
+        if not _is_expected(answer.status, expected):
+            raise unwelcome(ctx, answer.status, answer.headers.get("retry-after"), _complaint(call, shown))
+        return shown
+
+    async def _followed(
+        self, call: Call, expected: list[int] | None, redirects: int, max_bytes: int
+    ) -> tuple[Call, Answer]:
+        """The answer at the end of the redirects, and the request that got it."""
+        for left in range(redirects, -1, -1):
+            answer = await self._exchanged(call, max_bytes)
+            location = answer.headers.get("location")
+            if (
+                answer.status not in _REDIRECTS
+                or _is_expected(answer.status, expected)
+                or location is None
+                or not left
+            ):
+                return call, answer
+            try:
+                call = call.redirected(answer.status, location)
+            except Flaw as flaw:
+                raise RequestRefused(
+                    f"A redirect of {call.target.host} is not followed: it {flaw.message}."
+                ) from None
+        raise AssertionError("the last answer was returned")
+
+    async def _exchanged(self, call: Call, max_bytes: int) -> Answer:
+        """Ask the addresses of the host in turn until one is reached."""
+        why = "it has no address"
+        for address in await self._addresses(call):
+            try:
+                return await exchange(
+                    call.method,
+                    # the very address that was checked: a name could mean another one by now
+                    call.target.at(address),
+                    headers={**call.headers, "host": call.target.authority},
+                    content=call.content,
+                    max_bytes=max_bytes,
+                    server_name=call.target.host,
+                    trust=self._trust,
+                )
+            except Unreachable as error:
+                why = str(error)
+            except Broken as error:
+                raise TemporaryFailure(f"The exchange with {call.target.host} broke off: {error}") from None
+        raise TemporaryFailure(f"{call.target.host} could not be reached: {why}")
+
+    async def _addresses(self, call: Call) -> list[str]:
+        """The host's addresses, all of them checked."""
+        host = call.target.host
+        try:
+            found = await self._resolve(host, call.target.port)
+        except OSError as error:
+            raise TemporaryFailure(f"{host} could not be found: {error.strerror or error}") from None
+        # without the zone of a link-local address, which goes nowhere from here
+        addresses = [ip_address(one.partition("%")[0]) for one in found]
+        if not all(self._allowed.permits(host, one) for one in addresses):
+            raise RequestRefused(
+                f"{host} is not on the public network. If jobs may reach it, name it in the setting http_allow."
+            )
+        return [str(one) for one in addresses[:MOST_ADDRESSES]]
+
+    def _key(self, ctx: Context, name: str | None, secret: str | None) -> bytes | None:
+        """The key to sign with, if any."""
+        if name is not None and secret is not None:
+            raise RequestRefused("sign_with and signing_secret exclude each other.")
+        if name is not None:
+            try:
+                secret = self._secret_named(ctx.tenant, name)
+            except SecretMissing as error:
+                raise TemporaryFailure(f"The signing secret {name!r} cannot be read: {error}.") from None
+            if secret is None:
+                raise RequestRefused(
+                    f"There is no signing secret {name!r} for {ctx.tenant}: add it to [http.secrets] in fairlead.toml."
+                )
+        try:
+            return None if secret is None else key_of(secret)
+        except Flaw as flaw:
+            raise RequestRefused(f"The signing secret {flaw.message}.") from None
+
+
+def headers_of_both(plain: Mapping[str, str] | None, secret: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of a job, both kinds together."""
+    try:
+        return headers_of(plain, secret)
+    except Flaw as flaw:
+        raise RequestRefused(f"The headers {flaw.message}.") from None
+
+
+def _call(url: str, method: str, headers: dict[str, str], body: Any) -> Call:
+    try:
+        target = target_of(url)
+    except Flaw as flaw:
+        raise RequestRefused(f"The url {flaw.message}.") from None
+    content, kind = content_of(body)
+    if kind is not None:
+        headers.setdefault("content-type", kind)
+    return Call(method, target, headers, content)
+
+
+def _is_expected(status: int, expected: list[int] | None) -> bool:
+    return 200 <= status <= 299 if expected is None else status in expected
+
+
+def _shown(answer: Answer) -> dict[str, Any]:
+    headers = shown_headers(answer.headers.multi_items())
+    return {
+        "status": answer.status,
+        "headers": headers,
+        "body": shown_body(answer.body, headers, truncated=answer.truncated),
+        "truncated": answer.truncated,
+    }
+
+
+def _complaint(call: Call, shown: Mapping[str, Any]) -> str:
+    said = shown["body"]
+    text = "" if said is None else f": {str(said)[:SHOWN_IN_ERRORS]}"
+    return f"{call.target.host} answered {shown['status']}{text}"

@@ -1,0 +1,77 @@
+"""One exchange over HTTP: without proxies, redirects or cookies of its own, and read only so far."""
+
+import ssl
+from functools import cache
+from typing import NamedTuple
+
+import httpx2
+
+CONNECT_SECONDS = 10.0
+USER_AGENT = "fairlead"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: httpx2.Headers
+    body: bytes
+    # whether there was more of it
+    truncated: bool
+
+
+class Unreachable(Exception):
+    """There was no connection, so nothing was sent."""
+
+
+class Broken(Exception):
+    """The connection did not hold; whether the request was acted on is not known."""
+
+
+async def exchange(
+    method: str,
+    url: str,
+    *,
+    headers: dict[str, str],
+    content: bytes,
+    max_bytes: int,
+    server_name: str | None = None,
+    trust: ssl.SSLContext | None = None,
+) -> Answer:
+    """Send a request and read its answer. `server_name` is whose certificate is asked for, where the URL has an address.
+
+    Not through a client: that would add headers and write the URL to the log. How long it may take is the caller's to say.
+    """
+    extensions: dict[str, object] = {"timeout": {"connect": CONNECT_SECONDS}}
+    if server_name is not None:
+        extensions["sni_hostname"] = server_name
+    sent = {"user-agent": USER_AGENT, "accept": "*/*", "accept-encoding": "identity", **headers}
+    request = httpx2.Request(method, url, headers=sent, content=content or None, extensions=extensions)
+    try:
+        async with httpx2.AsyncHTTPTransport(verify=trust or _trusted()) as transport:
+            response = await transport.handle_async_request(request)
+            try:
+                return await _read(response, max_bytes)
+            finally:
+                await response.aclose()
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise Unreachable(_why(error)) from None
+    except httpx2.RequestError as error:
+        raise Broken(_why(error)) from None
+
+
+async def _read(response: httpx2.Response, max_bytes: int) -> Answer:
+    body = bytearray()
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > max_bytes:
+            return Answer(response.status_code, response.headers, bytes(body[:max_bytes]), truncated=True)
+    return Answer(response.status_code, response.headers, bytes(body), truncated=False)
+
+
+def _why(error: httpx2.RequestError) -> str:
+    return str(error) or type(error).__name__
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Whose certificates are believed: making it anew for each request would cost more than the request."""
+    return httpx2.create_ssl_context()

@@ -1,0 +1,176 @@
+"""A message to be sent by email: who writes to whom, and what. Whatever could say more than it seems to is refused."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from fairlead.model.path import Flaw
+
+MAX_RECIPIENTS = 50
+MAX_HEADERS = 20
+MAX_ATTACHMENTS = 20
+MAX_ATTACHMENT_BYTES = 10 * 2**20
+LONGEST_SUBJECT = 500
+LONGEST_HEADER = 900
+LONGEST_SAID = 300
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NAMED = re.compile(r'(?:"([^"\\<>]*)"|([^"\\<>@]*))\s*<([^<>]*)>')
+_LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_SPEC = re.compile(rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_LOCAL}@({_LABEL}(?:\.{_LABEL})*)")
+_PLAIN_NAME = re.compile(r"[\w !#$%&'*+/=?^`{|}~-]*")
+_HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
+_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}")
+# Who it is from and to, what it is made of, and how it travelled: said elsewhere, or not the writer's to say.
+_FORBIDDEN = frozenset(
+    {
+        "authentication-results",
+        "bcc",
+        "cc",
+        "date",
+        "dkim-signature",
+        "from",
+        "message-id",
+        "mime-version",
+        "received",
+        "reply-to",
+        "return-path",
+        "sender",
+        "subject",
+        "to",
+    }
+)
+_FORBIDDEN_BY_PREFIX = ("arc-", "content-", "received-", "resent-", "x-fairlead-")
+
+
+class Mailbox(NamedTuple):
+    """An address, and the name of whoever has it."""
+
+    name: str
+    address: str
+
+    @property
+    def domain(self) -> str:
+        return self.address.rpartition("@")[2]
+
+    def __str__(self) -> str:
+        if not self.name:
+            return self.address
+        name = self.name if _PLAIN_NAME.fullmatch(self.name) else f'"{self.name}"'
+        return f"{name} <{self.address}>"
+
+
+class Attachment(NamedTuple):
+    filename: str
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message that can be sent by any provider."""
+
+    sender: Mailbox
+    to: Sequence[Mailbox]
+    cc: Sequence[Mailbox] = ()
+    bcc: Sequence[Mailbox] = ()
+    reply_to: Sequence[Mailbox] = ()
+    subject: str = ""
+    text: str | None = None
+    html: str | None = None
+    headers: Mapping[str, str]
+    attachments: Sequence[Attachment] = ()
+
+    @property
+    def recipients(self) -> list[str]:
+        """Every address once, those that others are not told of too."""
+        return list(dict.fromkeys(one.address for one in (*self.to, *self.cc, *self.bcc)))
+
+
+def message_id(job_id: UUID, sender: Mailbox) -> str:
+    """A message's id: the same at each attempt of its job, so that a second copy can be recognised."""
+    return f"<{job_id}@{sender.domain}>"
+
+
+def mailbox_of(text: str) -> Mailbox:
+    """`ada@example.com` or `Ada Lovelace <ada@example.com>`, or a Flaw that repeats nothing of it."""
+    if _CONTROLS.search(text):
+        raise Flaw("has line breaks or control characters")
+    match = _NAMED.fullmatch(text.strip())
+    name, address = (match[1] or match[2] or "", match[3]) if match else ("", text.strip())
+    if not _SPEC.fullmatch(address) or len(name) > 200:
+        raise Flaw(
+            "must be an address such as ada@example.com or Ada <ada@example.com>, in ASCII but for the name"
+        )
+    return Mailbox(name.strip(), address)
+
+
+def mailboxes_of(field: str, given: str | Sequence[str] | None) -> list[Mailbox]:
+    """One address or several, or a Flaw that says which is none."""
+    found = []
+    for number, one in enumerate([given] if isinstance(given, str) else given or ()):
+        try:
+            found.append(mailbox_of(one))
+        except Flaw as flaw:
+            raise Flaw(f"{field}[{number}] {flaw.message}") from None
+    return found
+
+
+def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of the writer's own, or a Flaw."""
+    found = dict(given or {})
+    lower = [name.lower() for name in found]
+    if len(found) > MAX_HEADERS or len(set(lower)) < len(lower):
+        raise Flaw(f"headers must be {MAX_HEADERS} at most, each of them once")
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise Flaw("headers must have names of letters, digits and -")
+        if name.lower() in _FORBIDDEN or name.lower().startswith(_FORBIDDEN_BY_PREFIX):
+            raise Flaw(f"headers must not have {name}")
+        if _CONTROLS.search(value) or len(value) > LONGEST_HEADER:
+            raise Flaw(f"headers.{name} must be one line of {LONGEST_HEADER} characters at most")
+    return found
+
+
+def subject_of(text: str) -> str:
+    """A subject, or a Flaw."""
+    if _CONTROLS.search(text) or len(text) > LONGEST_SUBJECT:
+        raise Flaw(f"subject must be one line of {LONGEST_SUBJECT} characters at most")
+    return text
+
+
+def attachment_of(number: int, filename: str, content_type: str, content: str) -> Attachment:
+    """A file that goes with a message, or a Flaw; `content` is base64."""
+    where = f"attachments[{number}]"
+    if not filename or len(filename) > 200 or _CONTROLS.search(filename) or re.search(r'[/\\"]', filename):
+        raise Flaw(f"{where}.filename must be a plain name of 200 characters at most")
+    kind = content_type.lower()
+    if not _TYPE.fullmatch(kind) or kind.startswith(("multipart/", "message/")):
+        raise Flaw(f"{where}.content_type must be such as application/pdf, without parameters")
+    try:
+        return Attachment(filename, kind, base64.b64decode(content, validate=True))
+    except (binascii.Error, ValueError):
+        raise Flaw(f"{where}.content must be base64") from None
+
+
+def check_sizes(message: Message) -> None:
+    """Raise a Flaw where there is nothing to send, nobody to send it to, or too much."""
+    if not 1 <= len(message.recipients) <= MAX_RECIPIENTS:
+        raise Flaw(f"to, cc and bcc must have 1 to {MAX_RECIPIENTS} addresses together")
+    if not message.text and not message.html:
+        raise Flaw("text or html is missing")
+    if len(message.attachments) > MAX_ATTACHMENTS:
+        raise Flaw(f"attachments must be {MAX_ATTACHMENTS} at most")
+    if sum(len(one.content) for one in message.attachments) > MAX_ATTACHMENT_BYTES:
+        raise Flaw(f"attachments must have {MAX_ATTACHMENT_BYTES} bytes at most together")
+
+
+def without_addresses(text: str) -> str:
+    """The beginning of what a mail server said, without the addresses in it."""
+    said = _CONTROLS.sub(" ", text[:LONGEST_SAID])
+    return re.sub(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]*", "…@…", said)

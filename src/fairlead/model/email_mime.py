@@ -1,0 +1,39 @@
+"""A message as it goes over SMTP."""
+
+from datetime import datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from fairlead.model.email import Mailbox, Message
+
+# ASCII on the wire: not every server on the way takes more.
+_POLICY = SMTP.clone(cte_type="7bit")
+
+
+def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
+    """The message as bytes. Those in `bcc` are nowhere in it: only the envelope names them."""
+    mime = EmailMessage(policy=_POLICY)
+    mime["From"] = _address(message.sender)
+    for header, mailboxes in (("To", message.to), ("Cc", message.cc), ("Reply-To", message.reply_to)):
+        if mailboxes:
+            mime[header] = [_address(one) for one in mailboxes]
+    mime["Subject"] = message.subject
+    mime["Date"] = format_datetime(at)
+    mime["Message-ID"] = message_id
+    for name, value in message.headers.items():
+        mime[name] = value
+    if message.text:
+        mime.set_content(message.text)
+    if message.html:
+        add = mime.add_alternative if message.text else mime.set_content
+        add(message.html, subtype="html")
+    for one in message.attachments:
+        main, _, sub = one.content_type.partition("/")
+        mime.add_attachment(one.content, maintype=main, subtype=sub, filename=one.filename)
+    return mime.as_bytes()
+
+
+def _address(mailbox: Mailbox) -> Address:
+    return Address(display_name=mailbox.name, addr_spec=mailbox.address)

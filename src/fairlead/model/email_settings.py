@@ -1,0 +1,180 @@
+"""How email is sent, as [email] in fairlead.toml says: for the system, and for tenants that have their own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from fairlead.errors import Fault, SettingInvalid
+from fairlead.model import command_words as words
+from fairlead.model.command import SecretSource
+from fairlead.model.email import Mailbox, mailbox_of
+from fairlead.model.network import host_of
+from fairlead.model.path import Flaw
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smtp:
+    sender: Mailbox
+    host: str
+    port: int | None = None
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    username: str | None = None
+    password: SecretSource | None = None
+    timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would show a password to the network."""
+        if (self.username is None) != (self.password is None):
+            raise Flaw("must have username and password, or neither")
+        if self.tls == "none" and self.password and self.host not in _LOOPBACK:
+            raise Flaw('must not have tls = "none" with a password: it could be read on the way')
+
+    @property
+    def actual_port(self) -> int:
+        return self.port or _PORTS[self.tls]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resend:
+    sender: Mailbox
+    api_key: SecretSource
+    api_url: str = "https://api.resend.com"
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    sender: Mailbox
+    directory_id: str
+    client_id: str
+    client_secret: SecretSource
+    api_url: str = "https://graph.microsoft.com"
+    login_url: str = "https://login.microsoftonline.com"
+    save_to_sent_items: bool = False
+    timeout_seconds: float = 30.0
+
+
+EmailSettings = Smtp | Resend | Graph
+
+
+def email_settings_of(document: Mapping[str, Any]) -> dict[str | None, EmailSettings]:
+    """Who sends for which tenant (None: for all others); nothing where [email] is not there."""
+    said = dict(_table("email", document.get("email", {})))
+    tenants = _table("email.tenants", said.pop("tenants", {}))
+    found: dict[str | None, EmailSettings] = {None: _read("email", said)} if said else {}
+    for tenant, table in tenants.items():
+        where = f"email.tenants.{tenant}"
+        own = _table(where, table)
+        # with a provider of its own it stands alone; else it says what is different
+        alone = "provider" in own and own["provider"] != said.get("provider")
+        found[tenant] = _read(where, own if alone else {**said, **own})
+    return found
+
+
+def _read(where: str, said: Mapping[str, Any]) -> EmailSettings:
+    provider = said.get("provider")
+    if not isinstance(provider, str) or provider not in _PROVIDERS:
+        raise _invalid(f"{where}.provider", f"must be one of {', '.join(_PROVIDERS)}")
+    made, readers, required = _PROVIDERS[provider]
+    known = {**_COMMON, **readers}
+    for name in sorted(said.keys() - known.keys() - {"provider"}):
+        raise _invalid(f"{where}.{name}", f"is unknown; known are {', '.join(sorted(known))}")
+    for name in ("from", *required):
+        if name not in said:
+            raise _invalid(f"{where}.{name}", "is missing")
+    values = {}
+    for name in known.keys() & said.keys():
+        try:
+            values["sender" if name == "from" else name] = known[name](said[name])
+        except Flaw as flaw:
+            raise _invalid(f"{where}.{name}", flaw.message) from None
+    try:
+        return made(**values)
+    except Flaw as flaw:
+        raise _invalid(where, flaw.message) from None
+
+
+def _word(said: Any) -> str:
+    if not isinstance(said, str) or not said.isascii() or not said.isprintable() or not said or "/" in said:
+        raise Flaw("must be text of printable ASCII, without /")
+    return said
+
+
+def _account(said: Any) -> str:
+    if not isinstance(said, str) or not said or not said.isprintable():
+        raise Flaw("must be a line of text")
+    return said
+
+
+def _from(said: Any) -> Mailbox:
+    return mailbox_of(words.text(said))
+
+
+def _host(said: Any) -> str:
+    return host_of(words.text(said))
+
+
+def _encryption(said: Any) -> str:
+    if said not in _PORTS:
+        raise Flaw(f"must be one of {', '.join(_PORTS)}")
+    return str(said)
+
+
+def _truth(said: Any) -> bool:
+    if not isinstance(said, bool):
+        raise Flaw("must be true or false")
+    return said
+
+
+def _service(said: Any) -> str:
+    """Where an API is: secrets go there, so it is https unless it is on this machine."""
+    parts = urlsplit(words.text(said))
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+        raise Flaw("must begin with https://")
+    return words.text(said).rstrip("/")
+
+
+def _table(where: str, said: Any) -> Mapping[str, Any]:
+    if not isinstance(said, Mapping):
+        raise _invalid(where, "must be a table")
+    return said
+
+
+def _invalid(where: str, why: str) -> SettingInvalid:
+    return SettingInvalid(f"fairlead.toml is not valid: {where} {why}.", [Fault(where, why)])
+
+
+_Readers = Mapping[str, Callable[[Any], Any]]
+
+_COMMON: _Readers = {"from": _from, "timeout_seconds": words.seconds(1, 300)}
+# For each provider: what it becomes, its fields, and which of them must be there.
+_PROVIDERS: dict[str, tuple[Callable[..., EmailSettings], _Readers, tuple[str, ...]]] = {
+    "smtp": (
+        Smtp,
+        {
+            "host": _host,
+            "port": words.whole(1, 65_535),
+            "tls": _encryption,
+            "username": _account,
+            "password": words.secret,
+        },
+        ("host",),
+    ),
+    "resend": (Resend, {"api_key": words.secret, "api_url": _service}, ("api_key",)),
+    "graph": (
+        Graph,
+        {
+            "directory_id": _word,
+            "client_id": _word,
+            "client_secret": words.secret,
+            "api_url": _service,
+            "login_url": _service,
+            "save_to_sent_items": _truth,
+        },
+        ("directory_id", "client_id", "client_secret"),
+    ),
+}

@@ -1,0 +1,56 @@
+"""What is kept of an answer over HTTP: as much as fits, and no secrets of it."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from fairlead.errors import FairleadError
+from fairlead.model.payload import MAX_DEPTH, encode
+
+MAX_HEADERS = 50
+LONGEST_VALUE = 1000
+
+_SECRET_HEADER = re.compile(r"cookie|token|secret|password|passwd|api-?key|session|auth|credential|signature")
+_JSON_TYPE = re.compile(r"application/(?:[\w.+-]+\+)?json")
+_CHARSET = re.compile(r"\bcharset=\"?([a-z0-9-]+)")
+# Others are read as UTF-8: some of Python's codecs are slow with what was made to be slow.
+_CHARSETS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "windows-1252"})
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def shown_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers that may be seen, by their names in lower case; of one that comes twice, both values."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        lower = name.lower()
+        if _SECRET_HEADER.search(lower) or (lower not in found and len(found) == MAX_HEADERS):
+            continue
+        joined = f"{found[lower]}, {value}" if lower in found else value
+        found[lower] = _CONTROLS.sub("\ufffd", joined)[:LONGEST_VALUE]
+    return found
+
+
+def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool) -> Any:
+    """JSON where the answer is JSON that can be kept, else text; None for what is neither, or compressed unasked."""
+    if not content or headers.get("content-encoding", "identity") != "identity":
+        return None
+    kind, charset = _type(headers.get("content-type", ""))
+    if _JSON_TYPE.fullmatch(kind) and not truncated:
+        try:
+            # it stands one deeper in the output than here
+            return encode(msgspec.json.decode(content), max_bytes=len(content) * 8, max_depth=MAX_DEPTH - 1)[
+                0
+            ]
+        except (msgspec.DecodeError, FairleadError, RecursionError):
+            pass  # then it is text
+    if b"\x00" in content:
+        return None
+    return _CONTROLS.sub("\ufffd", content.decode(charset, errors="replace"))
+
+
+def _type(header: str) -> tuple[str, str]:
+    kind, _, parameters = header.partition(";")
+    found = _CHARSET.search(parameters.lower())
+    return kind.strip().lower(), found[1] if found and found[1] in _CHARSETS else "utf-8"

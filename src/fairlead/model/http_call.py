@@ -1,0 +1,146 @@
+"""A request over HTTP as somebody asks for it: checked, and what a redirect makes of it. Nothing here sends one."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
+
+from fairlead.model.network import host_of
+from fairlead.model.path import Flaw
+
+LONGEST_URL = 8000
+MAX_HEADERS = 50
+MAX_HEADER_BYTES = 16_384
+PORTS = {"http": 80, "https": 443}
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\<>\"^`{|}]")
+_SAFE = "/%:@!$&'()*+,;=~?[]"
+# They say how the message travels, which is ours to say; webhook-… is the signature.
+_OURS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_OURS_BY_PREFIX = ("proxy-", "webhook-")
+# All that another host is told of what this one was: anything else may be a credential.
+_FOR_ANYBODY = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_OF_A_BODY = ("content-", "webhook-")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes."""
+
+    scheme: str
+    host: str
+    port: int
+    # with the query
+    path: str
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def authority(self) -> str:
+        """The host as its server is told: brackets around IPv6, the port where it is not the usual one."""
+        host = bracketed(self.host)
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    def at(self, address: str) -> str:
+        """The same with an address in place of the name."""
+        return f"{self.scheme}://{bracketed(address)}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that can be sent."""
+
+    method: str
+    target: Target
+    headers: Mapping[str, str]
+    content: bytes
+
+    def redirected(self, status: int, location: str) -> "Call":
+        """What to send next; another host is not told what this one was trusted with. A Flaw if it leads nowhere good."""
+        target = target_of(urljoin(self.target.url, location))
+        if (self.target.scheme, target.scheme) == ("https", "http"):
+            raise Flaw("leads from https to http")
+        call = replace(self, target=target)
+        if status == 303 or (status in (301, 302) and self.method == "POST"):
+            kept = {name: value for name, value in self.headers.items() if not name.startswith(_OF_A_BODY)}
+            call = replace(call, method="HEAD" if self.method == "HEAD" else "GET", headers=kept, content=b"")
+        if target.origin != self.target.origin:
+            kept = {name: value for name, value in call.headers.items() if name in _FOR_ANYBODY}
+            call = replace(call, headers=kept)
+        return call
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def target_of(url: str) -> Target:
+    """Where a URL leads, or a Flaw that says what is wrong with it and repeats nothing of it."""
+    if len(url) > LONGEST_URL:
+        raise Flaw(f"has more than {LONGEST_URL} characters")
+    if _UNSAFE_IN_URL.search(url):
+        raise Flaw("has spaces, control characters or others that must be percent-encoded")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Flaw("is not a URL") from None
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise Flaw("must begin with http:// or https:// and a host")
+    if "@" in parts.netloc:
+        raise Flaw("must not have a user or password: use secret_headers")
+    if port == 0:
+        raise Flaw("must have a port of 1 to 65535")
+    path = quote(parts.path or "/", safe=_SAFE)
+    query = "?" + quote(parts.query, safe=_SAFE) if parts.query else ""
+    return Target(parts.scheme, host_of(parts.hostname), port or PORTS[parts.scheme], path + query)
+
+
+def headers_of(*given: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers by their names in lower case; a Flaw for one that cannot be sent, or is not the caller's to say."""
+    found: dict[str, str] = {}
+    for name, value in ((name, value) for some in given for name, value in (some or {}).items()):
+        lower = name.lower()
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise Flaw("must have names of letters, digits and -, and values of printable ASCII in one line")
+        if lower in _OURS or lower.startswith(_OURS_BY_PREFIX):
+            raise Flaw(f"must not have {lower}")
+        if lower in found:
+            raise Flaw(f"must not have {lower} twice")
+        found[lower] = value.strip()
+    if len(found) > MAX_HEADERS or sum(map(len, (*found, *found.values()))) > MAX_HEADER_BYTES:
+        raise Flaw(f"must be {MAX_HEADERS} at most, and {MAX_HEADER_BYTES} bytes together")
+    return found
+
+
+def content_of(body: Any) -> tuple[bytes, str | None]:
+    """A body and its type: text as it is, anything else as JSON, nothing for null."""
+    if body is None:
+        return b"", None
+    if isinstance(body, str):
+        return body.encode(), "text/plain; charset=utf-8"
+    return msgspec.json.encode(body), "application/json"

@@ -1,0 +1,21 @@
+"""When a server that is busy wants to be asked again."""
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+LONGEST = 86_400.0
+
+
+def retry_after(header: str | None, now: datetime) -> float | None:
+    """The seconds that a Retry-After header asks for, a day at most; None if it says nothing that can be read."""
+    if header is None:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:10]), LONGEST)
+    try:
+        at = parsedate_to_datetime(text)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return min(max((at - now).total_seconds(), 0.0), LONGEST)

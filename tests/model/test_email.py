@@ -1,0 +1,71 @@
+from datetime import UTC, datetime
+from email import message_from_bytes, policy
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.model.email import (
+    Mailbox,
+    Message,
+    headers_of,
+    mailbox_of,
+    message_id,
+    subject_of,
+    without_addresses,
+)
+from fairlead.model.email_mime import mime_of
+from fairlead.model.path import Flaw
+
+SENDER = Mailbox("Acme", "a@acme.example")
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+# what a header could be broken with, more often than chance would have it
+TEXT = st.text(
+    st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('\r\n\0:<>",=?@ \t\u2028'))
+)
+
+
+@given(name=TEXT, subject=TEXT, value=TEXT, text=TEXT)
+def test_whatever_is_said_no_header_comes_of_it(name: str, subject: str, value: str, text: str) -> None:
+    try:
+        message = Message(
+            sender=SENDER,
+            to=[mailbox_of(f"{name} <ada@example.com>")],
+            bcc=[mailbox_of("eve@example.com")],
+            subject=subject_of(subject),
+            text=text,
+            headers=headers_of({"X-Own": value}),
+        )
+    except Flaw:
+        return
+    mime = message_from_bytes(mime_of(message, "<1@acme.example>", AT), policy=policy.default)
+
+    body = {"Content-Type", "Content-Transfer-Encoding", "MIME-Version"} if text else set()
+    assert set(mime.keys()) - body == {"From", "To", "Subject", "Date", "Message-ID", "X-Own"}
+    assert [one.addr_spec for one in mime["To"].addresses] == ["ada@example.com"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mailbox"),
+    [
+        ("ada@example.com", Mailbox("", "ada@example.com")),
+        (" <o'hara+x@sub.example.com> ", Mailbox("", "o'hara+x@sub.example.com")),
+        ("Ada Lovelace <ada@example.com>", Mailbox("Ada Lovelace", "ada@example.com")),
+        ('"Lovelace, Ada" <ada@example.com>', Mailbox("Lovelace, Ada", "ada@example.com")),
+        ("Zoë <zoe@example.com>", Mailbox("Zoë", "zoe@example.com")),
+    ],
+)
+def test_a_mailbox_is_read_and_written_again(text: str, mailbox: Mailbox) -> None:
+    assert mailbox_of(text) == mailbox
+    assert mailbox_of(str(mailbox)) == mailbox
+
+
+def test_a_messages_id_is_made_from_the_jobs() -> None:
+    assert message_id(UUID(int=7), SENDER) == f"<{UUID(int=7)}@acme.example>"
+
+
+def test_what_a_server_says_is_told_without_addresses() -> None:
+    said = "550 5.1.1 <ada@example.com>: user ada@example.com unknown\r\nx"
+    assert without_addresses(said) == "550 5.1.1 <…@…>: user …@… unknown  x"
+    assert "@" not in without_addresses("x" * 280 + " ada@example.com").replace("…@…", "")
