@@ -14,6 +14,7 @@ from fairlead.bench import (
     backlog,
     bulk,
     commands,
+    console,
     drain,
     draining,
     enqueue,
@@ -36,6 +37,7 @@ from tests import given
 
 UNITS = {
     "agents": "ms",
+    "console": "ms",
     "latency": "ms",
     "live": "ms",
     "schedules": "ms",
@@ -53,6 +55,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     modules = (
         bulk,
         commands,
+        console,
         drain,
         enqueue,
         fair,
@@ -70,6 +73,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
     monkeypatch.setattr(latency, "JOBS", 50)
+    monkeypatch.setattr(console, "DEEP", 20)
     monkeypatch.setattr(agents, "AGENTS", 5)
     monkeypatch.setattr(agents, "JOBS", 5)
     monkeypatch.setattr(agents, "SECONDS", 3.0)

@@ -67,6 +67,8 @@ RULES = matrix.rules(pages())
 def cases(rule: matrix.Rule) -> list[matrix.Case]:
     """Everybody with their own; those who might reach further also with what is another's, or is not there."""
     about = "own" if rule.about else None
+    if rule.open:
+        return [matrix.Case(None, "none", about)]
     found = [matrix.Case(who, "none", about) for who in matrix.PRINCIPALS]
     for who in ("viewer", "tenant_admin", "super_admin"):
         found += [matrix.Case(who, naming, about) for naming in ("other", "missing")]

@@ -35,9 +35,9 @@ EXPECTED = ("Failed to load resource",)
 
 def chromium() -> str | None:
     """The browser of this system; None for playwright's own."""
-    return (
-        os.environ.get("FAIRLEAD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
+    names = ("chromium-headless-shell", "chromium", "google-chrome")
+    found = (shutil.which(name) for name in names)
+    return os.environ.get("FAIRLEAD_TEST_CHROMIUM") or next(filter(None, found), None)
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
 from fairlead.server.app import PREFIX, declared
 from fairlead.server.auth import Open, Requires
+from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.server.world import World
 
@@ -39,6 +40,7 @@ OBJECTS = ("own", "other", "missing")
 NOT_ROUTES = {
     f"{PREFIX}/openapi.json": "the description of the API, the same for everybody",
     f"{PREFIX}/live": "a socket: it has a matrix of its own",
+    CONSOLE: "pages: they have a matrix of their own, tests/console/test_authorisation.py",
 }
 
 

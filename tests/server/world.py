@@ -1,7 +1,7 @@
 """A control plane to test: an application over a fresh database, two tenants, and tokens of everybody."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,10 +13,10 @@ from fastapi import FastAPI
 from fairlead import Fairlead, Settings
 from fairlead.actions import access
 from fairlead.db.tx import Tx
-from fairlead.errors import UserExists
 from fairlead.model.access import Role
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.auth import COOKIE
+from fairlead.store import access as secrets
 from tests import given
 
 BASE = "http://fairlead.test"
@@ -63,15 +63,25 @@ class World:
         """The cookie header of the user of this role who signed in; made if need be."""
         owner = None if role is Role.SUPER_ADMIN else self.tenants[str(tenant)]
         email = f"{role}.{tenant}@fairlead.test"
+        hashed = await _hash()
         async with self.fl.database.transaction() as tx:
-            with suppress(UserExists):
-                await access.add_user(
-                    tx, given.TESTER, email=email, password=PASSWORD, role=role, tenant_id=owner
-                )
-            user = await access.verified(tx, email=email, password=PASSWORD)
+            await secrets.add_user(
+                tx, tenant_id=owner, email=email, password_hash=hashed, role=role, created_by="tester"
+            )
+            user = await secrets.credentials(tx, email)
             assert user is not None
             _, secret = await access.sign_in(tx, user, seconds=600)
         return f"{COOKIE}={secret}"
+
+
+async def _hash() -> str:
+    """Of everybody's password: to make one takes long, on purpose."""
+    if not _HASHED:
+        _HASHED.append(await access.hashed(PASSWORD))
+    return _HASHED[0]
+
+
+_HASHED: list[str] = []
 
 
 @asynccontextmanager

@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import secrets
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,8 +23,6 @@ LONGEST_NAME = 200
 MAX_PAGE = 1000
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
 _hasher = argon2.PasswordHasher()
-# Checked where there is no such user, so that the answer takes as long.
-_NOBODY = _hasher.hash("nobody has this password")
 
 
 class NewToken(NamedTuple):
@@ -216,7 +216,7 @@ async def signed_in(tx: Tx, secret: str) -> Principal | None:
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
     """The user with this address and password; slow on purpose, and as slow for one who is not there."""
     found = None if unreadable(email) else await access.credentials(tx, email)
-    fits = await _fits(found.password_hash if found else _NOBODY, password)
+    fits = await _fits(found.password_hash if found else await asyncio.to_thread(_nobodys), password)
     return found if fits else None
 
 
@@ -269,6 +269,13 @@ async def sign_out(tx: Tx, secret: str) -> None:
 async def hashed(password: str) -> str:
     """A password as it is kept: argon2, in a thread, since it is slow on purpose."""
     return await asyncio.to_thread(_hasher.hash, password)
+
+
+@cache
+def _nobodys() -> str:
+    """A hash that no password has, checked where there is no such user, so that the answer takes as long."""
+    # made when it is first needed: every command would wait for it
+    return _hasher.hash(secrets.token_hex())
 
 
 async def _fits(password_hash: str, password: str) -> bool:

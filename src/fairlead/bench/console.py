@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-
-import httpx2
+from typing import Any
 
 from fairlead.actions import access
 from fairlead.app import Fairlead
@@ -31,6 +30,8 @@ PAGES = {
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """The worst page: its milliseconds for a tenant with many jobs, beside those for one with few."""
+    import httpx2  # noqa: PLC0415 - every command imports this module, and none else needs it
+
     pairs: dict[str, tuple[float, float]] = {}
     async with (
         opened(replace(settings, rate_limit_burst=1_000_000)) as fl,
@@ -56,9 +57,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     return Measure("console", round(value, 2), "ms", round(limit, 2), round(value / limit, 3), note)
 
 
-async def _looks(
-    fl: Fairlead, client: httpx2.AsyncClient, tenant: str
-) -> dict[str, Callable[[], Awaitable[object]]]:
+async def _looks(fl: Fairlead, client: Any, tenant: str) -> dict[str, Callable[[], Awaitable[object]]]:
     """The pages, as a viewer of the tenant asks for them."""
     async with fl.transaction() as tx:
         tenant_id = (await tenants.ids(tx, [tenant]))[tenant]

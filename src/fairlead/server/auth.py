@@ -160,7 +160,9 @@ class Gatekeeper:
 
     async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
         """With X-Tenant, the same caller acting in that tenant; to a tenant's own people others are not there."""
-        named = only(connection, "x-tenant") or connection.scope.get(CHOSEN_TENANT)
+        named = only(connection, "x-tenant")
+        if named is None:
+            named = connection.scope.get(CHOSEN_TENANT)
         if named is None:
             return caller
         async with self._fl.database.transaction() as tx:
