@@ -9,6 +9,16 @@ import pytest
 from tests.processes import environment
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+# Those that leave in the database what the next run finds by its name: triggers, schedules, hosts, keys.
+LEAVES = {
+    "agent.py",
+    "bulk.py",
+    "console.py",
+    "event_trigger.py",
+    "first_job.py",
+    "periodic.py",
+    "schedules.py",
+}
 # What each one has to say to have shown what it promises.
 SAYS = {
     "agent.py": (
@@ -136,8 +146,10 @@ def test_every_example_is_run_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SAYS))
-def test_an_example_works_again_and_again(name: str, database_url: str, tmp_path: Path) -> None:
-    for _ in range(2):
+def test_an_example_works_and_where_it_leaves_something_works_again(
+    name: str, database_url: str, tmp_path: Path
+) -> None:
+    for _ in range(2 if name in LEAVES else 1):
         assert missing(name, run(name, tmp_path, FAIRLEAD_DATABASE_URL=database_url)) == []
     assert list(tmp_path.iterdir()) == []
 
