@@ -12,6 +12,7 @@ from fairlead.actions.jobs import Filter
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Succeeded, decide
 from fairlead.runtime.store_source import StoreSource
+from fairlead.store import bulk_jobs as stored
 from fairlead.store import queue
 from tests import given
 from tests.server.world import World
@@ -254,6 +255,13 @@ async def test_a_cancel_beside_claims_and_finishes_leaves_nothing_between(world:
     assert {job.status for job in found} <= {JobStatus.CANCELED, JobStatus.SUCCEEDED}
     assert first + second == canceled + asked
     await given.no_inconsistencies(database)
+
+
+async def test_a_job_that_was_asked_to_stop_is_not_asked_and_counted_again(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        job = await given.running_job(tx)
+        assert await stored.request_cancel(tx, [job]) == [job]
+        assert await stored.request_cancel(tx, [job]) == []
 
 
 async def test_two_retries_at_once_move_each_job_once(world: World) -> None:

@@ -88,10 +88,12 @@ with held as materialized (
         select l.job_id from fairlead.leases l where l.job_id = wanted.id limit 1 for update skip locked) l
 ), free as materialized (
     select j.id from held h cross join lateral (
-        select j.id from fairlead.jobs j where j.id = h.job_id and j.status = 'running'
+        -- one that somebody else has asked to stop is not asked, nor counted, again
+        select j.id from fairlead.jobs j
+        where j.id = h.job_id and j.status = 'running' and j.cancel_requested_at is null
         limit 1 for update skip locked) j
 )
-update fairlead.jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+update fairlead.jobs set cancel_requested_at = clock_timestamp()
 where id = any(array(select id from free))
 returning id;
 
