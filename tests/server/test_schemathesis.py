@@ -23,7 +23,7 @@ from fairlead.server.limits import Buckets
 from tests.server.world import World, world_on
 
 # How many requests each operation gets from each role.
-EXAMPLES = 3
+EXAMPLES = 2
 WHO = (None, "viewer", "operator", "tenant_admin", "super_admin", "worker", "agent")
 CHECKS = [
     not_a_server_error,
