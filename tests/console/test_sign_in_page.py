@@ -2,8 +2,10 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
 
+from fairlead.actions import stats
 from fairlead.model.access import Role
 from tests.console.visiting import NARROW, Console, accessible
 from tests.server.world import PASSWORD
@@ -52,3 +54,21 @@ async def test_what_is_not_there_and_what_is_not_for_them_is_said_on_a_page(cons
     await expect(page.locator("main")).to_contain_text("viewer")
     await page.click("text=To the jobs")
     await expect(page.locator("h1")).to_have_text("Jobs")
+
+
+async def test_a_page_that_breaks_says_so_and_nothing_of_why(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = await console.visit(Role.OPERATOR, "/enqueue")
+
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the password is hunter2")
+
+    monkeypatch.setattr(stats, "throughput", broken)
+    await page.goto("/console/jobs")
+
+    await expect(page.locator(".code")).to_have_text("500")
+    await expect(page.locator("main")).to_contain_text("It was logged; try again.")
+    await expect(page.locator("main")).to_contain_text("internal_error")
+    assert "hunter2" not in await page.content()
+    await accessible(page)

@@ -16,6 +16,7 @@ from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
 from fairlead.runtime.process import Plan, WorkerProcess
 from fairlead.runtime.source import Held
+from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.worker import Attempt
 from fairlead.store import jobs
 from tests import given
@@ -206,6 +207,33 @@ async def test_no_more_run_at_once_than_the_concurrency(fl: Fairlead, settings: 
         for one in many:
             await ended(fl, one.id, JobStatus.SUCCEEDED)
     assert most == 3
+
+
+async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_end(
+    fl: Fairlead, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, plain = asyncio.Event(), StoreSource.finish
+
+    async def finish(*args: Any) -> Any:
+        await written.wait()
+        return await plain(*args)
+
+    async def body(held: Held) -> Outcome:
+        return Succeeded()
+
+    monkeypatch.setattr(StoreSource, "finish", finish)
+    async with working(settings, body, concurrency=2, lease_seconds=30) as stage:
+        many = await fl.enqueue_many([given.request() for _ in range(10)])
+
+        async def waits() -> bool:
+            worker = stage.process.worker
+            return worker is not None and worker._cramped and worker._running == 0
+
+        await until(waits, "the worker to have begun all that it may")
+        assert len(stage.started) == 4
+        written.set()
+        for one in many:
+            await ended(fl, one.id, JobStatus.SUCCEEDED)
 
 
 async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_rest(

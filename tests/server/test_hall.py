@@ -282,6 +282,23 @@ async def test_a_glance_goes_from_host_to_host_however_much_waits_for_each(
     assert sum(one["Actual Rows"] * one["Actual Loops"] for one in heads) <= len(found)
 
 
+async def test_a_glance_counts_nothing_for_hosts_without_work(world: World, agent: Waiting) -> None:
+    async with world.fl.database.transaction() as tx:
+        tenant_id = world.tenants[given.TENANT]
+        await tx.run(
+            "insert into fairlead.hosts (tenant_id, name) select %s, 'idle ' || n from generate_series(1, 200) n",
+            [tenant_id],
+        )
+        await tx.run("analyze fairlead.hosts")
+        await given.queued_job(tx, definition="on_host", host_id=world.hosts[given.TENANT], payload={})
+        [((plan,),)] = await tx.values("explain (analyze, timing off, format json) " + hosts.sql.with_work)
+        found = await hosts.with_work(tx)
+    counted = [one for one in every_node(plan["Plan"]) if one.get("Relation Name") == "leases"]
+
+    assert found == [world.hosts[given.TENANT]]
+    assert [one["Actual Loops"] for one in counted] == [1]
+
+
 async def test_those_who_wait_ask_the_database_next_to_nothing(
     world: World, agent: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

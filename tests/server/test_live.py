@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -527,3 +528,31 @@ async def test_a_room_remembers_a_bounded_part_of_what_it_saw(world: World) -> N
     watch._remember((world.tenants[given.TENANT], n) for n in range(100_000))
 
     assert len(watch._ended) <= 4 * 500
+
+
+async def test_one_slow_look_is_no_dear_room_but_slow_looks_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, takes = 1000.0, 0.2
+    rooms = feeding.Live(world.fl)
+    tenant_id = world.tenants[given.TENANT]
+    room = rooms._rooms[tenant_id] = Room(Watch(tenant_id), {Socket(Holder(None, None))})
+
+    async def look(*_: object) -> None:
+        nonlocal now
+        now += takes
+
+    async def pause_after_a_look() -> float:
+        nonlocal now
+        now = begun = max(now, room.due_at)
+        await rooms._round()
+        return room.due_at - begun
+
+    monkeypatch.setattr(rooms, "_look", look)
+    monkeypatch.setattr(feeding, "time", SimpleNamespace(monotonic=lambda: now))
+
+    assert await pause_after_a_look() < 1
+    assert await pause_after_a_look() < 1
+    assert await pause_after_a_look() == pytest.approx(2.0)
+    takes = 0.01
+    assert await pause_after_a_look() < 1
