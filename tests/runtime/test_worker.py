@@ -229,9 +229,11 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
             worker = stage.process.worker
             return worker is not None and worker._cramped and worker._running == 0
 
-        await until(waits, "the worker to have begun all that it may")
-        assert len(stage.started) == 4
-        written.set()
+        try:
+            await until(waits, "the worker to have begun all that it may")
+            assert len(stage.started) == 4
+        finally:
+            written.set()  # or it would wait for that for good
         for one in many:
             await ended(fl, one.id, JobStatus.SUCCEEDED)
 
