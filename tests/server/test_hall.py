@@ -286,11 +286,13 @@ async def test_a_glance_counts_nothing_for_hosts_without_work(world: World, agen
     async with world.fl.database.transaction() as tx:
         tenant_id = world.tenants[given.TENANT]
         await tx.run(
-            "insert into fairlead.hosts (tenant_id, name) select %s, 'idle ' || n from generate_series(1, 200) n",
+            "insert into fairlead.hosts (tenant_id, name) select %s, 'idle ' || n from generate_series(1, 100) n",
             [tenant_id],
         )
         await tx.run("analyze fairlead.hosts")
         await given.queued_job(tx, definition="on_host", host_id=world.hosts[given.TENANT], payload={})
+        # what a planner that misjudges the tables comes to
+        await tx.run("set local enable_nestloop = off")
         [((plan,),)] = await tx.values("explain (analyze, timing off, format json) " + hosts.sql.with_work)
         found = await hosts.with_work(tx)
     counted = [one for one in every_node(plan["Plan"]) if one.get("Relation Name") == "leases"]
