@@ -1,5 +1,6 @@
 """Events become firings: one record for each trigger that an event matches, whatever becomes of it."""
 
+import time
 from typing import Any
 from uuid import UUID
 
@@ -7,7 +8,8 @@ import pytest
 
 from fairlead.actions import definitions, events, triggers
 from fairlead.actions.dispatch import dispatch
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Database, Tx
+from fairlead.model.template import Template
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
 from fairlead.store import firings, jobs
 from tests import given
@@ -273,3 +275,21 @@ async def test_events_are_taken_oldest_first_and_so_many_at_once(tx: Tx, limit: 
 
     made = [await payload(tx, one.job_id) for one in await of(tx, trigger)]
     assert made == [{"n": n} for n in range(limit)]
+
+
+async def test_one_that_works_for_long_is_not_taken_for_stopped(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with db.transaction() as tx:
+        trigger = await given.trigger(tx, dedupe_window_seconds=0)
+        for _ in range(6):
+            await given.event(tx)
+    render = Template.render
+
+    def slow(self: Template, *args: Any, **named: Any) -> Any:
+        time.sleep(0.15)
+        return render(self, *args, **named)
+
+    monkeypatch.setattr(Template, "render", slow)
+    assert await db.transact(lambda tx: dispatch(tx, given.catalog(), limit=9, patience_seconds=0.5)) == 6
+    assert [one.outcome for one in await db.transact(lambda tx: of(tx, trigger))] == [ENQUEUED] * 6

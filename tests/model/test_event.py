@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import EventInvalid
+from fairlead.errors import EventInvalid, EventReserved
 from fairlead.model.event import NewEvent, checked, from_cloud_event, is_cloud_event, name_fault
 
 CLOUD: dict[str, Any] = {
@@ -40,6 +40,14 @@ def test_a_name_beside_the_pattern_is_refused(name: Any) -> None:
     with pytest.raises(EventInvalid) as refusal:
         checked(new(name=name))
     assert paths(refusal) == {"name"}
+
+
+@pytest.mark.parametrize("name", ["job.failed", "job.", "workflow.x", "usage.recorded"])
+def test_what_the_system_tells_of_is_not_for_others_to_tell(name: str) -> None:
+    with pytest.raises(EventReserved):
+        checked(new(name=name))
+    with pytest.raises(EventReserved):
+        from_cloud_event({**CLOUD, "type": name}, tenant="acme")
 
 
 def test_every_wrong_field_is_named() -> None:
@@ -89,6 +97,17 @@ def test_the_least_that_a_cloud_event_has_is_enough() -> None:
     assert event.occurred_at is None
 
 
+def test_null_is_as_if_it_were_left_out() -> None:
+    """As the JSON format of CloudEvents demands (2.2)."""
+    least = {name: CLOUD[name] for name in ("specversion", "id", "source", "type")}
+    nulls = dict.fromkeys(("subject", "time", "datacontenttype", "data", "data_base64", "correlationid", "x"))
+
+    event = from_cloud_event({**least, **nulls}, tenant="acme")
+
+    assert event.data == {"cloudevent": least}
+    assert (event.occurred_at, event.correlation_id) == (None, None)
+
+
 @pytest.mark.parametrize(
     "kind", ["application/json; charset=utf-8", "application/vnd.x+json", "Application/JSON"]
 )
@@ -100,6 +119,7 @@ def test_every_kind_of_json_is_taken(kind: str) -> None:
     ("field", "value"),
     [
         ("specversion", "0.3"),
+        ("specversion", None),
         ("specversion", 1.0),
         ("id", ""),
         ("id", None),
@@ -109,7 +129,6 @@ def test_every_kind_of_json_is_taken(kind: str) -> None:
         ("data", [1]),
         ("data_base64", "AAAA"),
         ("datacontenttype", "text/xml"),
-        ("datacontenttype", None),
         ("time", "yesterday"),
         ("time", 7),
     ],

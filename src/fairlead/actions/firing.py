@@ -1,6 +1,7 @@
 """Firing: from a trigger that was set off to its job, or to the reason why there is none."""
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,13 +17,15 @@ from fairlead.model.dedupe import canonical
 from fairlead.model.job import NewJob, Source
 from fairlead.model.template import Template, compiled
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
-from fairlead.store import firings
+from fairlead.store import firings, triggers
 from fairlead.store.firings import Claim, NewFiring, Window
 
 OVERLAP = "overlap"
 LONGEST_DETAIL = 500
 # How long others wait for a process that was stopped in the middle of a round.
 PATIENCE_SECONDS = 5.0
+# How long one works without a word to the database: what is silent for too long is taken for stopped.
+SILENCE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,7 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewF
 
     Their windows come first, all at once: so two processes cannot wait for each other.
     """
-    template = _once_each()
-    loads = [_load(catalog, shot, template) for shot in shots]
+    loads = await _loads(tx, catalog, shots)
     wanted: dict[Window, Claim] = {}
     for load in loads:
         if isinstance(load, Load) and load.window is not None:
@@ -82,6 +84,17 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewF
         else await _fired(tx, trusted(f"trigger:{load.shot.trigger.id}"), catalog, load, holders)
         for load in loads
     ]
+
+
+async def _loads(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[Load | NewFiring]:
+    """Many large payloads take a while: the database hears of us in between, and the loop's other work goes on."""
+    template, loads, spoken = _once_each(), list[Load | NewFiring](), time.monotonic()
+    for shot in shots:
+        loads.append(_load(catalog, shot, template))
+        if time.monotonic() - spoken > SILENCE_SECONDS:
+            await triggers.moment(tx)
+            spoken = time.monotonic()
+    return loads
 
 
 def _template(trigger: Trigger) -> Template:

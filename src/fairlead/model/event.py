@@ -10,12 +10,14 @@ from uuid import UUID
 import msgspec
 from uuid_utils.compat import uuid7
 
-from fairlead.errors import EventInvalid, Fault
+from fairlead.errors import EventInvalid, EventReserved, Fault
 from fairlead.model.payload import unreadable
 from fairlead.model.request import EARLIEST, LATEST, MAX_CORRELATION_ID
 
 EVENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:/@+-]{0,254}")
 CLOUD_EVENTS = "1.0"
+# What the system itself tells of: a receiver may believe these. fairlead.emit_one has the same list.
+RESERVED = ("job.", "workflow.", "usage.")
 _NEEDED = ("id", "source", "type")
 _READABLE = ("application/json", "+json")
 
@@ -64,7 +66,16 @@ def checked(new: NewEvent) -> NewEvent:
         faults.append(Fault("occurred_at", "must be a time with its zone, in the years 1970 to 2999"))
     if faults:
         raise EventInvalid(f"Cannot emit: {faults[0].path} {faults[0].message}.", faults)
+    if new.name.startswith(RESERVED):
+        raise reserved(new.name)
     return new
+
+
+def reserved(name: str) -> EventReserved:
+    return EventReserved(
+        f"Cannot emit {name}: names that begin with {', '.join(RESERVED)} are the system's own. Choose another.",
+        [Fault("name", "is reserved")],
+    )
 
 
 def name_fault(name: Any) -> str | None:
@@ -83,12 +94,13 @@ def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
     """A CloudEvent of version 1.0 in JSON: `type` is the event's name, `data` its data, and everything that
     stands beside them is under `cloudevent` of the data, so that templates and filters can use it.
     """
+    document = {name: value for name, value in document.items() if value is not None}  # null is unset there
     faults = [
         Fault(name, "is required, as text")
         for name in _NEEDED
         if not (isinstance(document.get(name), str) and document[name])
     ]
-    if document["specversion"] != CLOUD_EVENTS:
+    if document.get("specversion") != CLOUD_EVENTS:
         faults.append(Fault("specversion", f"must be {CLOUD_EVENTS!r}"))
     if "data_base64" in document:
         faults.append(Fault("data_base64", "binary data is not taken; send data as JSON"))

@@ -87,8 +87,8 @@ _CLOUD_EVENT: dict[str, Any] = {
     "properties": {
         "specversion": {"const": CLOUD_EVENTS},
         **{name: {"type": "string", "minLength": 1} for name in ("id", "source", "type")},
-        "time": {"type": "string", "format": "date-time"},
-        "data": {"type": "object"},
+        "time": {"type": ["string", "null"], "format": "date-time"},
+        "data": {"type": ["object", "null"]},
     },
 }
 _BODIES = {
