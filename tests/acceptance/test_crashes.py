@@ -10,9 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fairlead import Fairlead, FairleadError, Settings
+from fairlead import Fairlead, FairleadError, NewJob, Settings
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.tx import Tx
+from fairlead.store import jobs, queue
 from tests import given
 from tests.processes import started, until
 
@@ -111,3 +113,84 @@ async def _grown(acknowledged: set[object], size: int) -> None:
     async with asyncio.timeout(60):
         while len(acknowledged) < size:
             await asyncio.sleep(0.01)
+
+
+WORK_AND_FOLD = """
+import asyncio, random
+from datetime import UTC, datetime, timedelta
+from fairlead import Fairlead
+from fairlead.model.outcome import Backoff, Budget, Failed, Released, Succeeded, decide
+from fairlead.store import counts, queue
+
+BUDGET = Budget(5, 0, 0, Backoff(base_seconds=0))
+ENDS = [Succeeded(cost_cents=7), Failed("ValueError", "it broke", cost_cents=3), Released()]
+# minutes are folded when they are over
+AGED = '''update fairlead.counts set minute = minute - %s where ctid = any(array(
+    select ctid from fairlead.counts where minute > now() - interval '1 minute' for update skip locked))'''
+
+async def main():
+    async with Fairlead() as fl:
+        print("begun", flush=True)
+        while True:
+            claim = await fl.database.transact(lambda tx: queue.claim(tx, worker="w", wanted=5, lease_seconds=30))
+            ends = [(claim.lease(job), decide(BUDGET, random.choice(ENDS))) for job in claim.jobs]
+            await fl.database.transact(lambda tx: queue.finish(tx, ends, actor="w"))
+            age = timedelta(minutes=random.choice([2, 3, 2000]))
+            await fl.database.transact(lambda tx: tx.run(AGED, [age]))
+            await fl.database.transact(
+                lambda tx: counts.fold_minutes(tx, place=datetime.now(UTC) - timedelta(minutes=9), limit=20))
+            await fl.database.transact(counts.fold_history)
+
+asyncio.run(main())
+"""
+
+
+async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_and_folding_them(
+    tmp_path: Path,
+) -> None:
+    """Processes that end runs and fold them are killed one after the other, and PostgreSQL with the last."""
+    server = EmbeddedPostgres(tmp_path / "data")
+    url = await asyncio.to_thread(server.start)
+    try:
+        await migrate.up(url, "fairlead")
+        async with Fairlead(settings=Settings(database_url=url, connect_timeout_seconds=30)) as fl:
+            async with fl.transaction() as tx:
+                await given.tenants_and_definitions(tx)
+            await fl.enqueue_many(
+                [
+                    NewJob(definition="anything", tenant=(given.TENANT, given.OTHER)[n % 2])
+                    for n in range(3000)
+                ]
+            )
+            run = [sys.executable, "-c", WORK_AND_FOLD]
+            env = {"FAIRLEAD_DATABASE_URL": url}
+            ended = folded = 0
+            for death in (1, 2, 3):
+                with started(run, env=env) as one, started(run, env=env) as other:
+                    async with asyncio.timeout(60):
+                        while ended < 100 * death:
+                            await asyncio.sleep(0.01)
+                            ended, folded = await fl.database.transact(_used)
+                    if death == 3:
+                        os.kill(server.pid, signal.SIGKILL)
+                    one.kill()
+                    other.kill()
+                if death == 3:
+                    await asyncio.to_thread(server.start)
+                assert await fl.database.reach(jobs.inconsistencies) == []
+            async with fl.transaction() as tx:
+                await tx.run("update fairlead.leases set expires_at = now() - interval '1 s'")
+                await queue.rescue(tx)
+                assert await jobs.inconsistencies(tx) == []
+            assert folded > 0
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+async def _used(tx: Tx) -> tuple[int, int]:
+    """How many runs have ended, and how many of them are folded."""
+    [found] = await tx.values(
+        "select (select count(*) from fairlead.job_attempts where finished_at is not null), "
+        "coalesce((select sum(runs) from fairlead.usage_hourly), 0)"
+    )
+    return int(found[0]), int(found[1])

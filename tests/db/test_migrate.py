@@ -123,3 +123,46 @@ async def test_an_address_where_nobody_listens_is_named_without_its_password() -
         short = replace(Settings(), connect_timeout_seconds=1)
         await Fairlead(settings=replace(short, database_url="postgresql://u:hunter2@127.0.0.1:1/none")).open()
     assert "hunter2" not in str(refused.value.as_dict())
+
+
+BEFORE_USAGE = """
+with job as (
+    insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, attempt_count, scheduled_for,
+        started_at, finished_at, status, troubled, payload)
+    select fairlead.uuid7(), t.id, d.id, 1, 3, 2, now(), now(), now(), s.status, s.status > 'succeeded', '{}'
+    from fairlead.tenants t, fairlead.job_definitions d,
+        unnest('{succeeded,failed,dead_letter,canceled}'::fairlead.job_status[]) as s(status)
+    where t.slug = 'acme' and d.key = 'anything'
+    returning id, tenant_id, definition_id, status
+), attempt as (
+    insert into fairlead.job_attempts (
+        id, job_id, attempt_no, tenant_id, token, worker_id, status, finished_at, duration_ms, cost_cents)
+    select gen_random_uuid(), id, n, tenant_id, id, 'w',
+        case when n = 1 then case when status = 'failed' then 'released' else 'failed' end
+            when status = 'dead_letter' then 'timeout' else status::text end, now(), 10 * n, n
+    from job, generate_series(1, 2) n
+)
+insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)
+select tenant_id, definition_id, now(), 1, 1, 1, 1 from job group by 1, 2
+"""
+
+
+async def test_attempts_from_before_usage_was_counted_are_counted(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = migrate.migrations()
+    monkeypatch.setattr(migrate, "migrations", lambda: everything[:15])
+    await migrate.up(empty, "fairlead")
+    with psycopg.connect(empty) as connection:
+        connection.execute("insert into fairlead.tenants (slug, name) values ('acme', 'Acme')")
+        connection.execute("insert into fairlead.job_definitions (key) values ('anything')")
+        connection.execute(BEFORE_USAGE)
+    monkeypatch.setattr(migrate, "migrations", lambda: everything)
+    await migrate.up(empty, "fairlead")
+
+    async with Fairlead(empty) as fl:
+        await given.no_inconsistencies(fl.database)
+        used = (await fl.usage(tenant="acme")).totals
+    assert (used.runs, used.run_ms, used.queue_ms, used.cost_cents) == (8, 120, 0, 12)
+    assert (used.succeeded, used.failed, used.dead_letter, used.canceled) == (1, 1, 1, 1)
+    assert (used.retried, used.released) == (3, 1)

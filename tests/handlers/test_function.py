@@ -203,19 +203,22 @@ def test_a_snooze_without_a_sensible_delay_is_refused(delay: Any) -> None:
         Snooze(delay)
 
 
-async def test_cost_is_kept_with_success_and_failure() -> None:
-    def costly(ctx: Context, *, fail: bool) -> None:
+async def test_cost_is_kept_however_it_ends() -> None:
+    def costly(ctx: Context, *, end: str) -> Snooze | None:
         ctx.add_cost(5)
         ctx.add_cost(6)
-        if fail:
+        if end == "fail":
             raise ValueError
+        return Snooze(1) if end == "snooze" else None
 
-    succeeded = await outcome_of(costly, {"fail": False})
-    failed = await outcome_of(costly, {"fail": True})
+    succeeded, failed, snoozed = [
+        await outcome_of(costly, {"end": end}) for end in ("well", "fail", "snooze")
+    ]
 
     assert isinstance(succeeded, Succeeded)
     assert isinstance(failed, Failed)
-    assert (succeeded.cost_cents, failed.cost_cents) == (11, 11)
+    assert isinstance(snoozed, Snoozed)
+    assert (succeeded.cost_cents, failed.cost_cents, snoozed.cost_cents) == (11, 11, 11)
 
 
 # Time

@@ -1,6 +1,7 @@
 """The system over HTTP: its gate, its workers, every tenant's part of the queue, usage."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fairlead.model.job import JobStatus
@@ -115,6 +116,42 @@ async def test_usage_counts_what_ended_by_hour_and_by_day(world: World) -> None:
             "greet": (2, 0, 1),
             "anything": (0, 1, 0),
         }
-    everybodys = (await world.call("GET", "/usage", who="super_admin")).json()["items"]
-    assert sum(one["succeeded"] for one in everybodys) == 3
+    everybodys = (await world.call("GET", "/usage", who="super_admin")).json()
+    assert sum(one["succeeded"] for one in everybodys["items"]) == everybodys["totals"]["succeeded"] == 3
+    assert everybodys["totals"]["cost_cents"] == 5 * 7
     assert (await world.call("GET", "/usage", who="viewer", params={"by": "year"})).status_code == 422
+
+
+async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        await given.ended_job(tx, "succeeded")
+        await given.ended_job(tx, "succeeded", tenant=given.OTHER)
+    now = datetime.now(UTC)
+    asked = {"from": (now - timedelta(days=40)).isoformat(), "to": now.isoformat(), "timezone": "Asia/Tokyo"}
+
+    months = await world.call("GET", "/usage", who="viewer", params=asked | {"by": "month", "per": "nothing"})
+    [one] = months.json()["items"]
+    assert (one["definition_key"], one["runs"], one["run_ms"], one["queue_ms"]) == (None, 1, 20, 3)
+    assert one["starts_at"].endswith("-01T00:00:00+09:00")
+    tenants = await world.call(
+        "GET", "/usage", who="super_admin", params=asked | {"by": "day", "per": "tenant"}
+    )
+    assert [one["tenant"] for one in tenants.json()["items"]] == [given.TENANT, given.OTHER]
+
+    as_csv: list[dict[str, Any]] = [
+        {"params": asked | {"by": "day", "format": "csv"}},
+        {"headers": {"Accept": "text/csv, */*"}},
+    ]
+    for told in as_csv:
+        table = await world.call("GET", "/usage", who="viewer", **told)
+        assert table.headers["content-type"] == "text/csv; charset=utf-8"
+        heading, line = table.text.splitlines()
+        assert heading.startswith("starts_at,tenant,definition_key,runs,succeeded,")
+        assert line.endswith(",,greet,1,1,0,0,0,0,0,20,3,7")
+    for wrong in (
+        {"from": "2020-01-01T00:00:00Z"},
+        {"from": (now + timedelta(hours=1)).isoformat()},
+        {"to": "2026-01-01"},
+        {"per": "x"},
+    ):
+        assert (await world.call("GET", "/usage", who="viewer", params=wrong)).status_code == 422

@@ -21,9 +21,10 @@ with job as (
     select gen_random_uuid(), id, 1, tenant_id, gen_random_uuid(), 'bench', status::text, finished_at, finished_at, 0
     from job
 )
-insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed)
+insert into fairlead.counts (
+    tenant_id, definition_id, minute, succeeded, failed, runs, retried, run_ms, queue_ms, cost_cents)
 select tenant_id, definition_id, date_trunc('minute', finished_at),
-    count(*) filter (where status = 'succeeded'), count(*) filter (where status = 'failed')
+    count(*) filter (where status = 'succeeded'), count(*) filter (where status = 'failed'), count(*), 0, 0, 0, 0
 from job group by 1, 2, 3;
 
 -- name: queued
@@ -80,4 +81,4 @@ select count(*) from fairlead.ready;
 
 -- name: emptied
 truncate fairlead.jobs, fairlead.job_attempts, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys,
-    fairlead.counts;
+    fairlead.counts, fairlead.usage_hourly;

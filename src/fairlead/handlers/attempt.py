@@ -15,7 +15,7 @@ from fairlead.handlers.context import Context, Fatal, Snooze, Stopped
 from fairlead.handlers.log import clean
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
-from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Outcome, Snoozed, Succeeded
+from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Lost, Outcome, Snoozed, Succeeded
 
 logger = structlog.get_logger(__name__)
 
@@ -222,6 +222,6 @@ def kept_output(result: Any, max_bytes: int) -> Any:
 
 
 def _with_cost(outcome: Outcome, cents: int) -> Outcome:
-    if isinstance(outcome, Succeeded | Failed):
-        return msgspec.structs.replace(outcome, cost_cents=cents)
-    return outcome
+    if isinstance(outcome, Lost):
+        return outcome  # nobody is there to tell
+    return msgspec.structs.replace(outcome, cost_cents=cents)

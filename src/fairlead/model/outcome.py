@@ -78,17 +78,22 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True):
-    """The handler asked to come back later; nothing is charged."""
+    """The handler asked to come back later; nothing is charged to its budget."""
 
     delay: float
+    cost_cents: int = 0
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The worker stopped before the handler ended; nothing is charged."""
+    """The worker stopped before the handler ended; nothing is charged to its budget."""
+
+    cost_cents: int = 0
 
 
 class Canceled(msgspec.Struct, frozen=True):
     """The owner did as it was asked and stopped."""
+
+    cost_cents: int = 0
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -149,12 +154,14 @@ def decide(job: Spent, outcome: Outcome) -> Change:
             return _DONE if outcome is SUCCEEDED else _succeeded(outcome)
         case Failed():
             return _failed(job, outcome)
-        case Snoozed(delay):
-            return Change(status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay))
-        case Released():
-            return Change(status=JobStatus.QUEUED, attempt_status="released")
-        case Canceled():
-            return Change(status=JobStatus.CANCELED, attempt_status="canceled")
+        case Snoozed(delay, cost):
+            return Change(
+                status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay), cost_cents=cost
+            )
+        case Released(cost):
+            return Change(status=JobStatus.QUEUED, attempt_status="released", cost_cents=cost)
+        case Canceled(cost):
+            return Change(status=JobStatus.CANCELED, attempt_status="canceled", cost_cents=cost)
         case Lost():
             return _lost(job)
     assert_never(outcome)

@@ -2,6 +2,9 @@
 -- many and changes no sum: what a statement deletes is what it adds up, so rows that are appended meanwhile stay, two
 -- that fold at once share the rows between them, and no reader ever sees a half.
 --
+-- What runs used goes on to usage_hourly in the same statement, and is added there in one order, so that two that fold at
+-- once wait for each other and never in a circle. A folded row has no runs any more: nothing is added twice.
+--
 -- Minutes are kept for 25 hours, for the charts of the last day. Flows from before that are nobody's question: they
 -- become one row for each tenant and definition, in the minute 1970-01-01 00:00, with the level of that time.
 
@@ -32,13 +35,27 @@ with still_minutes as materialized (
     select spot from slice where together > 1 order by tenant_id, definition_id, minute limit %(limit)s
 ), gone as (
     delete from fairlead.counts where ctid = any(array(select spot from crowded))
-    returning tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled
+    returning tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled,
+        runs, retried, run_ms, queue_ms, cost_cents
 ), folded as (
     insert into fairlead.counts (
         tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled)
     select tenant_id, definition_id, minute, sum(queued), sum(running), sum(succeeded), sum(failed),
         sum(dead_letter), sum(canceled)
     from gone group by tenant_id, definition_id, minute
+), used as (
+    insert into fairlead.usage_hourly as u (
+        tenant_id, definition_id, hour, runs, succeeded, failed, dead_letter, canceled, retried, run_ms, queue_ms,
+        cost_cents)
+    select tenant_id, definition_id, date_trunc('hour', minute, 'UTC') as hour, sum(runs), sum(succeeded), sum(failed),
+        sum(dead_letter), sum(canceled), sum(retried), sum(run_ms), sum(queue_ms), sum(cost_cents)
+    from gone where runs is not null group by tenant_id, hour, definition_id order by tenant_id, hour, definition_id
+    on conflict (tenant_id, hour, definition_id) do update
+    set runs = u.runs + excluded.runs, succeeded = u.succeeded + excluded.succeeded,
+        failed = u.failed + excluded.failed, dead_letter = u.dead_letter + excluded.dead_letter,
+        canceled = u.canceled + excluded.canceled, retried = u.retried + excluded.retried,
+        run_ms = u.run_ms + excluded.run_ms, queue_ms = u.queue_ms + excluded.queue_ms,
+        cost_cents = u.cost_cents + excluded.cost_cents
 )
 select (select count(*) from gone) as rows,
     case when (select count(*) from crowded) = %(limit)s then b.since
@@ -63,12 +80,26 @@ with old as materialized (
         offset 0) c
 ), gone as (
     delete from fairlead.counts where ctid = any(array(select spot from old union all select spot from level))
-    returning tenant_id, definition_id, queued, running, succeeded, failed, dead_letter, canceled
+    returning tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled,
+        runs, retried, run_ms, queue_ms, cost_cents
 ), folded as (
     insert into fairlead.counts (
         tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled)
     select tenant_id, definition_id, to_timestamp(0), sum(queued), sum(running), sum(succeeded), sum(failed),
         sum(dead_letter), sum(canceled)
     from gone group by tenant_id, definition_id
+), used as (
+    insert into fairlead.usage_hourly as u (
+        tenant_id, definition_id, hour, runs, succeeded, failed, dead_letter, canceled, retried, run_ms, queue_ms,
+        cost_cents)
+    select tenant_id, definition_id, date_trunc('hour', minute, 'UTC') as hour, sum(runs), sum(succeeded), sum(failed),
+        sum(dead_letter), sum(canceled), sum(retried), sum(run_ms), sum(queue_ms), sum(cost_cents)
+    from gone where runs is not null group by tenant_id, hour, definition_id order by tenant_id, hour, definition_id
+    on conflict (tenant_id, hour, definition_id) do update
+    set runs = u.runs + excluded.runs, succeeded = u.succeeded + excluded.succeeded,
+        failed = u.failed + excluded.failed, dead_letter = u.dead_letter + excluded.dead_letter,
+        canceled = u.canceled + excluded.canceled, retried = u.retried + excluded.retried,
+        run_ms = u.run_ms + excluded.run_ms, queue_ms = u.queue_ms + excluded.queue_ms,
+        cost_cents = u.cost_cents + excluded.cost_cents
 )
 select (select count(*) from gone) as rows, (select count(*) from old) = %(limit)s as more;

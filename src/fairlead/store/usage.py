@@ -1,27 +1,93 @@
 """Usage: what was done for whom, and when."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.usage import Per, Period, Usage
 
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """How many jobs of a definition ended how, in an hour or a day; less those that were retried by hand."""
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The database's time, and a tenant's zone."""
 
-    definition_key: str
-    starts_at: datetime
-    succeeded: int
-    failed: int
-    dead_letter: int
-    canceled: int
+    now: datetime
+    timezone: str | None
 
 
-async def flows(tx: Tx, *, tenant_id: UUID | None, by: str) -> list[Flow]:
-    """The last day by `hour` or `day`, of a tenant or (None) of all together; the newest first."""
-    return await tx.all(Flow, sql.flows, {"tenant_id": tenant_id, "by": by})
+async def clock(tx: Tx, *, tenant_id: UUID | None) -> Clock:
+    [found] = await tx.all(Clock, sql.clock, {"tenant_id": tenant_id})
+    return found
+
+
+async def used(
+    tx: Tx, period: Period, *, tenant_id: UUID | None, per: Per, limit: int | None = None
+) -> list[Usage]:
+    """What was used in each step in which anything ran, of a tenant or (None) of all; the newest first."""
+    values = {
+        "tenant_id": tenant_id,
+        "since": period.since,
+        "until": period.until,
+        "starts": list(period.starts),
+        "per": per.value,
+        "limit": limit,
+    }
+    found = await tx.all(Usage, sql.used, values)
+    # by number: times of an hour that happens twice are equal to none
+    shown = {start.timestamp(): start for start in period.starts}
+    return [replace(one, starts_at=shown[one.starts_at.timestamp()]) for one in found]
+
+
+# Telling it to those who listen
+
+
+class Closing(NamedTuple):
+    """An hour that has begun: all before it can be seen when the transactions with lower numbers have ended."""
+
+    hour: datetime
+    numbered: str
+
+
+class Listener(NamedTuple):
+    """A tenant that is told its usage, and up to which hour it has been."""
+
+    tenant_id: UUID
+    until: datetime
+
+
+async def closing(tx: Tx) -> Closing:
+    [found] = await tx.values(sql.closing)
+    return Closing(*found)
+
+
+async def closed(tx: Tx, closing: Closing) -> bool:
+    """Whether all that was used before that hour can be seen now."""
+    [(done,)] = await tx.values(sql.closed, {"numbered": closing.numbered})
+    return bool(done)
+
+
+async def until_next_hour(tx: Tx) -> float:
+    """Seconds that are left of this one."""
+    [(seconds,)] = await tx.values(sql.until_next_hour)
+    return float(seconds)
+
+
+async def listeners(tx: Tx, *, name: str, hour: datetime, limit: int) -> list[Listener]:
+    """Tenants with triggers for this event that have not been told all before that hour."""
+    found = await tx.values(sql.listeners, {"name": name, "hour": hour, "limit": limit})
+    return [Listener(*one) for one in found]
+
+
+async def tell(
+    tx: Tx, *, name: str, tenant_id: UUID, hours: Sequence[tuple[datetime, Any]], until: datetime
+) -> None:
+    """Emit an event of each hour, and remember that this tenant has been told all up to then."""
+    documents = json_text([{"hour": hour, "data": data} for hour, data in hours])
+    values = {"name": name, "tenant_id": tenant_id, "hours": documents, "until": until}
+    await tx.values(sql.tell, values)

@@ -1,12 +1,85 @@
--- What was done, out of the flows in counts. Minutes are kept for about a day; what is older is one level, no flow.
+-- What was used is the sum over usage_hourly and over the rows of counts that have not been folded into it yet. Both
+-- are read by one statement: whoever folds meanwhile, each run is in one of them. An hour is told whole or not at all.
 
--- name: flows
-select d.key as definition_key, date_trunc(%(by)s, c.minute, 'UTC') as starts_at,
-    sum(c.succeeded)::bigint as succeeded, sum(c.failed)::bigint as failed,
-    sum(c.dead_letter)::bigint as dead_letter, sum(c.canceled)::bigint as canceled
-from fairlead.counts c join fairlead.job_definitions d on d.id = c.definition_id
-where (%(tenant_id)s::uuid is null or c.tenant_id = %(tenant_id)s)
-    and c.minute >= date_trunc('hour', clock_timestamp() - interval '24 hours', 'UTC')
-group by 1, 2
-having sum(c.succeeded) <> 0 or sum(c.failed) <> 0 or sum(c.dead_letter) <> 0 or sum(c.canceled) <> 0
-order by 2 desc, 1;
+-- name: clock
+select clock_timestamp() as now, (select timezone from fairlead.tenants where id = %(tenant_id)s) as timezone;
+
+-- name: used
+-- In steps, the newest first.
+with parts as (
+    select tenant_id, definition_id, hour, runs, succeeded, failed, dead_letter, canceled, retried, run_ms, queue_ms,
+        cost_cents
+    from fairlead.usage_hourly
+    where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and hour >= %(since)s and hour < %(until)s
+    union all
+    select tenant_id, definition_id, date_trunc('hour', minute, 'UTC'), runs, succeeded, failed, dead_letter, canceled,
+        retried, run_ms, queue_ms, cost_cents
+    from fairlead.counts
+    where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and minute >= %(since)s and minute < %(until)s
+        and runs is not null
+), used as (
+    select case when %(per)s = 'definition' then definition_id end as definition_id,
+        case when %(per)s = 'tenant' then tenant_id end as tenant_id,
+        width_bucket(hour, %(starts)s::timestamptz[]) as step,
+        sum(runs)::bigint as runs, sum(succeeded)::bigint as succeeded, sum(failed)::bigint as failed,
+        sum(dead_letter)::bigint as dead_letter, sum(canceled)::bigint as canceled, sum(retried)::bigint as retried,
+        sum(runs - succeeded - failed - dead_letter - canceled - retried)::bigint as released,
+        sum(run_ms)::bigint as run_ms, sum(queue_ms)::bigint as queue_ms, sum(cost_cents)::bigint as cost_cents
+    from parts group by 1, 2, 3
+)
+select d.key as definition_key, t.slug as tenant, (%(starts)s::timestamptz[])[u.step] as starts_at, u.runs, u.succeeded,
+    u.failed, u.dead_letter, u.canceled, u.retried, u.released, u.run_ms, u.queue_ms, u.cost_cents
+from used u
+left join fairlead.job_definitions d on d.id = u.definition_id
+left join fairlead.tenants t on t.id = u.tenant_id
+order by u.step desc, d.key, t.slug
+limit %(limit)s;
+
+-- name: closing
+-- The hour that has begun, and our own number: whoever ends runs before that hour has got a lower one, since he reads
+-- the clock after he has got it.
+select date_trunc('hour', clock_timestamp(), 'UTC') as hour, pg_current_xact_id()::text as numbered;
+
+-- name: closed
+-- Whether everybody with a lower number has ended, so that his runs can be seen.
+select pg_snapshot_xmin(pg_current_snapshot()) >= %(numbered)s::xid8;
+
+-- name: until_next_hour
+select extract(epoch from date_trunc('hour', clock_timestamp(), 'UTC') + interval '1 hour' - clock_timestamp())::float8;
+
+-- name: listeners
+-- Tenants with a trigger for usage.recorded that have not been told all up to that hour; from which on they have not.
+-- A new one is told from the hour on in which its first trigger was made.
+with listening as (
+    select g.tenant_id, date_trunc('hour', min(g.created_at), 'UTC') as since
+    from fairlead.job_triggers g
+    where g.event_name = %(name)s and g.is_enabled and g.deleted_at is null
+    group by g.tenant_id
+), added as (
+    insert into fairlead.usage_told (tenant_id, until)
+    select tenant_id, since from listening on conflict do nothing
+    returning tenant_id, until
+)
+select l.tenant_id, coalesce(t.until, a.until) as until
+from listening l
+left join fairlead.usage_told t on t.tenant_id = l.tenant_id
+left join added a on a.tenant_id = l.tenant_id
+where coalesce(t.until, a.until) < %(hour)s
+order by 2, 1 limit %(limit)s;
+
+-- name: tell
+-- Events of a tenant's hours, and up to where they tell: together or not at all.
+with event as (
+    insert into fairlead.events (id, tenant_id, name, data, occurred_at, created_by)
+    select fairlead.uuid7(), %(tenant_id)s, %(name)s, e.data, e.hour + interval '1 hour', 'watchdog'
+    from jsonb_to_recordset(%(hours)s) as e(hour timestamptz, data jsonb)
+    returning id, tenant_id, name, created_by
+), waiting as (
+    insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from event
+), audited as (
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+    select tenant_id, created_by, 'event_emitted', 'event', id::text, jsonb_build_object('name', name) from event
+), told as (
+    update fairlead.usage_told set until = %(until)s where tenant_id = %(tenant_id)s
+)
+select pg_notify('fairlead', 'event') where exists (select from event);

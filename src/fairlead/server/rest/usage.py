@@ -1,34 +1,106 @@
-"""Usage: what was done in the last day."""
+"""Usage: what runs used, for whom and when."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from pydantic import AwareDatetime
 
 from fairlead.actions import usage
+from fairlead.actions.usage import UsageReport
 from fairlead.model.access import Permission
+from fairlead.model.usage import By, Per
 from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.views import ListOf, View
+from fairlead.server.views import ListOf, Text, View
 
 router = APIRouter(route_class=Guarded, tags=["usage"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 
 
-class UsageView(View):
-    """How many jobs of a definition ended how, in an hour or a day; less those that were retried by hand."""
+class UsedView(View):
+    """Runs (every attempt that ended is one), what became of their jobs, and what they used."""
 
-    definition_key: str
-    starts_at: datetime
+    runs: int
     succeeded: int
     failed: int
     dead_letter: int
     canceled: int
+    retried: int
+    released: int
+    run_ms: int
+    queue_ms: int
+    cost_cents: int
 
 
-@router.get("/usage")
-async def flows(caller: Reader, by: Literal["hour", "day"] = "hour") -> ListOf[UsageView]:
-    """The last 24 hours by hour or by day (UTC), newest first. Durations and cost are not recorded yet."""
+class UsageView(UsedView):
+    """What was used in a step of time; of one definition or tenant, if they are told apart."""
+
+    definition_key: str | None
+    tenant: str | None
+    starts_at: datetime
+
+
+class UsagePage(ListOf[UsageView]):
+    """What was used in the hours that begin at `since` or later and before `until`, and all of it together."""
+
+    items: Sequence[UsageView]
+    totals: UsedView
+    since: datetime
+    until: datetime
+    by: By
+    timezone: str
+
+    @classmethod
+    def told(cls, report: UsageReport) -> "UsagePage":
+        """A report."""
+        return cls(
+            items=[UsageView.of(one) for one in report.items],
+            totals=UsedView.of(report.totals),
+            since=report.period.since,
+            until=report.period.until,
+            by=report.period.by,
+            timezone=report.timezone,
+        )
+
+
+@router.get("/usage", responses={200: {"content": {"text/csv": {}}}}, response_model=UsagePage)
+async def used(
+    request: Request,
+    caller: Reader,
+    *,
+    since: Annotated[AwareDatetime | None, Query(alias="from")] = None,
+    until: Annotated[AwareDatetime | None, Query(alias="to")] = None,
+    by: By = By.HOUR,
+    per: Per = Per.DEFINITION,
+    timezone: Text | None = None,
+    form: Annotated[Literal["json", "csv"] | None, Query(alias="format")] = None,
+) -> Response | UsagePage:
+    """What runs used, by hour (of the last day, if no time is named), day (30 days) or month (a year), newest first.
+
+    Days and months are those of `timezone`, else of the tenant. With `format=csv`, or where text/csv is accepted, the
+    items as a table.
+    """
     async with caller.transaction() as tx:
-        found = await usage.flows(tx, caller.principal, by=by)
-    return ListOf[UsageView](items=[UsageView.of(one) for one in found])
+        report = await usage.report(
+            tx, caller.principal, by=by, per=per, since=since, until=until, timezone=timezone
+        )
+    if form == "csv" or (form is None and _accepts_csv(request)):
+        return as_table(report, whose=None)
+    return UsagePage.told(report)
+
+
+def as_table(report: UsageReport, *, whose: str | None) -> Response:
+    """A report as a file."""
+    name = f"usage-{whose or 'all'}-{report.period.until:%Y-%m-%d}.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Vary": "Accept"}
+    return Response(report.as_csv(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _accepts_csv(request: Request) -> bool:
+    """Whether a table is what is asked for: before anything that we would rather give."""
+    asked = [one.split(";")[0].strip() for one in request.headers.get("accept", "").split(",")]
+    first = next((one for one in asked if one in ("text/csv", "application/json", "*/*")), None)
+    return first == "text/csv"

@@ -1,75 +1,65 @@
-"""What was done, in figures."""
+"""What runs used, in figures."""
 
-import csv
-import io
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from fairlead.actions import usage
 from fairlead.model.access import Permission
+from fairlead.model.usage import By, Usage, Used, total
 from fairlead.server.auth import Guarded
 from fairlead.server.console.visit import Visit, Visits
-from fairlead.store.usage import Flow
+from fairlead.server.rest.usage import as_table
 
 router = APIRouter(route_class=Guarded)
 
 Reader = Annotated[Visit, Depends(Visits(Permission.READ_USAGE))]
 
-STEPS = ("hour", "day")
-HOURS = 24
-# What a spreadsheet would take for a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+K = TypeVar("K")
+
+# By step: how far back it goes, and how a step's beginning is written.
+SPANS = {By.HOUR: "24 hours", By.DAY: "30 days", By.MONTH: "12 months"}
+WRITTEN = {By.HOUR: "%Y-%m-%d %H:%M", By.DAY: "%Y-%m-%d", By.MONTH: "%Y-%m"}
+# Milliseconds in them, the longest first.
+UNITS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 
 
-@dataclass(slots=True)
-class Total:
-    """How many jobs ended how: those that were retried by hand are taken off again where they had ended."""
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Numbers to draw: when, and then each series."""
 
-    succeeded: int = 0
-    failed: int = 0
-    dead_letter: int = 0
-    canceled: int = 0
-
-    def add(self, flow: Flow) -> None:
-        """Count these too."""
-        self.succeeded += flow.succeeded
-        self.failed += flow.failed
-        self.dead_letter += flow.dead_letter
-        self.canceled += flow.canceled
-
-    @property
-    def troubled(self) -> int:
-        return self.failed + self.dead_letter
-
-    @property
-    def troubled_percent(self) -> float | None:
-        """Of those that ran to an end, how many went wrong."""
-        ended = self.succeeded + self.troubled
-        return None if ended <= 0 else 100 * max(0, self.troubled) / ended
+    rows: list[list[float]]
+    unit: str = ""
 
 
 @router.get("/usage")
 async def shown(request: Request, visit: Reader) -> Response:
-    """The last day: how much of what, and when."""
+    """How much of what, and when."""
     by = _by(request)
     async with visit.transaction() as tx:
-        hourly = await usage.flows(tx, visit.principal, by="hour")
-        flows = hourly if by == "hour" else await usage.flows(tx, visit.principal, by=by)
+        report = await usage.report(tx, visit.principal, by=by)
+    steps = _grouped(report.items, lambda one: one.starts_at.timestamp())
     return visit.page(
         "usage.html",
         by=by,
-        steps=STEPS,
-        utc=UTC,
-        flows=flows,
-        chart=charted(hourly, datetime.now(UTC)),
-        total=_summed(hourly),
+        spans=SPANS,
+        written=WRITTEN[by],
+        timezone=report.timezone,
+        total=report.totals,
+        charts=charts(report.period.starts, steps),
+        steps=[
+            (start, steps[start.timestamp()])
+            for start in reversed(report.period.starts)
+            if start.timestamp() in steps
+        ],
         definitions=sorted(
-            _totals(hourly).items(), key=lambda one: (-one[1].succeeded - one[1].troubled, one[0])
+            _grouped(report.items, lambda one: one.definition_key).items(),
+            key=lambda one: (-one[1].run_ms, -one[1].runs, one[0]),
         ),
     )
 
@@ -78,65 +68,36 @@ async def shown(request: Request, visit: Reader) -> Response:
 async def table(request: Request, visit: Reader) -> Response:
     """The same, for a spreadsheet."""
     async with visit.transaction() as tx:
-        flows = await usage.flows(tx, visit.principal, by=_by(request))
-    name = f"usage-{visit.tenant_slug or 'all'}-{datetime.now(UTC):%Y-%m-%d}.csv"
-    return Response(
-        as_csv(flows),
-        media_type="text/csv",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
+        report = await usage.report(tx, visit.principal, by=_by(request))
+    return as_table(report, whose=visit.tenant_slug)
 
 
-def charted(flows: Iterable[Flow], now: datetime) -> list[list[int]]:
-    """By hour, up to this one: when, how many succeeded, how many went wrong. Hours without any are there too."""
-    last = now.replace(minute=0, second=0, microsecond=0)
-    # an hour more at both ends, or half of the outermost bars would be cut off
-    hours = [last - timedelta(hours=back) for back in range(HOURS + 1, -2, -1)]
-    by_hour = {hour: Total() for hour in hours}
-    for flow in flows:
-        if flow.starts_at in by_hour:
-            by_hour[flow.starts_at].add(flow)
-    return [
-        [int(hour.timestamp()) for hour in hours],
-        [max(0, by_hour[hour].succeeded) for hour in hours],
-        [max(0, by_hour[hour].troubled) for hour in hours],
-    ]
+def charts(starts: Sequence[datetime], steps: dict[float, Used]) -> dict[str, Chart]:
+    """Runs, how long they took, and their cost; steps in which nothing ran are there too."""
+    at = [start.timestamp() for start in starts]
+    found = [steps.get(moment, Used()) for moment in at]
+    # a step more at both ends, or half of the outermost bars would be cut off
+    wide = (at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else 3600.0
+    times = [at[0] - wide, *at, at[-1] + wide]
+    unit, size = next((one for one in UNITS if any(used.run_ms >= one[1] for used in found)), UNITS[-1])
+
+    def chart(*series: Callable[[Used], float], unit: str = "") -> Chart:
+        return Chart([times, *([0, *map(one, found), 0] for one in series)], unit)
+
+    return {
+        "runs": chart(lambda used: used.succeeded, lambda used: used.wrong),
+        "run_time": chart(lambda used: round(used.run_ms / size, 3), unit=unit),
+        "cost": chart(lambda used: used.cost_cents / 100),
+    }
 
 
-def as_csv(flows: Iterable[Flow]) -> str:
-    """A line for each, under the names of the columns."""
-    written = io.StringIO()
-    lines = csv.writer(written, lineterminator="\r\n")
-    lines.writerow([field.name for field in fields(Flow)])
-    for flow in flows:
-        lines.writerow([_cell(value) for value in astuple(flow)])
-    return written.getvalue()
+def _grouped(items: Iterable[Usage], key: Callable[[Usage], K]) -> dict[K, Used]:
+    groups: dict[K, list[Usage]] = defaultdict(list)
+    for one in items:
+        groups[key(one)].append(one)
+    return {name: total(group) for name, group in groups.items()}
 
 
-def _cell(value: object) -> object:
-    """A value that a spreadsheet reads as what it is: never as a formula."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value
-
-
-def _totals(flows: Iterable[Flow]) -> dict[str, Total]:
-    """By definition."""
-    found: dict[str, Total] = {}
-    for flow in flows:
-        found.setdefault(flow.definition_key, Total()).add(flow)
-    return found
-
-
-def _summed(flows: Iterable[Flow]) -> Total:
-    total = Total()
-    for flow in flows:
-        total.add(flow)
-    return total
-
-
-def _by(request: Request) -> str:
+def _by(request: Request) -> By:
     asked = request.query_params.get("by", "")
-    return asked if asked in STEPS else STEPS[0]
+    return By(asked) if asked in SPANS else By.HOUR

@@ -4,15 +4,19 @@
   const drawn = new WeakMap();
   const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+  const whole = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
+
   function options(plot, width) {
-    const names = plot.dataset.series.split(",");
+    const names = plot.dataset.series.split(","), zone = plot.dataset.zone, fractions = "fractions" in plot.dataset;
     const axis = { stroke: token("quiet"), grid: { stroke: token("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     const bars = uPlot.paths.bars({ size: [0.7, 40], radius: 0.15 });
     return {
       width, height: 150, padding: [8, 8, 0, 0],
       cursor: { y: false, points: { show: false } }, legend: { show: false },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
-      axes: [axis, { ...axis, size: 44, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6] }],
+      // days and months begin on the clocks of their own zone
+      ...(zone && { tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), zone) }),
+      scales: { y: { range: (_, low, high) => [0, fractions ? high * 1.05 || 1 : Math.max(high, 4)] } },
+      axes: [axis, { ...axis, size: (_, labels) => Math.max(44, ...(labels || []).map((one) => 16 + 7 * one.length)), ...(fractions ? {} : { incrs: whole }) }],
       series: [{}, ...names.map((name) => ({ label: name, stroke: token(name), fill: token(name) + "b0", paths: bars, points: { show: false } }))],
     };
   }

@@ -1,0 +1,59 @@
+"""Telling tenants what they used: one `usage.recorded` event of every hour that is over and in which anything ran.
+
+Exact and once only: an hour is told when every transaction that may have ended a run in it has ended itself, and the
+event is written together with the note that this tenant has been told. Only tenants with a trigger for it are told.
+"""
+
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import NamedTuple
+
+from fairlead.db.tx import Tx
+from fairlead.model.usage import USAGE_RECORDED, Per, hours_of, record
+from fairlead.store import usage
+from fairlead.store.usage import Closing, Listener
+
+# In one transaction: so many tenants, and of each a week at most.
+TENANTS = 20
+LONGEST = timedelta(days=7)
+AGAIN_SECONDS = 15.0
+AFTER_THE_HOUR_SECONDS = 1.0
+
+
+class Told(NamedTuple):
+    """When to go on, and whether all that is over has been told."""
+
+    seconds: float
+    done: bool
+
+
+async def noted(tx: Tx) -> str:
+    """That an hour has begun, in words to come back with."""
+    closing = await usage.closing(tx)
+    return f"{closing.hour.isoformat()} {closing.numbered}"
+
+
+async def tell(tx: Tx, note: str) -> Told:
+    """Tell all that was used before the hour that was noted, or as much of it as one transaction should."""
+    hour, _, numbered = note.partition(" ")
+    closing = Closing(datetime.fromisoformat(hour), numbered)
+    if not await usage.closed(tx, closing):
+        return Told(AGAIN_SECONDS, done=False)
+    listeners = await usage.listeners(tx, name=USAGE_RECORDED, hour=closing.hour, limit=TENANTS)
+    for one in listeners:
+        await _tell(tx, one, closing.hour)
+    if listeners:
+        return Told(0.0, done=False)
+    return Told(await usage.until_next_hour(tx) + AFTER_THE_HOUR_SECONDS, done=True)
+
+
+async def _tell(tx: Tx, listener: Listener, hour: datetime) -> None:
+    until = min(hour, listener.until + LONGEST)
+    period = hours_of(listener.until, until)
+    used = await usage.used(tx, period, tenant_id=listener.tenant_id, per=Per.DEFINITION)
+    used.reverse()  # the oldest first
+    hours = [
+        (start, record(start, sorted(items, key=lambda one: str(one.definition_key))))
+        for start, items in groupby(used, key=lambda one: one.starts_at)
+    ]
+    await usage.tell(tx, name=USAGE_RECORDED, tenant_id=listener.tenant_id, hours=hours, until=until)

@@ -1,0 +1,120 @@
+"""`fairlead usage`."""
+
+from dataclasses import asdict
+from datetime import datetime
+
+import click
+
+from fairlead.actions.usage import UsageReport
+from fairlead.cli import output
+from fairlead.cli.session import Session, command
+from fairlead.model.usage import By, Per, Used
+
+
+@click.command()
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option(
+    "--by", type=output.choice(By), default=By.DAY.value, show_default=True, help="How long a step is."
+)
+@click.option(
+    "--per",
+    type=output.choice(Per),
+    default=Per.DEFINITION.value,
+    show_default=True,
+    help="What is told apart within a step.",
+)
+@click.option("--from", "since", type=output.Moment(), help="Hours that begin then or later.")
+@click.option("--to", "until", type=output.Moment(), help="Hours that begin before then (default: now).")
+@click.option("--timezone", help="Whose days and months (default: the tenant's, else UTC).")
+@click.option("--csv", "as_csv", is_flag=True, help="Answer as a table for spreadsheets.")
+@output.json_option
+@command
+async def usage(
+    session: Session,
+    *,
+    tenant: str | None,
+    by: str,
+    per: str,
+    since: datetime | None,
+    until: datetime | None,
+    timezone: str | None,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Show what runs used: how many there were, how long they took and waited, and their cost.
+
+    Every attempt that ended is a run. Without times: the last day by hour, 30 days by day, a year by month.
+    """
+    async with session.open() as fl:
+        report = await fl.usage(tenant=tenant, by=by, per=per, since=since, until=until, timezone=timezone)
+    if as_json:
+        output.say_json(
+            {
+                "items": [asdict(one) for one in report.items],
+                "totals": asdict(report.totals),
+                "since": report.period.since,
+                "until": report.period.until,
+                "by": report.period.by,
+                "timezone": report.timezone,
+            }
+        )
+    elif as_csv:
+        click.echo(report.as_csv(), nl=False)
+    else:
+        _print(report, Per(per))
+
+
+def _print(report: UsageReport, per: Per) -> None:
+    names = (
+        "runs",
+        "succeeded",
+        "failed",
+        "dead letter",
+        "canceled",
+        "retried",
+        "released",
+        "ran",
+        "waited",
+        "cost",
+    )
+    apart = () if per is Per.NOTHING else (per.value,)
+    pattern = "%Y-%m-%d %H:%M" if report.period.by is By.HOUR else "%Y-%m-%d"
+    rows = [
+        (
+            one.starts_at.strftime(pattern),
+            *([one.definition_key or one.tenant] if apart else []),
+            *_figures(one),
+        )
+        for one in report.items
+    ]
+    if rows:
+        rows.append(("all", *([""] if apart else []), *_figures(report.totals)))
+    output.table(
+        (f"{report.period.by} ({report.timezone})", *apart, *names),
+        rows,
+        empty="Nothing ran in that time. Another one: fairlead usage --from 2026-01-01 --to 2026-02-01",
+    )
+
+
+def _figures(used: Used) -> tuple[object, ...]:
+    return (
+        used.runs,
+        used.succeeded,
+        used.failed,
+        used.dead_letter,
+        used.canceled,
+        used.retried,
+        used.released,
+        _lasting(used.run_ms),
+        _lasting(used.queue_ms),
+        f"{used.cost_cents / 100:.2f}",
+    )
+
+
+def _lasting(ms: int) -> str:
+    """A duration, in the unit that suits it."""
+    seconds = ms / 1000
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
