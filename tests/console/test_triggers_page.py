@@ -89,7 +89,9 @@ async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: C
         old = await given.event(tx, data=ADA)
         await given.event(tx, data={"user": {"name": "Bob"}, "total": 0})
         await given.event(tx, data={"total": "of another tenant"}, tenant=given.OTHER)
+        ends = await given.trigger(tx, event_name="job.failed")
     page = await console.visit(path=f"/triggers/new?event={given.EVENT}")
+    await expect(page.locator("#event-names option[value='job.dead_letter']")).to_have_count(1)
 
     choice = page.locator("#event-choice")
     await expect(choice.locator("option")).to_have_count(3)
@@ -113,6 +115,11 @@ async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: C
     await expect(page.locator("h1")).to_contain_text("Greet who is new")
     await expect(page.locator("text=Fire now")).to_be_disabled()
     await expect(page.locator("text=It has not fired yet")).to_be_visible()
+    await expect(page.locator(f"text=Emit {given.EVENT}")).to_be_visible()
+
+    page = await console.visit(path=f"/triggers/{ends.id}")
+    await expect(page.locator("text=Fairlead itself tells of these events")).to_be_visible()
+    await expect(page.locator("text=Emit job.failed")).to_have_count(0)
 
 
 async def test_an_edit_changes_what_was_changed_and_keeps_secrets(console: Console) -> None:

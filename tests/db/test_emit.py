@@ -102,6 +102,7 @@ async def test_a_role_with_execute_and_nothing_else_emits(db: Database, plain: C
         ("'nobody', 'folder.updated'", "tenant_unknown"),
         ("'acme', 'not a name'", "event_invalid"),
         ("'acme', null", "event_invalid"),
+        ("'acme', 'job.failed'", "event_reserved"),
         ("'acme', 'a', '[1]'", "payload_invalid"),
         ("'acme', 'a', null", "payload_invalid"),
         ("'acme', 'a', jsonb_build_object('x', repeat('x', 262144))", "payload_too_large"),

@@ -15,6 +15,7 @@ from fairlead.errors import (
 )
 from fairlead.model.event import name_fault
 from fairlead.model.filter import filter_of
+from fairlead.model.job_event import unheard_of
 from fairlead.model.payload import unreadable
 from fairlead.model.schedule import Every, Schedule
 from fairlead.model.template import compiled
@@ -176,7 +177,7 @@ def _check_form(asked: Asked) -> None:
             f"{foreign[0]} does not go with a trigger of type {asked.trigger_type}: leave it out.",
             [Fault(name, f"not with {asked.trigger_type}") for name in foreign],
         )
-    if event and (why := name_fault(asked.event_name)):
+    if event and (why := name_fault(asked.event_name) or unheard_of(str(asked.event_name))):
         raise EventInvalid(f"The trigger cannot be so: event_name {why}.", [Fault("event_name", why)])
     if asked.start_at is not None and asked.every_seconds is None:
         raise ScheduleInvalid(

@@ -78,13 +78,16 @@ class HttpRequests:
         max_redirects: Annotated[int, Meta(ge=0, le=10)] = 5,
         sign_with: Annotated[str, Meta(max_length=128)] | None = None,
         signing_secret: Annotated[str | None, Secret()] = None,
+        webhook_id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,128}$")] | None = None,
     ) -> dict[str, Any]:
         """Make a request over HTTP and keep its answer."""
         call = _call(url, method, headers_of_both(headers, secret_headers), body)
         if (key := self._key(ctx, sign_with, signing_secret)) is not None:
             # the id stays the same however often the job is tried, so that a receiver knows it again
-            signature = signed(key, str(ctx.job_id), int(time.time()), call.content)
+            signature = signed(key, webhook_id or str(ctx.job_id), int(time.time()), call.content)
             call = replace(call, headers={**call.headers, **signature})
+        elif webhook_id is not None:
+            call = replace(call, headers={**call.headers, "webhook-id": webhook_id})
         expected = [expected_status] if isinstance(expected_status, int) else expected_status
         try:
             async with asyncio.timeout(timeout_seconds):

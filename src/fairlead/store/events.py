@@ -35,6 +35,11 @@ async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
     return Emitted(*answer)
 
 
+async def tell_ends(tx: Tx, jobs: Sequence[UUID]) -> None:
+    """Tell those who listen that these jobs have ended, in the transaction that ended them. (`queue.finish` does.)"""
+    await tx.values(sql.tell_ends, {"jobs": list(jobs)})
+
+
 def joined(new: NewEvent, *, data: bytes, actor: str) -> str:
     """The document that emit_joined takes."""
     fields = {

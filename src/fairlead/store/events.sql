@@ -5,6 +5,10 @@ select event_id, outcome from fairlead.emit_one(
     tenant => %(tenant)s, name => %(name)s, data => %(data)s, correlation_id => %(correlation_id)s,
     occurred_at => %(occurred_at)s, actor => %(actor)s, id => %(id)s);
 
+-- name: tell_ends
+select fairlead.tell_ends(array(
+    select row(j.id, j.tenant_id, j.status)::fairlead.job_end from fairlead.jobs j where j.id = any(%(jobs)s)));
+
 -- name: selected
 select e.id, e.tenant_id, t.slug as tenant, e.name, e.data, e.correlation_id, e.occurred_at, e.recorded_at,
     e.dispatched_at, e.replay_of, e.only_trigger_id, e.created_by, e.secret_paths

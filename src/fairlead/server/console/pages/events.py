@@ -10,7 +10,14 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from fairlead.actions import events, jobs, triggers
-from fairlead.errors import EventInvalid, Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
+from fairlead.errors import (
+    EventInvalid,
+    EventReserved,
+    Fault,
+    PayloadNotJson,
+    PayloadTooDeep,
+    PayloadTooLarge,
+)
 from fairlead.model.access import Permission
 from fairlead.model.event import Event, NewEvent
 from fairlead.model.trigger import FiringOutcome
@@ -86,7 +93,7 @@ async def emit(visit: Emitter) -> Response:
         async with visit.transaction() as tx:
             await jobs.require_room(tx, visit.tenant, visit.fl.settings)
             event_id = await events.emit(tx, visit.principal, visit.fl.catalog, event)
-    except EventInvalid as error:
+    except (EventInvalid, EventReserved) as error:
         return await _form(visit, texts, error.faults)
     except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:
         return await _form(visit, texts, [Fault("data", error.message)])

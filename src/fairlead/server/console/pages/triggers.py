@@ -14,6 +14,7 @@ from fairlead.actions.preview_subject import WantedTrigger
 from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
+from fairlead.model.event import RESERVED
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, when
 from fairlead.server.auth import Guarded
 from fairlead.server.console.forms import uuid_of
@@ -117,6 +118,8 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         **page.facts(),
         trigger=trigger,
         when=when(trigger),
+        # what the system tells of cannot be tried by telling it
+        emittable=not (trigger.event_name or "").startswith(RESERVED),
         preview=preview,
         latest=latest,
         firings=page.items,

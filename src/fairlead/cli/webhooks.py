@@ -1,0 +1,105 @@
+"""`fairlead webhooks`."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import click
+
+from fairlead.actions import triggers
+from fairlead.actions import webhooks as actions
+from fairlead.cli import output, trigger_output
+from fairlead.cli.session import Session, command
+from fairlead.model.job_event import JOB_EVENTS
+from fairlead.model.trigger import Firing, Trigger
+
+
+@click.group()
+def webhooks() -> None:
+    """Tell a URL how jobs end. Each is a trigger: enable, disable and firings are `fairlead triggers`."""
+
+
+@webhooks.command()
+@click.argument("url")
+@click.option("--tenant", required=True, help="Whose jobs: slug or id.")
+@click.option(
+    "--event",
+    "events",
+    required=True,
+    multiple=True,
+    type=click.Choice(JOB_EVENTS),
+    help="Which ends; often.",
+)
+@click.option("--definition", "definitions", multiple=True, help="Only jobs of this definition; often.")
+@click.option("--sign-with", help="The signing secret, by its name in [http.secrets] of the worker.")
+@output.json_option
+@command
+async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says: Any) -> None:
+    """Have URL told of each job that ends so, in a POST with type, timestamp and data."""
+    async with session.open() as fl, fl.transaction() as tx:
+        made = await actions.add(tx, fl.principal, tenant, url=url, **says)
+    if as_json:
+        output.say_json({"items": [trigger_output.document(one, None) for one in made]})
+        return
+    for one in made:
+        output.console().print(f"added {one.id}: on {one.event_name}", markup=False)
+
+
+@webhooks.command("list")
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@output.json_option
+@command
+async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
+    """List webhooks, newest first, and what became of each at last."""
+    async with session.open() as fl, fl.transaction() as tx:
+        found = await actions.listed(tx, fl.principal, tenant=tenant)
+        latest = await triggers.latest(tx, fl.principal, found)
+    if as_json:
+        output.say_json({"items": [trigger_output.document(one, latest.get(one.id)) for one in found]})
+    else:
+        _table(found, latest)
+
+
+@webhooks.command()
+@click.argument("webhook_id", type=click.UUID)
+@output.json_option
+@command
+async def remove(session: Session, *, webhook_id: UUID, as_json: bool) -> None:
+    """Remove a webhook; what it has under way is still sent."""
+    async with session.open() as fl, fl.transaction() as tx:
+        gone = await actions.remove(tx, fl.principal, webhook_id)
+    if as_json:
+        output.say_json(trigger_output.document(gone, None))
+    else:
+        output.console().print(f"removed {gone.id}")
+
+
+def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
+    output.table(
+        ("id", "tenant", "event", "url", "definitions", "signed with", "enabled", "last fired", "job"),
+        [
+            (
+                one.id,
+                one.tenant,
+                one.event_name,
+                one.payload_template.get("url"),
+                _definitions(one),
+                one.payload_template.get("sign_with"),
+                "yes" if one.is_enabled else "no",
+                one.last_fired_at,
+                latest[one.id].job_id if one.id in latest else None,
+            )
+            for one in found
+        ],
+        empty="No webhooks. Add one with: fairlead webhooks add URL --tenant TENANT --event job.failed",
+    )
+
+
+def _definitions(webhook: Trigger) -> str:
+    """Of which definitions; a filter that was made by hand may say more than that."""
+    if not webhook.filter:
+        return "all"
+    match webhook.filter:
+        case {"definition_key": {"in": [*keys]}, **more} if not more:
+            return ", ".join(keys)
+    return "filtered"

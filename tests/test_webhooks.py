@@ -1,0 +1,259 @@
+"""Outgoing webhooks: how jobs end is told to those who listen, once, signed, and never in circles."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from fairlead import Fairlead, Fatal, Secret, Settings
+from fairlead.actions import bulk_jobs, events, jobs, triggers, webhooks
+from fairlead.actions.jobs import Filter
+from fairlead.db.tx import Acting, Tx, json_text
+from fairlead.errors import DefinitionUnknown, EventInvalid, TriggerInvalid, TriggerUnknown
+from fairlead.handlers.context import Context
+from fairlead.model.job import JobStatus
+from fairlead.model.job_event import JOB_EVENTS
+from fairlead.model.webhook import key_of, signed
+from fairlead.store import queue
+from tests import given
+from tests.given import OTHER, TENANT, TESTER
+from tests.handlers.loopback import Asked, Reply, Server, always, in_turn, serving
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
+FIELDS = {
+    "job_id",
+    "definition_key",
+    "status",
+    "attempt_no",
+    "correlation_id",
+    "parent_id",
+    "workflow_run_id",
+    "queued_at",
+    "started_at",
+    "finished_at",
+    "duration_ms",
+    "last_error",
+}
+
+
+@pytest.fixture
+async def hook() -> AsyncIterator[Server]:
+    """Somebody who wants to know."""
+    async with serving(always(Reply(204))) as server:
+        yield server
+
+
+@pytest.fixture
+async def fl(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fairlead]:
+    """A Fairlead with http.request, a signing secret, and a job that fails for good, quietly or after another."""
+    monkeypatch.setenv("HOOK", SECRET)
+    file = tmp_path / "fairlead.toml"
+    file.write_text(f'[http.tenants.{TENANT}.secrets]\nhook = "env:HOOK"\n')
+    settings = replace(settings, http_requests=True, http_allow=("127.0.0.1",))
+    opened = Fairlead(settings=settings, actor="tester")
+    opened.allow_builtins(file)
+
+    @opened.job(key="work")
+    async def work(
+        ctx: Context,
+        *,
+        wrong: str | None = None,
+        key: Annotated[str, Secret()] = "",
+        then: bool = False,
+    ) -> None:
+        if then:
+            await ctx.enqueue("work", payload={"wrong": "the child"})
+        if wrong:
+            raise Fatal(f"{wrong} {key}\nand more")
+
+    opened.workflow("repair").step("first", "work", {"wrong": "the step"})
+    async with opened:
+        yield opened
+        await given.no_inconsistencies(opened.database)
+
+
+async def listen(fl: Fairlead, url: str, *names: str, tenant: str = TENANT, **more: Any) -> None:
+    async with fl.transaction() as tx:
+        await webhooks.add(tx, TESTER, tenant, url=url, events=names, **more)
+
+
+async def settle(fl: Fairlead) -> int:
+    """Dispatch and run until nothing is left. How many jobs ran; it gives up where they never end."""
+    for total in range(20):
+        if not (await fl.tick()).ran:
+            return total
+    raise AssertionError("it goes round in circles")
+
+
+def body(asked: Asked) -> dict[str, Any]:
+    return dict(msgspec.json.decode(asked.body))
+
+
+async def told(fl: Fairlead) -> list[str]:
+    """The names of all events, oldest first."""
+    async with fl.transaction() as tx:
+        return [one.name for one in reversed(await events.listed(tx, TESTER, limit=100))]
+
+
+async def test_a_job_that_fails_for_good_is_told_once_and_signed(fl: Fairlead, hook: Server) -> None:
+    await listen(fl, f"{hook.url}/acme", "job.failed", "job.dead_letter", sign_with="hook")
+    await listen(fl, f"{hook.url}/other", "job.failed", tenant=OTHER)
+    options: dict[str, Any] = {"payload": {"wrong": "no", "key": "s3cret-word"}, "correlation_id": "c-1"}
+    failed = await fl.enqueue("work", tenant=TENANT, **options)
+    await fl.enqueue("work", tenant=TENANT)
+    await settle(fl)
+
+    [asked] = hook.asked
+    said = body(asked)
+    assert (asked.method, asked.path, asked.headers["content-type"]) == ("POST", "/acme", "application/json")
+    assert (set(said), said["type"]) == ({"type", "timestamp", "data"}, "job.failed")
+    data = said["data"]
+    assert data.keys() == FIELDS
+    assert (data["job_id"], data["definition_key"], data["status"]) == (str(failed.id), "work", "failed")
+    assert (data["attempt_no"], data["correlation_id"], data["last_error"]) == (
+        1,
+        "c-1",
+        "Fatal: no [redacted]",
+    )
+    assert datetime.fromisoformat(said["timestamp"]) == datetime.fromisoformat(data["finished_at"])
+    assert data["duration_ms"] >= 0
+    async with fl.transaction() as tx:
+        [event] = await events.listed(tx, TESTER)
+    assert (event.name, event.tenant, event.correlation_id) == ("job.failed", TENANT, "c-1")
+    sent = {name: value for name, value in asked.headers.items() if name.startswith("webhook-")}
+    assert sent["webhook-id"] == str(event.id)
+    assert sent == signed(key_of(SECRET), str(event.id), int(sent["webhook-timestamp"]), asked.body)
+
+
+async def test_a_receiver_that_is_busy_is_told_again_under_the_same_id(fl: Fairlead) -> None:
+    async with serving(in_turn(Reply(503, headers=(("retry-after", "0"),)), Reply(204))) as hook:
+        await listen(fl, hook.url, "job.succeeded", definitions=["work"])
+        await fl.enqueue("work", tenant=TENANT)
+        await settle(fl)
+
+    first, second = hook.asked
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert "webhook-signature" not in first.headers
+    assert first.body == second.body
+
+
+async def test_only_ends_that_are_asked_for_are_told(fl: Fairlead, hook: Server) -> None:
+    """And where nobody listens, none is written."""
+    await fl.enqueue("work", tenant=TENANT, payload={"wrong": "x"})
+    await settle(fl)
+    assert await told(fl) == []
+
+    await listen(fl, hook.url, "job.canceled", definitions=["greet"])
+    for number in range(2):
+        await fl.enqueue("greet", tenant=TENANT, payload={"name": f"{number}"})
+    job = await fl.enqueue("anything", tenant=TENANT)
+    kept = await fl.enqueue("anything", tenant=OTHER)
+    tenant_id = (await job.read()).tenant_id
+    principal = replace(TESTER, tenant_id=tenant_id)
+    async with fl.database.transaction(Acting(tenant_id)) as tx:  # under row-level security
+        await jobs.cancel(tx, principal, job.id)
+        assert (await bulk_jobs.cancel(tx, principal, Filter(status=[JobStatus.QUEUED]))).count == 2
+    await fl.cancel(kept.id)
+    await settle(fl)
+
+    assert await told(fl) == ["job.canceled"] * 3
+    assert [body(one)["data"]["definition_key"] for one in hook.asked] == ["greet", "greet"]
+    assert {body(one)["data"]["started_at"] for one in hook.asked} == {None}
+
+    async with fl.transaction() as tx:
+        [made] = await webhooks.listed(tx, TESTER, tenant=TENANT)
+        await triggers.change(tx, TESTER, made.id, {"is_enabled": False})
+    await fl.cancel((await fl.enqueue("greet", tenant=TENANT, payload={"name": "off"})).id)
+    assert len(await told(fl)) == 3
+
+
+async def test_a_job_that_is_lost_too_often_is_told_as_a_dead_letter(fl: Fairlead, hook: Server) -> None:
+    await listen(fl, hook.url, "job.dead_letter")
+    async with fl.transaction() as tx:
+        job_id = await given.running_job(tx)
+        await tx.run("update fairlead.jobs set lost_count = 100 where id = %s", [job_id])
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+    assert list(await fl.database.transact(queue.rescue)) == [job_id]
+    await settle(fl)
+
+    [asked] = hook.asked
+    assert (body(asked)["type"], body(asked)["data"]["job_id"]) == ("job.dead_letter", str(job_id))
+
+
+@pytest.mark.parametrize("then", [False, True])
+async def test_what_a_webhook_makes_sets_none_off(fl: Fairlead, hook: Server, then: bool) -> None:  # noqa: FBT001
+    """Neither its own failure, nor that of another on the same event, nor that of the jobs they make."""
+    await listen(fl, "http://127.0.0.1:1/nowhere", "job.failed", "job.dead_letter", "job.succeeded")
+    await listen(fl, "http://192.168.0.1/refused", *JOB_EVENTS)
+    await listen(fl, hook.url, *JOB_EVENTS)
+    async with fl.transaction() as tx:
+        again: dict[str, Any] = {
+            "definition_key": "work",
+            "payload_template": {"wrong": "again", "then": then},
+        }
+        await given.trigger(tx, event_name="job.failed", dedupe_window_seconds=0, **again)
+        await tx.run("update fairlead.job_definitions set max_attempts = 1 where key = 'http.request'")
+    await fl.enqueue("work", tenant=TENANT, payload={"wrong": "x"})
+    await settle(fl)
+
+    assert await told(fl) == ["job.failed"]
+    assert len(hook.asked) == 1
+    async with fl.transaction() as tx:
+        ended = await jobs.listed(tx, TESTER, Filter(definition_key="work"))
+    assert [one.status for one in ended.items] == [JobStatus.FAILED] * (3 if then else 2)
+
+
+async def test_what_a_workflow_does_that_such_an_event_began_sets_none_off(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        template = {"workflow": "repair", "input": {}}
+        run: dict[str, Any] = {"definition_key": "ENGINE_RUN", "payload_template": template}
+        await given.trigger(tx, event_name="job.failed", dedupe_window_seconds=0, **run)
+    await fl.start("repair", tenant=TENANT)
+    await settle(fl)
+
+    assert await told(fl) == ["job.failed"]
+    async with fl.transaction() as tx:
+        ended = await jobs.listed(tx, TESTER, Filter(definition_key="work"))
+    assert [one.status for one in ended.items] == [JobStatus.FAILED] * 2
+
+
+async def test_whether_anybody_listens_is_asked_of_an_index_of_those_alone(tx: Tx) -> None:
+    """However many triggers there are for other things."""
+    await tx.run("set local enable_seqscan to off")
+    for _ in range(20):
+        await given.trigger(tx)
+    [(plan,)] = await tx.values(
+        "explain (analyze, format json) " + queue.sql.finish, {"ends": json_text([]), "actor": "x"}
+    )
+    looks = [one for one in _nodes(plan[0]["Plan"]) if one.get("Relation Name") == "job_triggers"]
+    assert [(one["Index Name"], one["Actual Rows"]) for one in looks] == [("job_triggers_of_ends", 0)]
+
+
+def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for below in plan.get("Plans", ()) for node in _nodes(below))]
+
+
+async def test_a_webhook_is_listed_and_removed_and_refuses_what_cannot_be(fl: Fairlead, hook: Server) -> None:
+    await listen(fl, hook.url, "job.failed", "job.failed", "job.canceled", definitions=["work"])
+    async with fl.transaction() as tx:
+        other = await given.trigger(tx, event_name="job.failed")
+        made = await webhooks.listed(tx, TESTER)
+        assert [one.event_name for one in made] == ["job.canceled", "job.failed"]
+        assert await webhooks.listed(tx, TESTER, tenant=OTHER) == []
+        await webhooks.remove(tx, TESTER, made[0].id)
+        assert await webhooks.listed(tx, TESTER) == made[1:]
+        with pytest.raises(TriggerUnknown, match="not a webhook"):
+            await webhooks.remove(tx, TESTER, other.id)
+        with pytest.raises(TriggerInvalid, match="must not have a user"):
+            await webhooks.add(tx, TESTER, TENANT, url="https://me:s3cret@x.example", events=["job.failed"])
+        with pytest.raises(EventInvalid, match=r"one of job\.succeeded, "):
+            await given.trigger(tx, event_name="job.created")
+
+
+async def test_without_a_worker_that_makes_requests_it_is_said_how_to_have_one(tx: Tx) -> None:
+    with pytest.raises(DefinitionUnknown, match="http_requests = true"):
+        await webhooks.add(tx, TESTER, TENANT, url="https://hooks.example.com", events=["job.failed"])
