@@ -19,6 +19,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.model.access import Role
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
+from fairlead.workflows import FlowStep
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, browsing, served
 from tests.server.world import world_on
@@ -29,13 +30,16 @@ SHOWN = {
     "jobs-wide-light": "jobs-light",
     "job-failed-wide-dark": "job-dark",
     "triggers-wide-light": "triggers-light",
+    "workflow-run-wide-light": "workflow-run-light",
     "tenants-wide-dark": "tenants-dark",
     "jobs-narrow-dark": "jobs-narrow",
 }
 # An hour that somebody could have had: how many jobs ended well and badly in each minute.
 _HOUR = """
-insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed)
-select %(tenant)s, d.id, date_trunc('minute', clock_timestamp()) - make_interval(mins => m.number), m.good, m.bad
+insert into fairlead.counts (
+    tenant_id, definition_id, minute, succeeded, failed, runs, retried, run_ms, queue_ms, cost_cents)
+select %(tenant)s, d.id, date_trunc('minute', clock_timestamp()) - make_interval(mins => m.number), m.good, m.bad,
+    m.good + m.bad, 0, 2345 * m.good, 120 * m.good, 3 * m.good
 from unnest(%(minutes)s::int[], %(good)s::int[], %(bad)s::int[]) as m(number, good, bad), fairlead.job_definitions d
 where d.key = 'retired'
 """
@@ -69,6 +73,30 @@ def add_work(fl: Fairlead) -> None:
         raise TimeoutError(f"warehouse.internal:5439 did not answer within 30 s (table {table})")
 
 
+def add_workflow(fl: Fairlead) -> None:
+    """A graph with a step of every kind."""
+    flow = fl.workflow("month.close", description="Closes a month: invoices, a report, the warehouse")
+    flow.step("undo", "invoice.send", {"customer": "accounting"})
+    check = flow.step("check", "invoice.send", {"customer": "accounting"})
+    invoices = flow.step(
+        "invoices", "invoice.send", {"customer": "{{item}}"}, after=[check], for_each="{{input.customers}}"
+    )
+    report = flow.step("report", "report.render", {"month": "{{input.month}}"}, after=[check])
+    audit = {"input.audit": {"eq": True}}
+    flow.step("auditors", "invoice.send", {"customer": "auditors"}, after=[report], when=audit)
+    sync = {"table": "{{input.table}}"}
+    flow.step("warehouse", "warehouse.sync", sync, after=[invoices, report], on_failure=FlowStep("undo"))
+
+
+async def start_runs(fl: Fairlead) -> dict[str, str]:
+    """A run that goes on, and one that failed."""
+    given_to = {"customers": ["Ada", "Grace", "Edsger"], "audit": True, "table": "orders"}
+    failed = await fl.start("month.close", tenant=given.TENANT, input={**given_to, "month": "2026-09"})
+    await _until(fl, "select count(*) from fairlead.workflow_runs where status = 'failed'", 1)
+    run = await fl.start("month.close", tenant=given.TENANT, input={**given_to, "month": "2026-10"})
+    return {"run": str(run.id), "failed_run": str(failed.id)}
+
+
 async def fill(fl: Fairlead, tenants: dict[str, UUID]) -> dict[str, str]:
     """Something on every page; the ids of what some pages are about."""
     names = ["Ada", "Grace", "Edsger", "Barbara", "Donald", "Margaret", "Tony", "Leslie", "Frances", "Ken"]
@@ -95,6 +123,7 @@ async def fill(fl: Fairlead, tenants: dict[str, UUID]) -> dict[str, str]:
     failed = await fl.database.transact(
         lambda tx: tx.values("select id::text from fairlead.jobs where status = 'dead_letter' limit 1")
     )
+    ids |= await start_runs(fl)
     return {**ids, "failed": failed[0][0], "running": str(running.id), "first": str(made[0].id)}
 
 
@@ -156,6 +185,13 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[Role, str]]:
         "trigger-edit": (admin, f"/triggers/{ids['trigger']}/edit"),
         "events": (admin, "/events"),
         "event": (admin, f"/events/{ids['event']}"),
+        "workflows": (admin, "/workflows"),
+        "workflow": (admin, "/workflows/month.close"),
+        "workflow-start": (admin, "/workflows/month.close/start"),
+        "workflow-runs": (admin, "/workflow-runs"),
+        "workflow-run": (admin, f"/workflow-runs/{ids['run']}"),
+        "workflow-run-failed": (admin, f"/workflow-runs/{ids['failed_run']}"),
+        "workflow-step": (admin, f"/workflow-runs/{ids['failed_run']}/step?place=2"),
         "hosts": (admin, "/hosts"),
         "host": (admin, f"/hosts/{ids['host']}"),
         "dead-letters": (admin, "/dead-letters"),
@@ -210,6 +246,7 @@ async def main(folder: Path) -> None:
         async with world_on(url) as world, browsing() as browser, served(world, browser) as console:
             fl = Fairlead(settings=world.fl.settings, actor="tester", name="pictures")
             add_work(fl)
+            add_workflow(fl)
             stop = asyncio.Event()
             async with fl, asyncio.TaskGroup() as group:
                 group.create_task(fl.work(stop, stop, concurrency=20))

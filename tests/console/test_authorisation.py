@@ -8,8 +8,9 @@ from fastapi import FastAPI
 from starlette.routing import Mount
 
 from fairlead import Fairlead, Settings
+from fairlead.actions import workflows
 from fairlead.db.tx import Tx
-from fairlead.model.access import Role
+from fairlead.model.access import GLOBAL_TENANT, Role
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.problems import CONSOLE
 from tests import given
@@ -32,6 +33,11 @@ async def _action(tx: Tx, world: World, tenant: str) -> str:
     return "cancel"
 
 
+async def _workflow_key(tx: Tx, world: World, tenant: str) -> str:
+    """One that is shared: what is a tenant's own is looked for in the tenant that is named."""
+    return (await workflows.put(tx, given.TESTER, GLOBAL_TENANT, matrix.WORKFLOW))[0].key
+
+
 def _none() -> str:
     return "there-is-no-such-thing"
 
@@ -42,11 +48,12 @@ BUILDERS: dict[str, matrix.Builder] = {
     "key": matrix.Builder(_key, missing=_none, shared=True),
     "slug": matrix.Builder(_slug, missing=_none, shared=True),
     "action": matrix.Builder(_action, missing=_none, shared=True),
+    "workflow_key": matrix.Builder(_workflow_key, missing=_none, shared=True),
     "mark": matrix.Builder(_slug, missing=_none, shared=True),
     "host_id": matrix.SPECIAL[f"{PREFIX}/hosts/{{host_id}}", "host_id"],
 }
 # What they name belongs to no tenant, so that nobody's is another's.
-NO_TENANTS = ("key", "slug", "action", "mark")
+NO_TENANTS = ("key", "slug", "action", "mark", "workflow_key")
 # Forms with which an action gets as far as looking for its object.
 FORMS: dict[str, dict[str, str]] = {}
 

@@ -31,6 +31,8 @@ from fairlead.server.console.pages import (
     triggers,
     usage,
     workers,
+    workflow_runs,
+    workflows,
 )
 from fairlead.server.console.visit import address_of, by_htmx
 from fairlead.server.problems import Unbroken, broken_refusal, route_of, status_of
@@ -56,6 +58,8 @@ PAGES = (
     triggers.router,
     usage.router,
     workers.router,
+    workflow_runs.router,
+    workflows.router,
 )
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

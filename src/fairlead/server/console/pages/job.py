@@ -12,13 +12,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from fairlead.actions import audit, bulk_jobs, definitions, events, hosts, jobs, logs
+from fairlead.actions import audit, bulk_jobs, definitions, events, hosts, jobs, logs, run_steps
 from fairlead.actions import why as explanation
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model import ansi
 from fairlead.model.access import Permission
 from fairlead.model.job import Attempt, Job, JobStatus, Source, may_move
+from fairlead.model.workflow import ENGINE_RUN
 from fairlead.server.auth import Guarded
 from fairlead.server.console.payload_form import PayloadForm
 from fairlead.server.console.visit import Visit, Visits
@@ -51,6 +52,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
             "trail": await audit.about_job(tx, visit.principal, job),
             "host": await _host(tx, visit, job),
             "origin": await _origin(tx, visit, job),
+            "own_run": await _own_run(tx, visit, job),
         }
     # limits count every tenant's leases; the answer names no other tenant's jobs
     async with visit.transaction(as_system=True) as tx:
@@ -66,13 +68,19 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         children=children[:MOST_CHILDREN],
         more_children=len(children) > MOST_CHILDREN,
         cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
-        retryable=job.status in bulk_jobs.RETRYABLE,
+        # a step goes on with its run
+        retryable=job.status in bulk_jobs.RETRYABLE and job.workflow_run_id is None,
         signal_name=signal_name,
         curl=lambda api: curl(job, api, named=visit.is_super),
         largest_tree=LARGEST_TREE,
-        mark=lambda value: f"{crc32(repr(value).encode()):x}",
+        mark=mark,
         **facts,
     )
+
+
+def mark(value: Any) -> str:
+    """What tells one value from another, as an id has it."""
+    return f"{crc32(repr(value).encode()):x}"
 
 
 def trouble(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
@@ -122,6 +130,13 @@ async def _host(tx: Tx, visit: Visit, job: Job) -> Any:
         return await hosts.get(tx, visit.principal, job.host_id)
     except FairleadError:
         return None  # it is gone
+
+
+async def _own_run(tx: Tx, visit: Visit, job: Job) -> UUID | None:
+    """The run of a workflow that it waits for, where they may see it."""
+    if job.definition_key != ENGINE_RUN or not visit.may(Permission.READ_WORKFLOWS):
+        return None
+    return await run_steps.waited_for(tx, visit.principal, job.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,8 @@
     socket.addEventListener("message", (event) => {
       const frame = JSON.parse(event.data);
       cursor = frame.cursor || cursor;
-      if (frame.type === "hello") { tries = 0; setState("live"); if (wanted) soon(); return; }
+      // what goes on may have ended between the page and the socket
+      if (frame.type === "hello") { tries = 0; setState("live"); if (wanted || one("[data-unfinished]")) soon(); return; }
       if (frame.type === "heartbeat") return;
       document.dispatchEvent(new CustomEvent("fairlead:frame", { detail: frame }));
       soon();

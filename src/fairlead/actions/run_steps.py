@@ -1,0 +1,50 @@
+"""What people look at of runs that they were shown: how they are drawn, and the items of their steps."""
+
+from collections.abc import Collection
+from uuid import UUID
+
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission, Principal
+from fairlead.model.job import JobStatus
+from fairlead.model.workflow_run import Run
+from fairlead.store import run_steps, workflows
+from fairlead.store.run_steps import Item, RunMark, StepMark
+
+
+async def recent(
+    tx: Tx, principal: Principal, keys: Collection[str], *, each: int
+) -> dict[str, list[RunMark]]:
+    """The last few runs of workflows of this principal's tenant, newest first; of all tenants at once, none."""
+    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    found: dict[str, list[RunMark]] = {key: [] for key in keys}
+    if principal.tenant_id is not None:
+        for run in await run_steps.recent(tx, tenant_id=principal.tenant_id, keys=list(found), each=each):
+            found[run.key].append(run)
+    return found
+
+
+async def shape(tx: Tx, principal: Principal, run: Run) -> list[StepMark]:
+    """Every step of a run, and no more of it than how the run is drawn."""
+    principal.require(Permission.READ_WORKFLOWS, run.tenant_id)
+    return await run_steps.shape(tx, run.id)
+
+
+async def items(
+    tx: Tx,
+    principal: Principal,
+    run: Run,
+    place: int,
+    *,
+    first: int = 0,
+    status: JobStatus | None = None,
+    limit: int,
+) -> list[Item]:
+    """The jobs of a step that has one for each item, from an item on."""
+    principal.require(Permission.READ_WORKFLOWS, run.tenant_id)
+    return await run_steps.items(tx, run.id, place, first=first, status=status, limit=limit)
+
+
+async def waited_for(tx: Tx, principal: Principal, job_id: UUID) -> UUID | None:
+    """The run that a job, which this principal was shown, has started and waits for."""
+    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    return await workflows.of_job(tx, job_id)

@@ -1,0 +1,275 @@
+"""How a graph of steps is drawn: layers from left to right, few crossings, and where each box and line is. Pure."""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+BOX_WIDTH, BOX_HEIGHT = 188, 56
+GAP_ACROSS, GAP_DOWN = 46, 20
+MARGIN = 14
+# What is more than this is not read as a drawing any more.
+MOST_STEPS = 150
+# The layers that all lines cross together: a drawing of more is a carpet, and takes long to make.
+MOST_LENGTH = 2000
+SWEEPS = 6
+
+# From a place to a place.
+Edge = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where a step is: the corner at its top left."""
+
+    place: int
+    layer: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An arrow between two steps, as SVG writes a path."""
+
+    start: int
+    end: int
+    path: str
+    is_compensation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    width: int
+    height: int
+    boxes: Sequence[Box]
+    lines: Sequence[Line]
+    box_width: int = BOX_WIDTH
+    box_height: int = BOX_HEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A graph: of each step the places of those before it, and of some the place of the step that compensates them."""
+
+    before: tuple[tuple[int, ...], ...]
+    compensations: tuple[Edge, ...]
+
+    @classmethod
+    def of(cls, before: Iterable[Iterable[int]], compensations: Mapping[int, int]) -> "Shape":
+        """Of lists, and of what compensates what."""
+        return cls(tuple(map(tuple, before)), tuple(compensations.items()))
+
+    @property
+    def edges(self) -> list[Edge]:
+        """What is drawn as arrows."""
+        waits = [(parent, place) for place, parents in enumerate(self.before) for parent in parents]
+        return [*waits, *self.compensations]
+
+
+@lru_cache(maxsize=64)
+def layers_of(shape: Shape) -> Sequence[int]:
+    """The layer of each step: one behind the last of those that it comes after."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for start, end in shape.edges:
+        children[start].append(end)
+    waits = Counter(end for _, end in shape.edges)
+    layers = [0] * len(shape.before)
+    free = deque(place for place in range(len(layers)) if not waits[place])
+    while free:
+        place = free.popleft()
+        for child in children[place]:
+            layers[child] = max(layers[child], layers[place] + 1)
+            waits[child] -= 1
+            if not waits[child]:
+                free.append(child)
+    return layers
+
+
+@lru_cache(maxsize=256)  # a page that is live asks for it each second
+def drawing_of(shape: Shape) -> Drawing | None:
+    """The graph as a drawing; None if it is too large to be read as one."""
+    if len(shape.before) > MOST_STEPS:
+        return None
+    layers = layers_of(shape)
+    if sum(layers[end] - layers[start] for start, end in shape.edges) > MOST_LENGTH:
+        return None
+    laid = _Layout(shape, layers)
+    laid.order()
+    laid.place()
+    return laid.drawing()
+
+
+class _Layout:
+    """Layers of knots: steps, and where a line crosses a layer (numbered behind the steps)."""
+
+    def __init__(self, shape: Shape, layers: Sequence[int]) -> None:
+        self.shape = shape
+        self.layer = list(layers)
+        # of each edge: the knots that it goes through, both ends among them
+        self.ways = [self._way(start, end) for start, end in shape.edges]
+        self.rows: list[list[int]] = [[] for _ in range(max(self.layer, default=-1) + 1)]
+        for knot, at in enumerate(self.layer):
+            self.rows[at].append(knot)
+        self.parents: dict[int, list[int]] = defaultdict(list)
+        self.children: dict[int, list[int]] = defaultdict(list)
+        for way in self.ways:
+            for one, other in pairwise(way):
+                self.children[one].append(other)
+                self.parents[other].append(one)
+        # the middle of each knot, from the top
+        self.middle: dict[int, float] = {}
+
+    def _way(self, start: int, end: int) -> list[int]:
+        between = range(self.layer[start] + 1, self.layer[end])
+        first = len(self.layer)
+        self.layer.extend(between)
+        return [start, *range(first, first + len(between)), end]
+
+    def order(self) -> None:
+        """Put the knots of each layer where their neighbours are, from both sides in turn; keep the best."""
+        best, fewest = [list(row) for row in self.rows], self._crossings()
+        for sweep in range(SWEEPS):
+            if not fewest:
+                break
+            forth = sweep % 2 == 0
+            for row in self.rows if forth else reversed(self.rows):
+                self._sort(row, self.parents if forth else self.children)
+            self._swap()
+            if (crossings := self._crossings()) < fewest:
+                best, fewest = [list(row) for row in self.rows], crossings
+        self.rows = best
+
+    def _sort(self, row: list[int], neighbours: Mapping[int, list[int]]) -> None:
+        ranks = self._ranks()
+        wanted = {
+            knot: _mean((ranks[one] for one in neighbours.get(knot, ())), missing=ranks[knot]) for knot in row
+        }
+        row.sort(key=wanted.__getitem__)
+
+    def _swap(self) -> None:
+        """Exchange neighbours in a layer as long as that leaves fewer crossings."""
+        ranks = self._ranks()
+        for row in self.rows:
+            for at in range(len(row) - 1):
+                one, other = row[at], row[at + 1]
+                if self._between(one, other, ranks) > self._between(other, one, ranks):
+                    row[at], row[at + 1] = other, one
+                    ranks[one], ranks[other] = at + 1, at
+
+    def _between(self, one: int, other: int, ranks: Mapping[int, int]) -> int:
+        """How often the lines of two knots cross, if the first stands above the other."""
+        return sum(
+            ranks[a] > ranks[b]
+            for near in (self.parents, self.children)
+            for a in near.get(one, ())
+            for b in near.get(other, ())
+        )
+
+    def _ranks(self) -> dict[int, int]:
+        return {knot: rank for row in self.rows for rank, knot in enumerate(row)}
+
+    def _crossings(self) -> int:
+        ranks = self._ranks()
+        return sum(
+            _inversions(
+                [ranks[child] for one in row for child in sorted(self.children[one], key=ranks.__getitem__)]
+            )
+            for row in self.rows
+        )
+
+    def place(self) -> None:
+        """Give each knot its height: near its neighbours, and never on another."""
+        for row in self.rows:
+            for rank, knot in enumerate(row):
+                self.middle[knot] = rank * (BOX_HEIGHT + GAP_DOWN)
+        for rows, neighbours in (
+            (self.rows, self.parents),
+            (self.rows[::-1], self.children),
+            (self.rows, self.parents),
+        ):
+            for row in rows:
+                self._settle(row, neighbours)
+
+    def _settle(self, row: Sequence[int], neighbours: Mapping[int, list[int]]) -> None:
+        wanted = [
+            _mean((self.middle[one] for one in neighbours.get(knot, ())), missing=self.middle[knot])
+            for knot in row
+        ]
+        gaps = [self._gap(one, other) for one, other in pairwise(row)]
+        self.middle.update(zip(row, spaced(wanted, gaps), strict=True))
+
+    def _gap(self, one: int, other: int) -> float:
+        """How far apart the middles of two neighbours are at least; a line needs less room than a box."""
+        return (self._tall(one) + self._tall(other)) / 2 + GAP_DOWN
+
+    def _tall(self, knot: int) -> int:
+        return BOX_HEIGHT if knot < len(self.shape.before) else 0
+
+    def drawing(self) -> Drawing:
+        tops = [self.middle[knot] - self._tall(knot) / 2 for row in self.rows for knot in row]
+        up = MARGIN - min(tops, default=0)
+        low = max((self.middle[knot] + self._tall(knot) / 2 for row in self.rows for knot in row), default=0)
+        steps = len(self.shape.before)
+        boxes = [
+            Box(n, self.layer[n], _left(self.layer[n]), round(self.middle[n] - BOX_HEIGHT / 2 + up))
+            for n in range(steps)
+        ]
+        waits = len(self.ways) - len(self.shape.compensations)
+        lines = [Line(way[0], way[-1], self._path(way, up), n >= waits) for n, way in enumerate(self.ways)]
+        width = _left(len(self.rows)) - GAP_ACROSS + MARGIN
+        return Drawing(max(width, 0), round(low + up + MARGIN), boxes, lines)
+
+    def _path(self, way: Sequence[int], up: float) -> str:
+        """Bends between layers, straight across them."""
+        y = round(self.middle[way[0]] + up)
+        x = _left(self.layer[way[0]]) + BOX_WIDTH
+        parts = [f"M{x} {y}"]
+        for knot in way[1:]:
+            left, to = _left(self.layer[knot]), round(self.middle[knot] + up)
+            half = (x + left) // 2
+            parts.append(f"C{half} {y} {half} {to} {left} {to}" if to != y else f"H{left}")
+            x, y = left, to
+            if knot != way[-1]:
+                x = left + BOX_WIDTH
+                parts.append(f"H{x}")
+        return "".join(parts)
+
+
+def spaced(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
+    """As near to what is wanted as can be (least squares), in this order, each pair at least its gap apart."""
+    offsets = [0.0]
+    for gap in gaps:
+        offsets.append(offsets[-1] + gap)
+    # groups that push each other stand around their common mean
+    groups: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=False):
+        total, count = want - offset, 1
+        while groups and groups[-1][0] / groups[-1][1] >= total / count:
+            more, others = groups.pop()
+            total, count = total + more, count + others
+        groups.append((total, count))
+    means = [total / count for total, count in groups for _ in range(count)]
+    return [mean + offset for mean, offset in zip(means, offsets, strict=False)]
+
+
+def _left(layer: int) -> int:
+    return MARGIN + layer * (BOX_WIDTH + GAP_ACROSS)
+
+
+def _mean(values: Iterable[float], *, missing: float) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else missing
+
+
+def _inversions(ranks: Sequence[int]) -> int:
+    """How many pairs are the wrong way round."""
+    ahead: list[int] = []
+    found = 0
+    for rank in ranks:
+        at = bisect_right(ahead, rank)
+        found += len(ahead) - at
+        ahead.insert(at, rank)
+    return found

@@ -1,0 +1,148 @@
+"""Runs of workflows: which there are, how each stands step by step, and what can be done about it."""
+
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from fairlead.actions import run_steps, workflows
+from fairlead.actions.workflows import Shown
+from fairlead.db.tx import Tx
+from fairlead.errors import NotFound
+from fairlead.model.access import Permission
+from fairlead.model.job import JobStatus
+from fairlead.model.workflow_run import Run, RunStatus, RunStep, StepState
+from fairlead.server.auth import Guarded
+from fairlead.server.console import picture
+from fairlead.server.console.graph import MOST_STEPS
+from fairlead.server.console.newest import shown as newest_shown
+from fairlead.server.console.pages.job import LARGEST_TREE, mark
+from fairlead.server.console.picture import Picture
+from fairlead.server.console.visit import Visit, Visits
+from fairlead.store.run_steps import StepMark
+
+router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_WORKFLOWS))]
+Runner = Annotated[Visit, Depends(Visits(Permission.RUN_WORKFLOWS))]
+Place = Annotated[int, Query(ge=0, le=2_147_483_647)]
+
+ROWS = 50
+ITEMS = 100
+
+
+@router.get("/workflow-runs")
+async def listed(request: Request, visit: Reader) -> Response:
+    """Which runs there are, newest first."""
+    given = request.query_params
+    key = given.get("workflow", "").strip() or None
+    status = RunStatus(given["status"]) if given.get("status") in list(RunStatus) else None
+    async with visit.transaction() as tx:
+
+        async def fetch(before: UUID | None, limit: int) -> list[Run]:
+            return await workflows.runs(
+                tx, visit.principal, key=key, status=status, before=before, limit=limit
+            )
+
+        page = await newest_shown(request, ROWS, fetch)
+    return visit.page(
+        "workflow_runs.html",
+        **page.facts(),
+        runs=page.items,
+        asked={"workflow": key, "status": status},
+        statuses=list(RunStatus),
+    )
+
+
+@router.get("/workflow-runs/{run_id}")
+async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
+    """How a run stands, step by step."""
+    async with visit.transaction() as tx:
+        shown = await workflows.show(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
+        seen, marks = await _picture(tx, visit, shown)
+    run = shown.run
+    return visit.page(
+        "workflow_run.html",
+        run=run,
+        steps=shown.steps,
+        states={state: shown.states[state] for state in StepState if state in shown.states},
+        picture=seen,
+        named=picture.named(marks),
+        culprit=_culprit(run, shown.steps),
+        links=[_leads_to(visit, run, one) for one in shown.steps],
+        first=first,
+        page_size=MOST_STEPS,
+        next_place=shown.next_place,
+        done=picture.done,
+        span=lambda step: picture.span(run, step),
+        cancelable=run.status is RunStatus.RUNNING and run.cancel_requested_at is None,
+        retryable=run.status in (RunStatus.FAILED, RunStatus.CANCELED),
+        largest_tree=LARGEST_TREE,
+        mark=mark,
+    )
+
+
+def _culprit(run: Run, steps: Sequence[RunStep]) -> RunStep | None:
+    """The step for which it failed, if it is one of these."""
+    name = (run.error or {}).get("step")
+    return next((one for one in steps if one.name == name), None)
+
+
+def _leads_to(visit: Visit, run: Run, one: RunStep) -> str:
+    """Its job; of a step with many, or with none yet, its own page."""
+    if one.job_id is not None and one.items is None:
+        return visit.to(f"/jobs/{one.job_id}")
+    return visit.to(f"/workflow-runs/{run.id}/step", place=one.place)
+
+
+async def _picture(tx: Tx, visit: Visit, shown: Shown) -> tuple[Picture, list[StepMark]]:
+    """The drawing; of a run that is too large for one, its layers and all its steps in short."""
+    if shown.run.steps <= MOST_STEPS and len(shown.steps) == shown.run.steps:
+        return picture.of_run(shown.steps), []
+    marks = await run_steps.shape(tx, visit.principal, shown.run)
+    return picture.of_marks(marks), marks
+
+
+@router.get("/workflow-runs/{run_id}/step")
+async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", first: Place = 0) -> Response:
+    """One step of a run: what it makes, and the job of each of its items."""
+    wanted = JobStatus(status) if status in list(JobStatus) else None
+    async with visit.transaction() as tx:
+        shown = await workflows.show(tx, visit.principal, run_id, first=place, limit=1)
+        if not shown.steps:
+            raise NotFound(f"There is no such step of run {run_id}.")
+        items = await run_steps.items(
+            tx, visit.principal, shown.run, place, first=first, status=wanted, limit=ITEMS + 1
+        )
+    return visit.page(
+        "workflow_step.html",
+        run=shown.run,
+        step=shown.steps[0],
+        items=items[:ITEMS],
+        next_item=items[ITEMS].item if len(items) > ITEMS else None,
+        first=first,
+        wanted=wanted,
+        done=picture.done,
+        span=lambda one: picture.span(shown.run, one),
+    )
+
+
+# What is done to them
+
+
+@router.post("/workflow-runs/{run_id}/cancel")
+async def cancel(run_id: UUID, visit: Runner) -> Response:
+    """Stop a run: what waits is canceled, what runs is asked to stop."""
+    async with visit.transaction() as tx:
+        run = await workflows.cancel(tx, visit.principal, run_id)
+    return visit.done("Canceled." if run.status is RunStatus.CANCELED else "It stops: nothing more begins.")
+
+
+@router.post("/workflow-runs/{run_id}/retry")
+async def retry(run_id: UUID, visit: Runner) -> Response:
+    """Let a run go on from the steps that did not succeed."""
+    async with visit.transaction() as tx:
+        await workflows.retry(tx, visit.principal, run_id)
+    return visit.done("It goes on from the steps that did not succeed.")

@@ -1,0 +1,169 @@
+"""Workflows: which there are, how each goes, and starting one by hand."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from fairlead.actions import jobs, run_steps, workflows
+from fairlead.actions.workflows import Start, Started
+from fairlead.db.tx import Tx
+from fairlead.errors import FairleadError, Fault, InvalidInput
+from fairlead.model.access import Permission
+from fairlead.model.workflow_run import Published, Run
+from fairlead.server.auth import Guarded
+from fairlead.server.console import picture
+from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.console.forms import uuid_of
+from fairlead.server.console.graph import MOST_STEPS
+from fairlead.server.console.lists import tenant_slugs
+from fairlead.server.console.payload_form import PayloadForm, refuse_masked
+from fairlead.server.console.visit import Visit, Visits
+
+router = APIRouter(route_class=Guarded)
+
+Reader = Annotated[Visit, Depends(Visits(Permission.READ_WORKFLOWS))]
+Runner = Annotated[Visit, Depends(Visits(Permission.RUN_WORKFLOWS))]
+Version = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
+
+ROWS = 50
+# How many of its last runs a row of the list shows, and how many the page of a workflow.
+MARKS = 8
+RUNS = 10
+OPTIONS = ("key", "correlation_id")
+
+
+@router.get("/workflows")
+async def listed(request: Request, visit: Reader) -> Response:
+    """Which workflows can be started, by key."""
+    after = request.query_params.get("after", "")
+    async with visit.transaction() as tx:
+        found = await workflows.listed(tx, visit.principal, after=after, limit=ROWS + 1)
+        shown = _startable(visit, found[:ROWS])
+        recent = await run_steps.recent(tx, visit.principal, {one.key for one in shown}, each=MARKS)
+        inline = await workflows.runs(tx, visit.principal, limit=1)
+        slugs = await tenant_slugs(tx, visit)
+    return visit.page(
+        "workflows.html",
+        workflows=shown,
+        recent=recent,
+        slugs=slugs,
+        after=after,
+        has_runs=bool(inline),
+        next_after=found[ROWS - 1].key if len(found) > ROWS else None,
+    )
+
+
+def _startable(visit: Visit, found: list[Published]) -> list[Published]:
+    """Where a tenant has its own, the shared one of the same key is not what is started."""
+    own = {one.key for one in found if not one.is_shared}
+    return [one for one in found if visit.tenant_id is None or not (one.is_shared and one.key in own)]
+
+
+@router.get("/workflows/{workflow_key}")
+async def show(workflow_key: str, visit: Reader, version: Version = None) -> Response:
+    """A workflow as a graph, and its last runs."""
+    async with visit.transaction() as tx:
+        workflow = await workflows.get(tx, visit.principal, visit.tenant_slug, workflow_key, version=version)
+        newest = workflow if version is None else await _newest(tx, visit, workflow_key)
+        runs = await workflows.runs(tx, visit.principal, key=workflow_key, limit=RUNS + 1)
+    return visit.page(
+        "workflow.html",
+        workflow=workflow,
+        spec=workflow.spec,
+        newest=newest.version,
+        picture=picture.of_workflow(workflow.spec),
+        links=[f"#step-{place}" for place in range(len(workflow.spec["steps"]))],
+        most_steps=MOST_STEPS,
+        runs=runs[:RUNS],
+        more_runs=len(runs) > RUNS,
+    )
+
+
+async def _newest(tx: Tx, visit: Visit, key: str) -> Published:
+    return await workflows.get(tx, visit.principal, visit.tenant_slug, key)
+
+
+# Starting one by hand
+
+
+@router.get("/workflows/{workflow_key}/start")
+async def form(workflow_key: str, visit: Runner, copy: str = "") -> Response:
+    """A form made of the workflow's input schema; filled in, if the address names a run to copy."""
+    if visit.tenant_id is None:
+        return await choose_tenant(visit, what="the run", to=f"/workflows/{workflow_key}/start")
+    async with visit.transaction() as tx:
+        workflow = await _newest(tx, visit, workflow_key)
+        copied = await _copied(tx, visit, copy)
+    given = PayloadForm.new(_schema(workflow), None if copied is None else copied.input)
+    return _form_page(visit, workflow, given.without_secrets(), {}, copied=copied)
+
+
+@router.post("/workflows/{workflow_key}/start")
+async def start(workflow_key: str, visit: Runner) -> Response:
+    """Start what the form says; with `show`, show the form the other way."""
+    sent = await visit.form()
+    options = {name: sent[name].strip() for name in OPTIONS if sent.get(name, "").strip()}
+    async with visit.transaction() as tx:
+        workflow = await _newest(tx, visit, workflow_key)
+    given = PayloadForm.sent(_schema(workflow), sent)
+    try:
+        if "show" in sent:
+            return _form_page(visit, workflow, given.the_other_way(), options)
+        made = await _started(visit, workflow, given.payload(), options)
+    except FairleadError as error:
+        return _form_page(visit, workflow, given.refused(_placed(error)), options, error=error)
+    told = "There is a run with this key: here it is." if made.deduplicated else "Started."
+    return visit.done(told, to=visit.to(f"/workflow-runs/{made.id}"))
+
+
+async def _started(visit: Visit, workflow: Published, given: Any, options: dict[str, str]) -> Started:
+    refuse_masked(given)
+    asked = Start(
+        tenant=str(visit.tenant_slug),
+        input=given,
+        version=workflow.version,
+        unique_key=options.get("key"),
+        correlation_id=options.get("correlation_id"),
+    )
+    async with visit.transaction() as tx:
+        await jobs.require_room(tx, visit.tenant, visit.fl.settings)
+        return await workflows.start(tx, visit.principal, workflow.key, asked)
+
+
+def _placed(error: FairleadError) -> FairleadError:
+    """The same, with places within the input."""
+    faults = [Fault(fault.path.removeprefix("/input"), fault.message) for fault in error.faults]
+    return InvalidInput(error.message, faults)
+
+
+def _schema(workflow: Published) -> Any:
+    return workflow.spec.get("input_schema", True)
+
+
+def _form_page(
+    visit: Visit,
+    workflow: Published,
+    given: PayloadForm,
+    options: dict[str, str],
+    *,
+    copied: Run | None = None,
+    error: FairleadError | None = None,
+) -> Response:
+    faults = () if error is None else error.faults
+    return visit.page(
+        "workflow_start.html",
+        status=200 if error is None else 422,
+        workflow=workflow,
+        payload=given,
+        options=dict.fromkeys(OPTIONS, "") | options,
+        option_faults={one.path: one.message for one in faults if one.path in OPTIONS},
+        copied=copied,
+        error=error,
+    )
+
+
+async def _copied(tx: Tx, visit: Visit, run_id: str) -> Run | None:
+    asked: UUID | None = uuid_of(run_id)
+    return None if asked is None else (await workflows.show(tx, visit.principal, asked, limit=1)).run

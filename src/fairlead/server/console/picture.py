@@ -1,0 +1,173 @@
+"""Workflows and runs as people see them: steps in a drawing, or (where there are too many) layers in numbers."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlead.model.workflow_run import Run, RunStep, StepState
+from fairlead.server.console.graph import Drawing, Shape, drawing_of, layers_of
+from fairlead.store.run_steps import StepMark
+
+# Of a graph that is not drawn: how many layers are told of, and how many steps of each kind are named.
+MOST_LAYERS = 40
+MOST_NAMED = 12
+# A run's time, as the bars of its steps divide it.
+WHOLE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Pictured:
+    """A step as it is drawn; `state` is None of a workflow that is not run."""
+
+    name: str
+    definition: str
+    when: Any = None
+    each: str | None = None
+    on_failure: Any = "stop"
+    is_compensation: bool = False
+    state: StepState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """How many steps stand in a layer, and of a run in which states."""
+
+    steps: int
+    states: Mapping[StepState, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The drawing with its steps; or the layers, where there is none."""
+
+    drawing: Drawing | None
+    steps: Sequence[Pictured]
+    layers: Sequence[Layer]
+    # those behind the ones that are told of
+    more_layers: int = 0
+
+    @property
+    def told(self) -> str:
+        """What the drawing says, in a sentence."""
+        lines = 0 if self.drawing is None else len(self.drawing.lines)
+        depth = 0 if self.drawing is None else 1 + max(box.layer for box in self.drawing.boxes)
+        return (
+            f"{_counted(len(self.steps), 'step')} in {_counted(depth, 'layer')} from left to right, with "
+            f"{_counted(lines, 'arrow')}. The table of steps says the same in words."
+        )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def of_workflow(spec: Mapping[str, Any]) -> Picture:
+    """A workflow that was published."""
+    steps = spec["steps"]
+    places = {step["name"]: place for place, step in enumerate(steps)}
+    undoes = {
+        place: places[step["on_failure"]["compensate"]]
+        for place, step in enumerate(steps)
+        if isinstance(step.get("on_failure"), dict)
+    }
+    shape = Shape.of([[places[name] for name in step.get("after", ())] for step in steps], undoes)
+    others = set(undoes.values())
+    pictured = [_pictured(step, is_compensation=place in others) for place, step in enumerate(steps)]
+    return _picture(shape, pictured, [None] * len(steps))
+
+
+def of_run(steps: Sequence[RunStep]) -> Picture:
+    """A run of which every step is at hand."""
+    shape = Shape.of(
+        [step.before for step in steps],
+        {step.place: step.compensation for step in steps if step.compensation is not None},
+    )
+    return _picture(shape, [_running(step) for step in steps], [step.state for step in steps])
+
+
+def of_marks(marks: Sequence[StepMark]) -> Picture:
+    """A run that is too large to be drawn."""
+    shape = Shape.of(
+        [mark.before for mark in marks],
+        {mark.place: mark.compensation for mark in marks if mark.compensation is not None},
+    )
+    return _layered(shape, [mark.state for mark in marks])
+
+
+def named(marks: Sequence[StepMark]) -> dict[StepState, Sequence[StepMark]]:
+    """Of a run that is too large to be drawn: the first steps that failed or run."""
+    return {
+        state: [mark for mark in marks if mark.state is state][:MOST_NAMED]
+        for state in (StepState.FAILED, StepState.RUNNING)
+    }
+
+
+def _picture(shape: Shape, steps: Sequence[Pictured], states: Sequence[StepState | None]) -> Picture:
+    drawing = drawing_of(shape)
+    return _layered(shape, states) if drawing is None else Picture(drawing, steps, ())
+
+
+def _layered(shape: Shape, states: Sequence[StepState | None]) -> Picture:
+    layers = layers_of(shape)
+    counts: list[Counter[StepState | None]] = [Counter() for _ in range(max(layers, default=-1) + 1)]
+    for layer, state in zip(layers, states, strict=True):
+        counts[layer][state] += 1
+    told = [
+        Layer(found.total(), {state: found[state] for state in StepState if found[state]})
+        for found in counts[:MOST_LAYERS]
+    ]
+    return Picture(None, (), told, len(counts) - len(told))
+
+
+def _pictured(step: Mapping[str, Any], *, is_compensation: bool) -> Pictured:
+    return Pictured(
+        name=step["name"],
+        definition=step["definition"],
+        when=step.get("when"),
+        each="each" if step.get("for_each") is not None else None,
+        on_failure=step.get("on_failure", "stop"),
+        is_compensation=is_compensation,
+    )
+
+
+def _running(step: RunStep) -> Pictured:
+    each = "each" if step.spec.get("for_each") is not None else None
+    return Pictured(
+        name=step.name,
+        definition=step.definition_key,
+        when=step.spec.get("when"),
+        each=each if step.items is None else f"{done(step)}/{step.items}",
+        on_failure=step.on_failure,
+        is_compensation=step.is_compensation,
+        state=step.state,
+    )
+
+
+def done(step: RunStep) -> int:
+    """How many of a step's items are over."""
+    return (step.items or 0) - step.remaining
+
+
+# When the steps ran
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A step's part of its run's time, in thousandths, and how long it took."""
+
+    start: int
+    width: int
+    seconds: float
+
+
+def span(run: Run, step: RunStep) -> Span | None:
+    """When a step ran, as a part of its run; None if it has not begun."""
+    if step.started_at is None:
+        return None
+    now = datetime.now(UTC)
+    whole = max(((run.finished_at or now) - run.created_at).total_seconds(), 0.001)
+    seconds = max(0.0, ((step.finished_at or now) - step.started_at).total_seconds())
+    start = min(WHOLE - 5, max(0, round((step.started_at - run.created_at).total_seconds() / whole * WHOLE)))
+    return Span(start, max(5, min(WHOLE - start, round(seconds / whole * WHOLE))), seconds)

@@ -1,0 +1,65 @@
+"""What people look at of runs and their steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.job import JobStatus
+from fairlead.model.workflow_run import RunStatus, StepState
+
+sql = queries_beside(__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMark:
+    """A run as a list of workflows shows it."""
+
+    key: str
+    id: UUID
+    status: RunStatus
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMark:
+    """A step as a drawing shows it."""
+
+    place: int
+    name: str
+    before: tuple[int, ...]
+    compensation: int | None
+    state: StepState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """The job of one item of a step."""
+
+    item: int
+    id: UUID
+    status: JobStatus
+    attempt_count: int
+    started_at: datetime | None
+    finished_at: datetime | None
+    last_error: str | None
+
+
+async def recent(tx: Tx, *, tenant_id: UUID, keys: Sequence[str], each: int) -> list[RunMark]:
+    """The last few runs of each of these workflows, newest first."""
+    return await tx.all(RunMark, sql.recent, {"tenant_id": tenant_id, "keys": list(keys), "each": each})
+
+
+async def shape(tx: Tx, run_id: UUID) -> list[StepMark]:
+    """Every step of a run, and no more of it than how the run is drawn."""
+    return await tx.all(StepMark, sql.shape, {"run_id": run_id})
+
+
+async def items(
+    tx: Tx, run_id: UUID, place: int, *, first: int, status: JobStatus | None, limit: int
+) -> list[Item]:
+    """The jobs of a step that has one for each item, from an item on."""
+    values = {"run_id": run_id, "place": place, "first": first, "status": status, "limit": limit}
+    return await tx.all(Item, sql.items, values)

@@ -1,0 +1,103 @@
+"""Drawings of graphs: no box on another, every line forward, few crossings."""
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.server.console.graph import (
+    BOX_HEIGHT,
+    BOX_WIDTH,
+    MOST_STEPS,
+    Drawing,
+    Shape,
+    drawing_of,
+    layers_of,
+    spaced,
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    """Any graph: steps come after some of those that stand before them, and a few are compensated."""
+    size = draw(st.integers(1, 24))
+    before = [
+        draw(st.lists(st.integers(0, place - 1), unique=True, max_size=4)) if place else []
+        for place in range(size)
+    ]
+    compensated = draw(st.lists(st.integers(0, size - 1), unique=True, max_size=3))
+    return Shape.of(
+        [*before, *[[] for _ in compensated]], {one: size + n for n, one in enumerate(compensated)}
+    )
+
+
+def drawn(shape: Shape) -> Drawing:
+    found = drawing_of(shape)
+    assert found is not None
+    return found
+
+
+def test_a_step_is_one_layer_behind_the_last_that_it_comes_after() -> None:
+    shape = Shape.of([[], [0], [0, 1], [], []], {2: 4})
+
+    assert layers_of(shape) == [0, 1, 2, 0, 3]
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes())
+def test_boxes_stand_apart_within_the_drawing_and_lines_go_forward(shape: Shape) -> None:
+    found = drawn(shape)
+
+    assert [box.place for box in found.boxes] == list(range(len(shape.before)))
+    for box in found.boxes:
+        assert 0 <= box.x <= found.width - BOX_WIDTH
+        assert 0 <= box.y <= found.height - BOX_HEIGHT
+    columns: dict[int, list[int]] = {}
+    for box in found.boxes:
+        columns.setdefault(box.x, []).append(box.y)
+    for tops in columns.values():
+        ordered = sorted(tops)
+        assert all(low - high > BOX_HEIGHT for high, low in pairwise(ordered))
+    assert [(line.start, line.end) for line in found.lines] == shape.edges
+    assert all(found.boxes[line.start].layer < found.boxes[line.end].layer for line in found.lines)
+    assert {line.end for line in found.lines if line.is_compensation} == {
+        end for _, end in shape.compensations
+    }
+
+
+def test_a_line_over_a_layer_keeps_clear_of_the_boxes_in_it() -> None:
+    found = drawn(Shape.of([[], [0], [1, 0]], {}))
+
+    [far] = [line for line in found.lines if (line.start, line.end) == (0, 2)]
+    crossing = int(far.path.split("H")[0].split(" ")[-1])
+    assert not found.boxes[1].y <= crossing <= found.boxes[1].y + BOX_HEIGHT
+
+
+def test_lines_that_need_not_cross_do_not() -> None:
+    # as written, each line of the second pair crosses one of the first
+    found = drawn(Shape.of([[], [], [1], [0]], {}))
+
+    assert (found.boxes[0].y < found.boxes[1].y) == (found.boxes[3].y < found.boxes[2].y)
+
+
+def test_a_fork_stands_in_the_middle_of_its_branches() -> None:
+    found = drawn(Shape.of([[], [0], [0], [0], [1, 2, 3]], {}))
+
+    assert found.boxes[0].y == found.boxes[2].y == found.boxes[4].y
+
+
+@given(st.lists(st.floats(-1000, 1000), min_size=1, max_size=12))
+def test_what_pushes_each_other_stays_as_near_as_it_can(wanted: list[float]) -> None:
+    found = spaced(wanted, [10.0] * (len(wanted) - 1))
+
+    assert all(b - a >= 10 - 1e-6 for a, b in pairwise(found))
+    assert abs(sum(found) - sum(wanted)) < 1e-6 * len(wanted) * 1000
+
+
+def test_what_nobody_could_read_is_not_drawn() -> None:
+    many: list[list[int]] = [[] for _ in range(MOST_STEPS + 1)]
+    carpet = [list(range(place)) for place in range(40)]
+
+    assert drawing_of(Shape.of(many, {})) is None
+    assert drawing_of(Shape.of(carpet, {})) is None
+    assert drawing_of(Shape.of(many[1:], {})) is not None
