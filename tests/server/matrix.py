@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
-from fairlead.actions import access, events, hosts, triggers
+from fairlead.actions import access, events, hosts, triggers, workflows
+from fairlead.actions.workflows import Start
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
@@ -121,15 +122,17 @@ def verdict(rule: Rule, case: Case) -> str:
 
 
 def _sees(rule: Rule, case: Case, *, everywhere: bool) -> bool:
+    made = builder(rule, str(rule.about))
+    unnamed = everywhere and case.naming == "none"
+    if unnamed and made.asks:  # so it says, before it looks for anything
+        return True
     if case.about == "missing":
         return False
     if (
         rule.permission is Permission.RUN_HOST_JOBS
     ):  # a host's jobs are its agent's: not even a super admin is one
         return case.who == Role.AGENT and case.about == "own"
-    if builder(rule, str(rule.about)).shared or (
-        everywhere and (rule.requires.everywhere or case.naming == "none")
-    ):
+    if made.shared or (everywhere and rule.requires.everywhere) or (unnamed and not made.named):
         return True
     acting = case.naming if everywhere else "own"
     return case.about == acting
@@ -140,11 +143,17 @@ def _sees(rule: Rule, case: Case, *, everywhere: bool) -> bool:
 
 @dataclass(frozen=True)
 class Builder:
-    """How to make an object of a tenant; a shared one belongs to none."""
+    """How to make an object of a tenant; a shared one belongs to none.
+
+    A `named` one is known by a name that others may have too: who names no tenant means the one shared by all, or (if
+    the route `asks`) is asked for one.
+    """
 
     make: Callable[[Tx, World, str], Awaitable[object]]
     missing: Callable[[], object] = uuid4
     shared: bool = False
+    named: bool = False
+    asks: bool = False
 
 
 async def _job(tx: Tx, world: World, tenant: str) -> UUID:
@@ -221,6 +230,15 @@ async def _event(tx: Tx, world: World, tenant: str) -> UUID:
     return await events.emit(tx, given.TESTER, given.catalog(), new)
 
 
+async def _workflow(tx: Tx, world: World, tenant: str) -> str:
+    made, _ = await workflows.put(tx, given.TESTER, tenant, {**WORKFLOW, "key": f"made-{uuid4()}"})
+    return made.key
+
+
+async def _run(tx: Tx, world: World, tenant: str) -> UUID:
+    return (await workflows.start_inline(tx, given.TESTER, WORKFLOW, Start(tenant=tenant))).id
+
+
 async def _asset(tx: Tx, world: World, tenant: str) -> str:
     return "start.js"
 
@@ -231,6 +249,7 @@ TRIGGER = {
     "cron_expr": "0 2 * * *",
     "definition_key": "anything",
 }
+WORKFLOW = {"key": "made", "steps": [{"name": "only", "definition": "anything"}]}
 BUILDERS: dict[str, Builder] = {
     "job_id": Builder(_job),
     "token_id": Builder(_token),
@@ -239,6 +258,8 @@ BUILDERS: dict[str, Builder] = {
     "resource_id": Builder(_resource),
     "trigger_id": Builder(_trigger),
     "event_id": Builder(_event),
+    "key": Builder(_workflow, missing=lambda: f"made-{uuid4()}", named=True),
+    "run_id": Builder(_run),
     "tenant": Builder(_tenant, shared=True),
     "definition": Builder(_definition, shared=True),
     "name": Builder(_asset, shared=True),
@@ -248,6 +269,9 @@ _AGENT = f"{PREFIX}/agent/hosts/{{host_id}}"
 # Where a route is about another kind of the same thing: by the beginning of its path, and the parameter.
 SPECIAL: dict[tuple[str, str], Builder] = {
     (f"{PREFIX}/hosts/{{host_id}}", "host_id"): Builder(_new_host),
+    (f"{PREFIX}/workflows/{{key}}/runs", "key"): Builder(
+        _workflow, missing=lambda: f"made-{uuid4()}", asks=True
+    ),
     (_WORKER, "job_id"): Builder(_running),
     (f"{_AGENT}/jobs/{{job_id}}", "job_id"): Builder(_hosted),
     (f"{_AGENT}/jobs/{{job_id}}", "host_id"): Builder(_own_host),
@@ -297,6 +321,7 @@ BODIES: dict[str, dict[str, Any]] = {
     f"POST {PREFIX}/jobs/triggers": TRIGGER,
     f"POST {PREFIX}/jobs/triggers/preview": TRIGGER,
     f"POST {PREFIX}/events": {"name": "thing.happened"},
+    f"POST {PREFIX}/workflows": WORKFLOW,
     f"POST {PREFIX}/tokens": {"name": "made", "role": "viewer"},
     f"PUT {PREFIX}/admin/system": {"online": True},
 }

@@ -38,7 +38,14 @@ SECRETIVE = {
         "additionalProperties": False,
     },
 }
-SECRETS_IN = {"jobs": "payload", "job_triggers": "payload_template", "events": "data"}
+SECRETS_IN = {
+    "jobs": "payload",
+    "job_triggers": "payload_template",
+    "events": "data",
+    "workflows": "spec",
+    "workflow_runs": "input",
+    "workflow_steps": "spec",
+}
 PAYLOAD = {"password": IN_PAYLOAD, "smtp": {"key": IN_NESTED}, "note": "plain"}
 
 
@@ -134,11 +141,11 @@ async def everything_kept(world: World) -> str:
 
 
 async def everything_shown(world: World) -> str:
-    """What every GET route shows, to everybody who may see anything there, about the newest job, trigger and event."""
+    """What every GET route shows, to everybody who may see anything there, about the newest of each kind."""
     async with world.fl.database.transaction() as tx:
-        [(job, trigger, event)] = await tx.values(
+        [(job, trigger, event, run)] = await tx.values(
             "select (select max(id::text) from fairlead.jobs), (select max(id::text) from fairlead.job_triggers), "
-            "(select max(id::text) from fairlead.events)"
+            "(select max(id::text) from fairlead.events), (select max(id::text) from fairlead.workflow_runs)"
         )
     shown = []
     for rule in matrix.rules(world.app):
@@ -148,6 +155,8 @@ async def everything_shown(world: World) -> str:
             "job_id": job,
             "trigger_id": trigger or job,
             "event_id": event or job,
+            "run_id": run or job,
+            "key": "secretive",
             "tenant": given.TENANT,
             "definition": "secretive",
         }
@@ -332,6 +341,81 @@ async def test_secrets_of_templates_and_events_are_seen_by_nobody_but_who_runs_t
 def feeds_secrets(says: Any) -> bool:
     """Whether all secrets of the payload come from the event."""
     return says in (TEMPLATES[2], TEMPLATES[3], TEMPLATES[6])
+
+
+# Workflows
+
+FLOW: dict[str, Any] = {
+    "key": "secretive",
+    "steps": [
+        {"name": "said", "definition": "secretive", "payload": PAYLOAD},
+        {
+            "name": "given",
+            "definition": "secretive",
+            "payload": {"password": "{{input.password}}", "smtp": "{{input.smtp}}"},
+        },
+        {
+            "name": "after",
+            "definition": "secretive",
+            "payload": {"password": "{{input.password}}", "unknown": "{{input.smtp.key}}"},
+            "after": ["said"],
+            "on_failure": "continue",
+        },
+    ],
+    "input_schema": {
+        "properties": {"password": {"type": "string", "maxLength": 30, "x-secret": True}},
+    },
+    "output": {"all": "{{input}}", "text": "-{{input.password}}", "said": "{{steps.said.output}}"},
+}
+
+
+async def test_secrets_of_workflows_and_their_input_are_seen_by_nobody_but_who_runs_the_jobs(
+    secretive: World, heard: list[Any]
+) -> None:
+    world, secrets, answers = secretive, canaries(secretive), list[Any]()
+
+    async def ask(method: str, path: str, **more: Any) -> Any:
+        answers.append(await world.call(method, path, who="tenant_admin", **more))
+        assert answers[-1].status_code < 500, answers[-1].text
+        return answers[-1].json()
+
+    async with watched(world) as frames:
+        await until(frames, "websocket.accept")
+        made = await ask("POST", "/workflows", json=FLOW, headers={"Idempotency-Key": "w"})
+        again = await ask("POST", "/workflows", json={**made["spec"], "description": "sent back"})
+        async with world.fl.database.transaction() as tx:
+            [(kept,)] = await tx.values("select spec from fairlead.workflows where version = 2")
+        assert kept["steps"][0]["payload"] == PAYLOAD, "what was not seen is not lost"
+        assert again["spec"]["steps"] == made["spec"]["steps"]
+        wrong = {**PAYLOAD, "password": IN_PAYLOAD + "x" * 50}
+        for given_input in (PAYLOAD, wrong, {**PAYLOAD, "password": [IN_PAYLOAD]}):
+            await ask("POST", "/workflows/secretive/runs", json={"input": given_input, "key": "k"})
+        await _run(world, answers)
+        await until(frames, "failed")
+        [run] = (await ask("GET", "/workflows/runs"))["items"]
+        await ask("GET", f"/workflows/runs/{run['id']}")
+        await ask("POST", f"/workflows/runs/{run['id']}/retry")
+        await _complete(world)
+        over = await ask("GET", f"/workflows/runs/{run['id']}")
+    assert over["run"]["status"] == "succeeded", over
+    assert [step["state"] for step in over["steps"]] == ["succeeded", "succeeded", "failed"]
+    told = "\n".join(answer.text + repr(answer.headers) for answer in answers)
+    assert found(told, secrets) == []
+    assert found(await everything_shown(world), secrets) == []
+    assert found(await everything_kept(world), secrets) == []
+    assert found("\n".join(frames), secrets) == []
+    assert found(repr(heard), secrets) == []
+
+
+async def _complete(world: World) -> None:
+    """Run what waits, to a good end."""
+    body = {"definitions": ["secretive"], "limit": 10}
+    claimed = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
+    for job in claimed.json()["items"]:
+        lease = {"attempt_no": job["attempt_no"], "lease_token": job["lease_token"]}
+        path = f"/worker/jobs/{job['job_id']}/complete"
+        end = {**lease, "output": {"used": IN_PAYLOAD}}
+        assert (await world.call("POST", path, who="worker", json=end)).status_code == 200
 
 
 async def kept_template(world: World, trigger_id: str) -> Any:

@@ -19,7 +19,7 @@ from fairlead.db.scratch import at_database
 from fairlead.db.tx import Acting, Database, Tx
 from fairlead.model.job import JobStatus
 from fairlead.server.app import create_app
-from fairlead.store import access, audit, events, hosts, jobs, stats, tenants, triggers
+from fairlead.store import access, audit, events, hosts, jobs, stats, tenants, triggers, workflows
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World, world_on
@@ -59,6 +59,8 @@ ROWS: dict[str, str] = {
     "job_attempts": "insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id) values (%(id)s, %(id)s, 1, %(t)s, %(id)s, 'x')",
     "removed_jobs": "insert into fairlead.removed_jobs (tenant_id, definition_id, jobs) values (%(t)s, %(d)s, 1)",
     "counts": "insert into fairlead.counts (tenant_id, definition_id, minute) values (%(t)s, %(d)s, now())",
+    "usage_hourly": "insert into fairlead.usage_hourly values (%(t)s, %(d)s, now(), 1, 1, 0, 0, 0, 0, 1, 1, 1)",
+    "usage_told": "insert into fairlead.usage_told (tenant_id, until) values (%(t)s, now())",
     "audit_log": "insert into fairlead.audit_log (tenant_id, actor, action, resource_type) values (%(t)s, 'x', 'x', 'x')",
     "idempotency_keys": "insert into fairlead.idempotency_keys (scope_id, key, body_hash) values (%(t)s, %(id)s::text, 'x')",
     "log_chunks": "insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, text) values (%(id)s, 1, 1, %(t)s, 'x')",
@@ -67,10 +69,15 @@ ROWS: dict[str, str] = {
     "events_waiting": "insert into fairlead.events_waiting (event_id, tenant_id) values (%(id)s, %(t)s)",
     "trigger_firings": "with g as (insert into fairlead.job_triggers (id, tenant_id, label, trigger_type, event_name, definition_id) values (%(id)s, %(t)s, 'x', 'event', 'x', %(d)s) returning id) insert into fairlead.trigger_firings (trigger_id, tenant_id, slot, outcome, reason) select id, %(t)s, 'x', 'skipped', 'x' from g",
     "dedupe_windows": "insert into fairlead.dedupe_windows (tenant_id, hash, job_id, expires_at) values (%(t)s, sha256(%(id)s::text::bytea), %(id)s, now())",
+    "workflows": "insert into fairlead.workflows (tenant_id, key, version, spec) values (%(t)s, %(id)s::text, 1, '{}')",
+    "workflow_runs": "insert into fairlead.workflow_runs (id, tenant_id, key, status, steps, input, finished_at) values (%(id)s, %(t)s, 'x', 'succeeded', 0, '{}', now())",
+    "workflow_steps": "with r as (insert into fairlead.workflow_runs (id, tenant_id, key, status, steps, input, finished_at) values (%(id)s, %(t)s, 'x', 'succeeded', 1, '{}', now()) returning id) insert into fairlead.workflow_steps (run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, state, pending) select id, 0, %(t)s, 'x', 'x', '{}', '{}', '{}', 'stop', 'stopped', 0 from r",
     "live_tickets": "insert into fairlead.live_tickets (ticket_hash, tenant_id, actor, role, token_id, expires_at) values (sha256(%(id)s::text::bytea), %(t)s, 'x', 'viewer', %(id)s, now())",
 }
 # Theirs, but written only, or the fleet's alone: what is in them is not for them.
-UNREADABLE = {"live_tickets", "deliveries", "enrolment_codes"}
+UNREADABLE = {"live_tickets", "deliveries", "enrolment_codes", "usage_told"}
+# Of which a tenant reads more than its own: what is shared by all, which is the tenant `global`'s.
+SHARED = {"workflows"}
 OWNER_COLUMN = {"tenants": "id", "idempotency_keys": "scope_id"}
 CATALOG = """
     select c.relname, c.relispartition, c.relrowsecurity, c.relforcerowsecurity,
@@ -193,7 +200,9 @@ async def test_every_table_has_policies_or_a_reason(bound: Database) -> None:
             assert name in ROWS, f"{name}: give it policies and a row in ROWS, or a reason in SYSTEM_ONLY"
             assert enabled, f"{name} has no row-level security"
             assert forced, f"{name} does not force row-level security upon its owner"
-            assert policies == ["system_rows", "tenant_rows"], f"{name} has other policies: {policies}"
+            expected = ["system_rows", "tenant_rows"]
+            expected = ["shared_rows", *expected] if name in SHARED else expected
+            assert policies == expected, f"{name} has other policies: {policies}"
     assert set(ROWS) <= {name for name, *_ in catalog}
 
 
@@ -249,6 +258,30 @@ async def test_a_tenant_finds_no_rows_but_its_own(bound: Database, found: Mappin
 async def allowed(tx: Tx, table: str, what: str) -> bool:
     [(answer,)] = await tx.values("select has_table_privilege(%s, %s)", [f"fairlead.{table}", what])
     return bool(answer)
+
+
+async def test_a_shared_workflow_is_read_by_every_tenant_and_changed_by_none(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    async with bound.transaction() as tx:
+        await tx.run(
+            "insert into fairlead.workflows (tenant_id, is_shared, key, version, spec) values (%s, true, 'all', 1, '{}')",
+            [found["global"]],
+        )
+    for slug in TENANTS:
+        async with bound.transaction(Acting(found[slug])) as tx:
+            assert await tx.values("select key from fairlead.workflows where is_shared") == [("all",)]
+        mine = f"values ('{found[slug]}', true, 'mine', 1, '{{}}')"
+        for statement in (
+            "update fairlead.workflows set version = 2 where is_shared",
+            "delete from fairlead.workflows where is_shared",
+            f"insert into fairlead.workflows (tenant_id, is_shared, key, version, spec) {mine}",
+        ):
+            with pytest.raises((errors.InsufficientPrivilege, errors.CheckViolation)):
+                async with bound.transaction(Acting(found[slug])) as tx:
+                    await tx.run(statement)
+    async with bound.transaction() as tx:
+        await tx.run("delete from fairlead.workflows where is_shared")
 
 
 async def test_nobody_finds_any_row_without_a_tenant(bound: Database) -> None:
@@ -317,6 +350,13 @@ async def test_the_stores_queries_without_their_tenant_find_only_the_tenants_own
                 )
             ],
             *[one.tenant_id for one in await hosts.page(tx, tenant_id=None, after=None, limit=1000)],
+            *[one.tenant_id for one in await workflows.listed(tx, tenant_id=None, after="", limit=1000)],
+            *[
+                one.tenant_id
+                for one in await workflows.runs(
+                    tx, tenant_id=None, key=None, status=None, before=None, limit=1000
+                )
+            ],
             *[
                 one.tenant_id
                 for one in await hosts.resources(
@@ -423,7 +463,7 @@ async def forgetful(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Async
                 await given.queued_job(tx, tenant=slug, correlation_id=f"of {slug}")
                 await given.running_job(tx, tenant=slug)
                 await given.ended_job(tx, "failed", tenant=slug)
-                for param in ("trigger_id", "event_id"):
+                for param in ("trigger_id", "event_id", "key", "run_id"):
                     await matrix.BUILDERS[param].make(tx, world, slug)
         for name in ("all", "first", "values", "run", "quick"):
             monkeypatch.setattr(Tx, name, _forgetting(getattr(Tx, name)))
@@ -493,6 +533,8 @@ async def _foreign_names(world: World) -> list[str]:
             "select id::text from fairlead.hosts where tenant_id = %(t)s union all "
             "select id::text from fairlead.resources where tenant_id = %(t)s union all "
             "select id::text from fairlead.job_triggers where tenant_id = %(t)s union all "
+            "select id::text from fairlead.workflows where tenant_id = %(t)s union all "
+            "select id::text from fairlead.workflow_runs where tenant_id = %(t)s union all "
             "select id::text from fairlead.events where tenant_id = %(t)s",
             {"t": other},
         )

@@ -155,7 +155,7 @@ async def test_a_stale_owner_changes_nothing(world: World, what: str) -> None:
     stale = await claimed(world)
     async with world.fl.transaction() as tx:
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
-        assert await queue.rescue(tx) == [job_id]
+        assert list(await queue.rescue(tx)) == [job_id]
         await tx.run("update fairlead.later set due_at = clock_timestamp()")
         await tx.run(
             "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"

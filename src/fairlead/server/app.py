@@ -36,6 +36,7 @@ from fairlead.server.rest import (
     users,
     worker,
     workers,
+    workflows,
 )
 from fairlead.server.rest import live as live_routes
 from fairlead.version import __version__
@@ -45,6 +46,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     agents.router,
     triggers.router,  # before jobs: to those, /jobs/triggers would be a job
     events.router,
+    workflows.router,
     jobs.router,
     worker.router,
     live_routes.router,

@@ -1,0 +1,214 @@
+"""How workflows and their runs are shown: as tables, one by one, and to machines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from rich.text import Text
+
+from fairlead.actions.workflows import Shown
+from fairlead.cli import output
+from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep
+
+# For machines
+
+
+def document(one: Published) -> dict[str, Any]:
+    """A workflow as it is kept, without what concerns only us."""
+    return _kept(one, "secret_paths")
+
+
+def listed(one: Published, slugs: Mapping[UUID, str]) -> dict[str, Any]:
+    """A workflow in a list: how many steps it has, not which."""
+    kept = _kept(one, "secret_paths", "spec")
+    told = {"description": _description(one), "steps": len(one.spec["steps"])}
+    return {**kept, **told, "tenant": slugs.get(one.tenant_id)}
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """A run as it stands."""
+    return _kept(run, "secret_paths")
+
+
+def shown_document(shown: Shown) -> dict[str, Any]:
+    """A run with its steps."""
+    return {
+        "run": run_document(shown.run),
+        "steps": [_step(step) for step in shown.steps],
+        "counts": shown.states,
+        "next_first": shown.next_place,
+    }
+
+
+def _step(step: RunStep) -> dict[str, Any]:
+    kept = _kept(step, "spec", "before", "compensation", "on_failure", "last_error")
+    said = {"after": _after(step.spec), "on_failure": step.spec.get("on_failure", "stop")}
+    return {**kept, **said, "error": step.trouble}
+
+
+def _kept(thing: Any, *without: str) -> dict[str, Any]:
+    return {one.name: getattr(thing, one.name) for one in fields(thing) if one.name not in without}
+
+
+# For people
+
+
+def table(found: Sequence[Published], slugs: Mapping[UUID, str]) -> None:
+    """Workflows, one a line."""
+    output.table(
+        ("key", "tenant", "version", "steps", "published", "description"),
+        [
+            (
+                one.key,
+                "shared by all" if one.is_shared else slugs.get(one.tenant_id),
+                one.version,
+                len(one.spec["steps"]),
+                one.created_at,
+                _description(one) or None,
+            )
+            for one in found
+        ],
+        empty="No workflows. Publish one with: fairlead workflows put FILE",
+    )
+
+
+def facts(one: Published) -> None:
+    """Everything about a workflow."""
+    spec = one.spec
+    pairs = [
+        ("key", one.key),
+        ("version", one.version),
+        ("for", "every tenant" if one.is_shared else f"tenant {one.tenant_id}"),
+        ("description", _description(one) or None),
+        ("input", _json(spec["input_schema"]) if "input_schema" in spec else None),
+        ("output", _json(spec["output"]) if "output" in spec else None),
+        ("published", f"{output.exact(one.created_at)} by {one.created_by}"),
+    ]
+    output.facts((name, value) for name, value in pairs if value is not None)
+    output.console().print()
+    output.table(
+        ("step", "definition", "after", "for each", "when", "on failure", "payload"),
+        [
+            (
+                step["name"],
+                step["definition"],
+                ", ".join(_after(step)) or None,
+                _json(step["for_each"]) if "for_each" in step else None,
+                _json(step["when"]) if "when" in step else None,
+                _failing(step.get("on_failure", "stop")),
+                _json(step.get("payload", {})),
+            )
+            for step in spec["steps"]
+        ],
+        empty="",
+    )
+
+
+def runs_table(found: Sequence[Run]) -> None:
+    """Runs, one a line."""
+    output.table(
+        ("id", "tenant", "workflow", "version", "status", "steps", "running", "started", "took", "error"),
+        [
+            (
+                run.id,
+                run.tenant,
+                run.key,
+                run.version,
+                run.status,
+                run.steps,
+                run.live,
+                run.created_at,
+                _took(run.created_at, run.finished_at),
+                _error(run),
+            )
+            for run in found
+        ],
+        empty="No such runs. Start one with: fairlead workflows start KEY --tenant TENANT",
+    )
+
+
+def run_facts(shown: Shown) -> None:
+    """A run: what went wrong first, then how it and its steps stand."""
+    run = shown.run
+    if told := _error(run):
+        output.console().print(Text.assemble(("error ", "bold red"), told))
+    counts = ", ".join(f"{number} {state}" for state, number in sorted(shown.states.items()))
+    asked = run.status is RunStatus.RUNNING and run.cancel_requested_at
+    pairs = [
+        ("id", run.id),
+        ("tenant", run.tenant),
+        ("workflow", run.key if run.version is None else f"{run.key} version {run.version}"),
+        ("status", output.cell(run.status)),
+        ("cancel requested", output.exact(run.cancel_requested_at) if asked else None),
+        ("steps", counts),
+        ("started", f"{output.exact(run.created_at)} by {run.created_by}"),
+        ("finished", output.exact(run.finished_at)),
+        ("for job", run.parent_job_id),
+        ("correlation id", run.correlation_id),
+        ("input", _json(run.input)),
+        ("output", None if run.output is None else _json(run.output)),
+    ]
+    output.facts((name, value) for name, value in pairs if value is not None)
+    output.console().print()
+    _steps_table(shown.steps)
+    if shown.next_place is not None:
+        output.console(stderr=True).print(f"more: --first {shown.next_place}", style="dim")
+
+
+def _steps_table(steps: Sequence[RunStep]) -> None:
+    output.table(
+        ("step", "state", "definition", "after", "jobs", "attempts", "started", "took", "error", "job"),
+        [
+            (
+                step.name,
+                step.state,
+                step.definition_key,
+                ", ".join(_after(step.spec)) or None,
+                _jobs(step),
+                step.attempt_count,
+                step.started_at,
+                _took(step.started_at, step.finished_at),
+                step.trouble and step.trouble.get("message"),
+                step.job_id,
+            )
+            for step in steps
+        ],
+        empty="There are no steps from there on.",
+    )
+
+
+def _jobs(step: RunStep) -> str | None:
+    """Of a step for each item: how many of its jobs are over, and how many of those failed."""
+    if step.items is None:
+        return None
+    over = f"{step.items - step.remaining}/{step.items}"
+    return f"{over}, {step.failed} failed" if step.failed else over
+
+
+def _error(run: Run) -> str | None:
+    if not run.error:
+        return None
+    step = f"step {run.error['step']}: " if "step" in run.error else ""
+    return f"{step}{run.error.get('message')}"
+
+
+def _took(begun: Any, over: Any) -> str | None:
+    return None if begun is None or over is None else f"{(over - begun).total_seconds():.1f} s"
+
+
+def _after(step: Any) -> list[str]:
+    return list(step.get("after", ()))
+
+
+def _failing(said: Any) -> str:
+    return str(said) if isinstance(said, str) else f"then {said['compensate']}"
+
+
+def _description(one: Published) -> str:
+    return str(one.spec.get("description", ""))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

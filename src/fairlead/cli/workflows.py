@@ -1,0 +1,210 @@
+"""`fairlead workflows`."""
+
+import sys
+from dataclasses import replace
+from typing import Any, TextIO
+from uuid import UUID
+
+import click
+import msgspec
+
+from fairlead.actions import tenants
+from fairlead.actions import workflows as actions
+from fairlead.cli import output, workflow_output
+from fairlead.cli.jobs import read_json
+from fairlead.cli.session import Session, command
+from fairlead.cli.tokens import acting_in
+from fairlead.db.tx import Tx
+from fairlead.model.access import GLOBAL_TENANT, Principal
+from fairlead.model.workflow_run import Published, RunStatus
+
+
+@click.group()
+def workflows() -> None:
+    """Graphs of jobs, and their runs."""
+
+
+@workflows.command("list")
+@click.option("--tenant", help="Only what this tenant can start: slug or id.")
+@output.json_option
+@command
+async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
+    """List workflows by key, in their newest versions."""
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await _every(tx, principal)
+        everywhere = replace(principal, tenant_id=None)
+        slugs = {one.id: one.slug for one in await tenants.every(tx, everywhere)}
+    if as_json:
+        output.say_json({"items": [workflow_output.listed(one, slugs) for one in found]})
+    else:
+        workflow_output.table(found, slugs)
+
+
+async def _every(tx: Tx, principal: Principal) -> list[Published]:
+    """All pages of the list."""
+    found: list[Published] = []
+    while True:
+        key, tenant_id = (found[-1].key, found[-1].tenant_id) if found else ("", None)
+        page = await actions.listed(tx, principal, after=key, after_tenant=tenant_id, limit=actions.MAX_PAGE)
+        found += page
+        if len(page) < actions.MAX_PAGE:
+            return found
+
+
+@workflows.command()
+@click.argument("key")
+@click.option("--tenant", help="Whose it is, slug or id (default: those shared by all).")
+@click.option("--version", type=int, help="Not the newest, but this one.")
+@output.json_option
+@command
+async def show(session: Session, *, key: str, tenant: str | None, version: int | None, as_json: bool) -> None:
+    """Show a workflow and its steps. With --json, its spec can be edited and put back."""
+    async with session.open() as fl, fl.transaction() as tx:
+        found = await actions.get(tx, fl.principal, tenant, key, version=version)
+    if as_json:
+        output.say_json(workflow_output.document(found))
+    else:
+        workflow_output.facts(found)
+
+
+@workflows.command()
+@click.argument("file", type=click.File(encoding="utf-8"))
+@click.option("--tenant", default=GLOBAL_TENANT, help="Whose it is, slug or id (default: shared by all).")
+@output.json_option
+@command
+async def put(session: Session, *, file: TextIO, tenant: str, as_json: bool) -> None:
+    """Publish the workflow in FILE, a JSON object with key and steps; - is stdin.
+
+    A version that says the same as the newest is not made again.
+    """
+    spec = read_json(file.read(), "workflow")
+    async with session.open() as fl, fl.transaction() as tx:
+        made, is_new = await actions.put(tx, fl.principal, tenant, spec)
+        shown = await actions.get(tx, fl.principal, tenant, made.key, version=made.version)
+    if as_json:
+        output.say_json({**workflow_output.document(shown), "is_new": is_new})
+    else:
+        what = "published" if is_new else "unchanged"
+        output.console().print(f"{what} {made.key} version {made.version}", markup=False)
+
+
+@workflows.command()
+@click.argument("key")
+@click.option("--tenant", required=True, help="Whose run it is: slug or id.")
+@click.option("--input", "given", help="The run's input as JSON; - reads it from stdin.")
+@click.option("--key", "unique_key", help="One run has this key: if there is one, no second is started.")
+@click.option("--version", type=int, help="Not the newest, but this one.")
+@click.option("--correlation-id", help="A word of yours to find its jobs by.")
+@click.option("--wait", is_flag=True, help="Wait until it is over; exit 1 unless it succeeded.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than these seconds.")
+@output.json_option
+@command
+async def start(
+    session: Session,
+    *,
+    key: str,
+    tenant: str,
+    given: str | None,
+    unique_key: str | None,
+    version: int | None,
+    correlation_id: str | None,
+    wait: bool,
+    timeout: float | None,  # noqa: ASYNC109 - the option's name
+    as_json: bool,
+) -> None:
+    """Start a run of the workflow KEY."""
+    text = sys.stdin.read() if given == "-" else given
+    async with session.open() as fl:
+        run = await fl.start(
+            key,
+            tenant=tenant,
+            input=None if text is None else read_json(text, "input"),
+            version=version,
+            key=unique_key,
+            correlation_id=correlation_id,
+        )
+        if not as_json:
+            output.console().print(f"{'already there' if run.deduplicated else 'started'} {run.id}")
+        if wait or timeout is not None:
+            await run.result(timeout)
+        shown = (await run.read()).run
+    if as_json:
+        output.say_json({**workflow_output.run_document(shown), "deduplicated": run.deduplicated})
+    elif shown.status is not RunStatus.RUNNING:
+        told = msgspec.json.encode(shown.output).decode()
+        output.console().print(f"{shown.status}: {told}", markup=False)
+
+
+@workflows.command()
+@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--key", help="Only of this workflow.")
+@click.option("--status", type=output.choice(RunStatus), help="Only those that stand so.")
+@click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
+@click.option("--after", type=click.UUID, help="Go on after the run with this id.")
+@output.json_option
+@command
+async def runs(
+    session: Session,
+    *,
+    tenant: str | None,
+    key: str | None,
+    status: str | None,
+    limit: int,
+    after: UUID | None,
+    as_json: bool,
+) -> None:
+    """List runs, newest first."""
+    wanted = None if status is None else RunStatus(status)
+    async with acting_in(session, tenant) as (tx, principal):
+        found = await actions.runs(tx, principal, key=key, status=wanted, before=after, limit=limit)
+    if as_json:
+        output.say_json({"items": [workflow_output.run_document(one) for one in found]})
+    else:
+        workflow_output.runs_table(found)
+
+
+@workflows.command()
+@click.argument("run_id", type=click.UUID)
+@click.option(
+    "--first", type=click.IntRange(min=0), default=0, help="Of more than 1000 steps, from this place on."
+)
+@output.json_option
+@command
+async def run(session: Session, *, run_id: UUID, first: int, as_json: bool) -> None:
+    """Show a run: what went wrong, and how each step stands."""
+    async with session.open() as fl, fl.transaction() as tx:
+        shown = await actions.show(tx, fl.principal, run_id, first=first)
+    if as_json:
+        output.say_json(workflow_output.shown_document(shown))
+    else:
+        workflow_output.run_facts(shown)
+
+
+@workflows.command()
+@click.argument("run_id", type=click.UUID)
+@output.json_option
+@command
+async def cancel(session: Session, *, run_id: UUID, as_json: bool) -> None:
+    """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
+    async with session.open() as fl:
+        stopped = await fl.cancel_run(run_id)
+    what = "canceled" if stopped.status is RunStatus.CANCELED else "cancel requested"
+    _answer(stopped, what, as_json=as_json)
+
+
+@workflows.command()
+@click.argument("run_id", type=click.UUID)
+@output.json_option
+@command
+async def retry(session: Session, *, run_id: UUID, as_json: bool) -> None:
+    """Let a failed or canceled run go on from the steps that did not succeed."""
+    async with session.open() as fl:
+        again = await fl.retry_run(run_id)
+    _answer(again, "goes on", as_json=as_json)
+
+
+def _answer(changed: Any, what: str, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(workflow_output.run_document(changed))
+    else:
+        output.console().print(f"{what} {changed.id}")

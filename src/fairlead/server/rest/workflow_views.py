@@ -1,0 +1,195 @@
+"""What the API is sent and tells about workflows."""
+
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from pydantic import Field
+
+from fairlead.actions.workflows import Shown, Start
+from fairlead.model.job import JobStatus
+from fairlead.model.workflow import MAX_ITEMS
+from fairlead.model.workflow_run import Published, RunStatus, RunStep, StepState
+from fairlead.server.views import Body, Text, View
+
+
+class CompensateBody(Body):
+    """The step that undoes what was done."""
+
+    compensate: Text
+
+
+class StepBody(Body):
+    """A step: a job of a definition, once those in `after` are over."""
+
+    name: Text
+    definition: Text
+    payload: Any = Field(default_factory=dict, description="A template of the job's payload.")
+    after: list[Text] = Field(default_factory=list, description="The steps that it waits for.")
+    when: dict[str, Any] | None = Field(None, description="A filter: where it does not match, it is skipped.")
+    for_each: Any = Field(None, description="A list, or the place of one: a job for each item.")
+    max_items: int = Field(MAX_ITEMS, description="More items than these, and the step fails.")
+    on_failure: Text | CompensateBody = Field("stop", description="stop, continue, or the step that undoes.")
+    max_attempts: int | None = None
+    timeout_seconds: int | None = None
+    priority: int | None = None
+    host_id: Text | None = None
+    resource_id: Text | None = None
+
+
+class WorkflowBody(Body):
+    """A workflow to publish."""
+
+    key: Text
+    steps: list[StepBody]
+    description: Text = ""
+    input_schema: dict[str, Any] | bool = Field(default=True, description="JSON Schema of a run's input.")
+    output: Any = Field(
+        None, description="A template of a run's output; else the outputs of the steps that nobody waits for."
+    )
+
+    def document(self) -> dict[str, Any]:
+        """Only what was sent: the rules are the model's."""
+        return self.model_dump(exclude_unset=True)
+
+
+class StartBody(Body):
+    """What a run is started with."""
+
+    input: Any = Field(default_factory=dict)
+    version: int | None = Field(default=None, ge=1, le=2_147_483_647, description="Else the newest.")
+    key: Text | None = Field(default=None, description="A tenant has one run with a key.")
+    correlation_id: Text | None = None
+
+    def asked(self, tenant_id: UUID) -> Start:
+        """The same as the actions know it."""
+        return Start(
+            tenant=str(tenant_id),
+            input=self.input,
+            version=self.version,
+            unique_key=self.key,
+            correlation_id=self.correlation_id,
+        )
+
+
+class ListedView(View):
+    """A workflow in its newest version; `steps` is how many."""
+
+    id: UUID
+    tenant_id: UUID
+    is_shared: bool
+    key: str
+    version: int
+    description: str
+    steps: int
+    created_by: str | None
+    created_at: datetime
+
+    @classmethod
+    def of(cls, thing: Published) -> Self:
+        """The view of a workflow."""
+        spec = thing.spec
+        return cls(
+            id=thing.id,
+            tenant_id=thing.tenant_id,
+            is_shared=thing.is_shared,
+            key=thing.key,
+            version=thing.version,
+            description=spec.get("description", ""),
+            steps=len(spec["steps"]),
+            created_by=thing.created_by,
+            created_at=thing.created_at,
+        )
+
+
+class PublishedView(View):
+    """A version of a workflow; `spec` can be edited and sent back."""
+
+    id: UUID
+    tenant_id: UUID
+    is_shared: bool
+    key: str
+    version: int
+    spec: dict[str, Any]
+    created_by: str | None
+    created_at: datetime
+
+
+class RunView(View):
+    """A run; `steps` is how many it has, `live` how many of them run."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    workflow_id: UUID | None
+    key: str
+    version: int | None
+    status: RunStatus
+    steps: int
+    live: int
+    cancel_requested_at: datetime | None
+    parent_job_id: UUID | None
+    correlation_id: str | None
+    input: Any
+    output: Any
+    error: Any
+    created_by: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class StartedView(RunView):
+    """A run that was started, or the one that has its key."""
+
+    deduplicated: bool = False
+
+
+class StepView(View):
+    """A step of a run. `job_id` is its job; one for each of its `items` shows the first that failed."""
+
+    place: int
+    name: str
+    definition_key: str
+    state: StepState
+    after: list[str]
+    on_failure: Any
+    is_compensation: bool
+    items: int | None
+    remaining: int
+    failed: int
+    canceled: int
+    error: Any
+    job_id: UUID | None
+    job_status: JobStatus | None
+    attempt_count: int | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, thing: RunStep) -> Self:
+        """The view of a step."""
+        said = {
+            "after": thing.spec.get("after", []),
+            "on_failure": thing.spec.get("on_failure", "stop"),
+            "error": thing.trouble,
+        }
+        return cls(**{name: getattr(thing, name) for name in cls.model_fields if name not in said} | said)
+
+
+class ShownView(View):
+    """A run, up to 1000 of its steps, and how many steps are in each state. More of them are at ?first=`next_first`."""
+
+    run: RunView
+    steps: list[StepView]
+    counts: dict[StepState, int]
+    next_first: int | None
+
+    @classmethod
+    def of(cls, thing: Shown) -> Self:
+        """The view of a run and its steps."""
+        return cls(
+            run=RunView.of(thing.run),
+            steps=[StepView.of(step) for step in thing.steps],
+            counts=thing.states,
+            next_first=thing.next_place,
+        )

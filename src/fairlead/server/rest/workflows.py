@@ -1,0 +1,170 @@
+"""Workflows: published, shown, started; their runs watched, canceled, retried."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from fairlead.actions import jobs, workflows
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
+from fairlead.model.access import GLOBAL_TENANT, Permission
+from fairlead.model.workflow import MAX_STEPS
+from fairlead.model.workflow_run import Published, RunStatus
+from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.once import once
+from fairlead.server.paging import PageQuery
+from fairlead.server.rest.workflow_views import (
+    ListedView,
+    PublishedView,
+    RunView,
+    ShownView,
+    StartBody,
+    StartedView,
+    WorkflowBody,
+)
+from fairlead.server.views import Body, ListOf, Text, plain
+
+router = APIRouter(route_class=Guarded, tags=["workflows"])
+
+Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKFLOWS))]
+Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_WORKFLOWS))]
+Runner = Annotated[Caller, Depends(Requires(Permission.RUN_WORKFLOWS))]
+
+
+class VersionQuery(Body):
+    """Which version; the newest if it is left out."""
+
+    version: int | None = Field(None, ge=1, le=2_147_483_647)
+
+
+class RunsQuery(PageQuery):
+    """Which runs; what is left out does not matter."""
+
+    key: Text | None = None
+    status: RunStatus | None = None
+
+
+class StepsQuery(Body):
+    """Which steps of a run: up to 1000, from this place on."""
+
+    first: int = Field(0, ge=0, le=MAX_STEPS, description="`next_first` of the answer before.")
+
+
+@router.get("/workflows")
+async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[ListedView]:
+    """What can be started, by key: the tenant's own workflows, and those shared by all that it has no own of."""
+    key, tenant_id = _after(query)
+    async with caller.transaction() as tx:
+        found = await workflows.listed(
+            tx, caller.principal, after=key, after_tenant=tenant_id, limit=query.one_more
+        )
+    return query.page(ListedView, found, _place)
+
+
+@router.post(
+    "/workflows", status_code=201, response_model=PublishedView, responses={200: {"model": PublishedView}}
+)
+async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSONResponse:
+    """Publish a workflow: 201 with its new version, or 200 with the newest if that says the same.
+
+    A super admin who names no tenant publishes for all of them.
+    """
+    tenant = _tenant(caller)
+
+    async def published(tx: Tx) -> tuple[int, Any]:
+        made, is_new = await workflows.put(tx, caller.principal, tenant, body.document())
+        shown = await workflows.get(tx, caller.principal, tenant, made.key, version=made.version)
+        return (201 if is_new else 200), plain(PublishedView.of(shown))
+
+    return await once(request, caller, published)
+
+
+# Before {key}: no workflow can be called `runs`.
+
+
+@router.get("/workflows/runs")
+async def runs(query: Annotated[RunsQuery, Query()], caller: Reader) -> ListOf[RunView]:
+    """Runs, newest first."""
+    async with caller.transaction() as tx:
+        found = await workflows.runs(
+            tx,
+            caller.principal,
+            key=query.key,
+            status=query.status,
+            before=query.after_id,
+            limit=query.one_more,
+        )
+    return query.page(RunView, found, lambda one: one.id)
+
+
+@router.get("/workflows/runs/{run_id}")
+async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: Reader) -> ShownView:
+    """A run and its steps, and how many of them are in each state."""
+    async with caller.transaction() as tx:
+        return ShownView.of(await workflows.show(tx, caller.principal, run_id, first=query.first))
+
+
+@router.post("/workflows/runs/{run_id}/cancel")
+async def cancel(run_id: UUID, caller: Runner) -> RunView:
+    """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
+    async with caller.transaction() as tx:
+        return RunView.of(await workflows.cancel(tx, caller.principal, run_id))
+
+
+@router.post("/workflows/runs/{run_id}/retry")
+async def retry(run_id: UUID, caller: Runner) -> RunView:
+    """Let a run that failed or was canceled go on from the steps that did not succeed."""
+    async with caller.transaction() as tx:
+        return RunView.of(await workflows.retry(tx, caller.principal, run_id))
+
+
+@router.get("/workflows/{key}")
+async def show(key: str, query: Annotated[VersionQuery, Query()], caller: Reader) -> PublishedView:
+    """A workflow of the tenant, else the one of this key that is shared by all."""
+    async with caller.transaction() as tx:
+        found = await workflows.get(tx, caller.principal, _tenant(caller), key, version=query.version)
+    return PublishedView.of(found)
+
+
+@router.post(
+    "/workflows/{key}/runs",
+    status_code=201,
+    response_model=StartedView,
+    responses={200: {"model": StartedView}},
+)
+async def start(request: Request, key: str, caller: Runner, body: StartBody | None = None) -> JSONResponse:
+    """Start a run: 201, or 200 if the tenant has a run with the same `key`."""
+    asked = (body or StartBody()).asked(caller.tenant)
+
+    async def started(tx: Tx) -> tuple[int, Any]:
+        await jobs.require_room(tx, caller.tenant, caller.fl.settings)
+        made = await workflows.start(tx, caller.principal, key, asked)
+        run = (await workflows.show(tx, caller.principal, made.id, limit=1)).run
+        view = StartedView.of(run).model_copy(update={"deduplicated": made.deduplicated})
+        return (200 if made.deduplicated else 201), plain(view)
+
+    return await once(request, caller, started)
+
+
+def _tenant(caller: Caller) -> str:
+    """Whose workflows are meant; those of nobody in particular are shared by all."""
+    return GLOBAL_TENANT if caller.tenant_id is None else str(caller.tenant_id)
+
+
+def _place(one: Published) -> str:
+    """Where a workflow stands in the list: keys have no spaces."""
+    return f"{one.key} {one.tenant_id}"
+
+
+def _after(query: PageQuery) -> tuple[str, UUID | None]:
+    key, _, tenant_id = query.after.partition(" ")
+    try:
+        return key, UUID(tenant_id) if key else None
+    except ValueError:
+        raise InvalidInput(
+            "The cursor is not one of ours: use next_cursor of the page before.",
+            [Fault("cursor", "not valid")],
+        ) from None
