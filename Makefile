@@ -45,8 +45,8 @@ test-only: setup # three at once, also on two cores: many a test mostly waits
 exact: setup ## limits under half a minute of churn; `make test` churns for a moment
 	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py $(ARGS)
 
-chaos: setup ## schedulers killed and stopped at random for two minutes; `make test` does it for some seconds
-	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py $(ARGS)
+chaos: setup ## schedulers and workers killed and stopped at random for minutes; `make test` does it for some seconds
+	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 CHAOS_RUNS=200 CHAOS_TASKS=10000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py tests/acceptance/test_workflow_chaos.py $(ARGS)
 
 bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)

@@ -14,7 +14,7 @@ from fairlead.model.access import trusted
 from fairlead.model.event import NewEvent
 from fairlead.model.job import NewJob
 from fairlead.model.trigger import Trigger
-from fairlead.store import jobs
+from fairlead.store import jobs, workflows
 from fairlead.store import triggers as stored_triggers
 
 TENANT = "acme"
@@ -98,13 +98,15 @@ async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
         ), attempt as (
             update fairlead.job_attempts
             set status = case when %(status)s = 'succeeded' then 'succeeded' else 'failed' end,
-                finished_at = clock_timestamp()
+                finished_at = clock_timestamp(), duration_ms = 20, queue_ms = 3, cost_cents = 7
             where job_id = %(id)s
         )
-        insert into fairlead.counts (tenant_id, definition_id, minute, running, succeeded, failed, dead_letter, canceled)
+        insert into fairlead.counts (
+            tenant_id, definition_id, minute, running, succeeded, failed, dead_letter, canceled,
+            runs, retried, run_ms, queue_ms, cost_cents)
         select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -1,
             (%(status)s = 'succeeded')::int, (%(status)s = 'failed')::int,
-            (%(status)s = 'dead_letter')::int, (%(status)s = 'canceled')::int
+            (%(status)s = 'dead_letter')::int, (%(status)s = 'canceled')::int, 1, 0, 20, 3, 7
         from job
         """,
         {"id": job_id, "status": status},
@@ -153,3 +155,4 @@ async def count(tx: Tx, table: str) -> int:
 async def no_inconsistencies(database: Database) -> None:
     async with database.transaction() as tx:
         assert await jobs.inconsistencies(tx) == []
+        assert await workflows.inconsistencies(tx) == []

@@ -28,6 +28,7 @@ from fairlead.bench import (
     schedules,
     summary,
     tenants,
+    workflows,
 )
 from fairlead.bench.draining import opened, workers
 from fairlead.bench.run import TENANT
@@ -36,6 +37,7 @@ from fairlead.db.tx import Database
 from tests import given
 
 UNITS = {
+    "workflows": "steps/s",
     "agents": "ms",
     "console": "ms",
     "latency": "ms",
@@ -67,6 +69,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         schedules,
         summary,
         tenants,
+        workflows,
     )
     for module in modules:
         for name, size in sizes.items():
@@ -79,6 +82,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "SECONDS", 3.0)
     monkeypatch.setattr(agents, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(live, "SOCKETS", 20)
+    monkeypatch.setattr(workflows, "WIDTH", 10)
     monkeypatch.setattr(live, "TOLD", 2)
     monkeypatch.setattr(idle, "SECONDS", 3.0)
     monkeypatch.setattr(idle, "TOLD_SECONDS", 1.0)

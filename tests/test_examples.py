@@ -117,6 +117,18 @@ SAYS = {
         "POST /orders\n  enqueue example.order\n    run example.order\n      charge the card\n",
         "\n      charge the card\n        enqueue example.receipt\n          run example.receipt\n",
     ),
+    "usage.py": (
+        "3 runs, 2 succeeded, 1 retried, 18 cents",
+        "starts_at,tenant,definition_key,runs,succeeded,",
+        "this month: 0.18",
+    ),
+    "webhooks.py": ("job.failed: example.import: Fatal: a.csv is empty", "removed "),
+    "workflow.py": (
+        "create succeeded, index failed, welcome stopped",
+        "of example.onboard is failed: index: Fatal: the shelf is full",
+        "create succeeded, index succeeded, welcome succeeded",
+        "Dear ada@example.com, we found your notes of 7 and letters of 7.",
+    ),
 }
 # What others import.
 MODULES = {"http_only.py", "worker_jobs.py"}

@@ -11,6 +11,7 @@ from fairlead.model.outcome import Backoff, can_retry
 from fairlead.model.redact import Secret
 from fairlead.settings import Settings
 from fairlead.version import __version__
+from fairlead.workflows import Flow, WorkflowRun
 
 __all__ = [
     "Backoff",
@@ -19,6 +20,7 @@ __all__ = [
     "Fairlead",
     "FairleadError",
     "Fatal",
+    "Flow",
     "Job",
     "JobFunction",
     "JobLease",
@@ -27,6 +29,7 @@ __all__ = [
     "Secret",
     "Settings",
     "Snooze",
+    "WorkflowRun",
     "__version__",
     "can_retry",
     "dedupe_key",

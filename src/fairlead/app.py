@@ -11,8 +11,10 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from fairlead.actions import definitions, enqueue, gates, jobs, tenants
+from fairlead.actions import usage as used
 from fairlead.actions import why as explanation
 from fairlead.actions.catalog import Catalog
+from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import drive, sender
@@ -38,6 +40,7 @@ from fairlead.settings import Settings, compiled, config_file, document, load
 from fairlead.store.gates import Gate
 from fairlead.triggers import Triggers
 from fairlead.version import __version__
+from fairlead.workflows import Workflows
 
 MAX_THREADS = 256
 
@@ -45,7 +48,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Fairlead(Triggers):
+class Fairlead(Triggers, Workflows):
     """Jobs, enqueue and all that goes with them, on one database.
 
     Without `FAIRLEAD_DATABASE_URL` (or `database_url=`) it runs an embedded PostgreSQL of its own.
@@ -67,7 +70,8 @@ class Fairlead(Triggers):
         self.registry = Registry()
         self.commands: dict[str, Command] = {}
         self.threads = Threads(MAX_THREADS)
-        super().__init__(name, Periodic(self._execution_of, lambda: self.threads, __version__))
+        Triggers.__init__(self, name, Periodic(self._execution_of, lambda: self.threads, __version__))
+        Workflows.__init__(self)
         self._database: Database | None = None
         self._embedded: EmbeddedPostgres | None = None
         self._claims: Claims | None = None
@@ -85,6 +89,7 @@ class Fairlead(Triggers):
             await database.open()
             self._database = database
             await self._publish()
+            await self._publish_flows()
         except BaseException:
             await self.close()
             raise
@@ -311,6 +316,7 @@ class Fairlead(Triggers):
             registry,
             threads=self.threads,
             enqueue=self.submit,
+            runs=self,
             commands=self.commands,
             means=means,
             redact_patterns=compiled(self.settings.redact_patterns),
@@ -364,6 +370,30 @@ class Fairlead(Triggers):
         """Why a job is not running: every reason that applies, most decisive first."""
         wanted = as_id(job_id)
         return await self.database.transact(lambda tx: explanation.why(tx, self.principal, wanted))
+
+    async def usage(
+        self,
+        *,
+        tenant: str | UUID | None = None,
+        by: str = "hour",
+        per: str = "definition",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        timezone: str | None = None,
+    ) -> UsageReport:
+        """What runs used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
+        return await self.database.transact(
+            lambda tx: used.report(
+                tx,
+                self.principal,
+                tenant=None if tenant is None else str(tenant),
+                by=by,
+                per=per,
+                since=since,
+                until=until,
+                timezone=timezone,
+            )
+        )
 
     # What may run
 

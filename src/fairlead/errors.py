@@ -183,6 +183,40 @@ class EventInvalid(Refused):
     code = "event_invalid"
 
 
+class EventReserved(Refused):
+    """An event that only the system itself tells of."""
+
+    code = "event_reserved"
+
+
+class WorkflowUnknown(Refused):
+    code = "workflow_unknown"
+
+
+class WorkflowInvalid(Refused):
+    code = "workflow_invalid"
+
+
+class WorkflowRunUnknown(Refused):
+    code = "workflow_run_unknown"
+
+
+class WorkflowRunOver(Refused):
+    """What is asked can only be done to a run that still goes on."""
+
+    code = "workflow_run_over"
+
+
+class WorkflowRunNotRetryable(Refused):
+    code = "workflow_run_not_retryable"
+
+
+class WorkflowRunFailed(FairleadError):
+    """Raised where the output of a run was asked for and there is none."""
+
+    code = "workflow_run_failed"
+
+
 class AlreadyRegistered(Refused):
     code = "already_registered"
 

@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from fairlead import app, handles, leases
+from fairlead import app, handles, leases, workflows
 from fairlead.actions import enqueue, events
+from fairlead.actions.usage import UsageReport
+from fairlead.actions.workflows import Shown
 from fairlead.db.joined import Send, drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen
 from fairlead.model.access import Tenant
@@ -22,6 +24,7 @@ from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
 from fairlead.model.request import parsed
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
+from fairlead.model.workflow_run import Run
 from fairlead.settings import Settings
 from fairlead.store.gates import Gate
 from fairlead.triggers import Seconds
@@ -211,6 +214,10 @@ class Fairlead:
         """Why a job is not running."""
         return self._wait(self.inner.why(job_id))
 
+    def usage(self, **asked: Any) -> UsageReport:
+        """What runs used. Names as for the asynchronous face."""
+        return self._wait(self.inner.usage(**asked))
+
     def read(self, job_id: UUID | str) -> Job:
         """A job as it stands now."""
         return self._wait(self.inner.read(job_id))
@@ -220,6 +227,25 @@ class Fairlead:
 
     def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         return self._wait(self.inner.retry(job_id, payload=payload))
+
+    def workflow(self, key: str, **options: Any) -> workflows.Flow:
+        """Write a workflow. Options as for the asynchronous face."""
+        return self.inner.workflow(key, **options)
+
+    def start(self, workflow: str | workflows.Flow, *, tenant: str | UUID, **options: Any) -> "WorkflowRun":
+        """Start a run of a workflow. Options as for the asynchronous face."""
+        return WorkflowRun(self, self._wait(self.inner.start(workflow, tenant=tenant, **options)))
+
+    def chain(self, *steps: Any, tenant: str | UUID, **options: Any) -> "WorkflowRun":
+        """Run jobs one after the other. Options as for the asynchronous face."""
+        return WorkflowRun(self, self._wait(self.inner.chain(*steps, tenant=tenant, **options)))
+
+    def fan_out(
+        self, definition: Any, payloads: Sequence[Any], *, tenant: str | UUID, **options: Any
+    ) -> "WorkflowRun":
+        """A job for each payload, and one that waits for them. Options as for the asynchronous face."""
+        started = self.inner.fan_out(definition, payloads, tenant=tenant, **options)
+        return WorkflowRun(self, self._wait(started))
 
     def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:
         send = self._sender(tx, "enqueue_joined")
@@ -237,6 +263,32 @@ class Fairlead:
             work.close()
             raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class WorkflowRun:
+    """A run that was started."""
+
+    def __init__(self, fl: Fairlead, inner: workflows.WorkflowRun) -> None:
+        self._fl = fl
+        self.inner = inner
+        self.id = inner.id
+        self.deduplicated = inner.deduplicated
+
+    def read(self) -> Shown:
+        """The run and its steps as they stand now."""
+        return self._fl._wait(self.inner.read())  # noqa: SLF001
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Its output once it succeeded; WorkflowRunFailed if it ended otherwise, ResultTimeout if it takes longer."""
+        return self._fl._wait(self.inner.result(timeout))  # noqa: SLF001
+
+    def cancel(self) -> Run:
+        """Stop it."""
+        return self._fl._wait(self.inner.cancel())  # noqa: SLF001
+
+    def retry(self) -> Run:
+        """Let it go on from the steps that did not succeed."""
+        return self._fl._wait(self.inner.retry())  # noqa: SLF001
 
 
 class JobFunction(Generic[P, R]):

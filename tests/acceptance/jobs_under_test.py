@@ -52,6 +52,24 @@ async def fatal() -> None:
     raise Fatal("there is no such customer")
 
 
+@fl.job
+async def echo(n: int) -> int:
+    return n
+
+
+@fl.job
+async def total(outs: list[int]) -> int:
+    return sum(outs)
+
+
+@fl.job
+async def costly(ctx: Context, cents: int) -> int:
+    """Costs so much, at each attempt, and takes a moment."""
+    ctx.add_cost(cents)
+    await asyncio.sleep(0.02)
+    return cents
+
+
 @fl.job(max_attempts=1)
 async def snoozes(ctx: Context) -> int:
     if ctx.attempt_no < 3:

@@ -54,7 +54,7 @@ def read_by(node: Mapping[str, Any]) -> int:
 async def reading(fl: Fairlead, tenant: UUID) -> AsyncIterator[tuple[Explained, Principal]]:
     """A viewer's own transaction, as the API opens it: bound by row-level security."""
     async with fl.database.transaction(Acting(tenant)) as tx:
-        explained = Explained(tx.connection, tx.schema)
+        explained = Explained(tx.connection, tx.settings)
         yield explained, Principal("viewer", Role.VIEWER, tenant)
 
 

@@ -227,7 +227,7 @@ async def test_an_expired_lease_cannot_be_renewed(tx: Tx) -> None:
     lease = await running(tx)
     await expire(tx)
     assert await queue.heartbeat(tx, [lease], lease_seconds=90) == {}
-    assert await queue.rescue(tx) == [lease.job_id]
+    assert list(await queue.rescue(tx)) == [lease.job_id]
 
 
 @pytest.mark.parametrize("action", ["JOB_SUCCEEDED", None, "GREETED"])
@@ -382,11 +382,11 @@ async def test_a_dedupe_key_is_held_while_retrying_and_free_at_the_end(tx: Tx) -
 
 async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None:
     lease = await running(tx)
-    assert await queue.rescue(tx) == []
+    assert list(await queue.rescue(tx)) == []
     for lost in (1, 2, 3):
         await expire(tx)
-        assert await queue.rescue(tx, grace_seconds=60) == []
-        assert await queue.rescue(tx) == [lease.job_id]
+        assert list(await queue.rescue(tx, grace_seconds=60)) == []
+        assert list(await queue.rescue(tx)) == [lease.job_id]
         job = await job_of(tx, lease)
         assert (job.lost_count, job.failure_count) == (lost, 0)
         assert await attempts(tx, job.id) == [(n + 1, "lost") for n in range(lost)]
@@ -408,7 +408,7 @@ async def test_rescue_ends_a_job_that_was_asked_to_stop_and_spares_the_living(tx
         "update fairlead.leases set expires_at = clock_timestamp() + interval '1 s' where job_id = %s",
         [alive.job_id],
     )
-    assert await queue.rescue(tx) == [asked.job_id]
+    assert list(await queue.rescue(tx)) == [asked.job_id]
     assert (await job_of(tx, asked)).status is JobStatus.CANCELED
     assert await attempts(tx, asked.job_id) == [(1, "lost")]
     assert (await job_of(tx, alive)).status is JobStatus.RUNNING

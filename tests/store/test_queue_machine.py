@@ -378,8 +378,8 @@ async def test_two_transitions_at_once_neither_deadlock_nor_overwrite(db: Databa
             job = await jobs.get(tx, lease.job_id)
         assert job is not None
         if state == "expired" and {first, second} == {"finish", "rescue"}:
-            won = {"finish": {lease.job_id: JobStatus.SUCCEEDED}, "rescue": [lease.job_id]}
-            lost: dict[str, Any] = {"finish": {}, "rescue": []}
+            won = {"finish": {lease.job_id: JobStatus.SUCCEEDED}, "rescue": {lease.job_id: JobStatus.QUEUED}}
+            lost: dict[str, Any] = {"finish": {}, "rescue": {}}
             assert (before, after) == (won[first], lost[second])
             assert job.status is (JobStatus.SUCCEEDED if first == "finish" else JobStatus.QUEUED)
         if state == "running" and {first, second} == {"finish", "cancel"}:

@@ -7,6 +7,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import leases as owners
+from fairlead.actions import settling
 from fairlead.actions.hosts import unknown_host
 from fairlead.db.tx import Tx
 from fairlead.errors import AgentSuperseded
@@ -54,7 +55,7 @@ async def _take_back(tx: Tx, principal: Principal, host_id: UUID, session_id: UU
     waiting = await hosts.undelivered(tx, host_id, session_id, limit=MOST_TAKEN_BACK)
     if waiting:
         change = decide(Budget(1, 0, 0, Backoff()), Released())
-        await queue.finish(tx, [(lease, change) for lease in waiting], actor=principal.actor)
+        await settling.finish(tx, [(lease, change) for lease in waiting], actor=principal.actor)
         await bulk.notify(tx, "ready")
 
 

@@ -1,12 +1,13 @@
 """Many jobs canceled or retried by filter: a preview first, then up to so many, and one entry in the audit log."""
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
 
+from fairlead.actions import canceling
 from fairlead.actions.jobs import Filter
+from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
@@ -17,8 +18,6 @@ from fairlead.store import audit, bulk, bulk_jobs, tenants
 
 MOST = 10_000
 BATCH = 1000
-ROUNDS = 10
-ROUND_SECONDS = 0.01
 
 CANCELABLE = (JobStatus.QUEUED, JobStatus.RUNNING)
 RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
@@ -47,8 +46,9 @@ async def cancel(
         return Bulk(len(ids), more)
     moved = asked = 0
     for part in _parts(ids):
-        ended, requested = await _cancel(tx, part)
-        moved += ended + requested
+        ended, requested = await canceling.cancel(tx, part)
+        await settle(tx, dict.fromkeys(ended, JobStatus.CANCELED))
+        moved += len(ended) + requested
         asked += requested
     if asked:
         await bulk.notify(tx, "cancel")
@@ -89,21 +89,6 @@ async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
     if count:
         await bulk.notify(tx, "ready")
     return count
-
-
-async def _cancel(tx: Tx, ids: Sequence[UUID]) -> tuple[int, int]:
-    """How many were canceled, and how many asked to stop; what somebody else is moving is looked at again."""
-    left, canceled, asked = set(ids), 0, 0
-    for _ in range(ROUNDS):
-        ended = await bulk_jobs.cancel_queued(tx, list(left))
-        requested = await bulk_jobs.request_cancel(tx, list(left.difference(ended)))
-        canceled += len(ended)
-        asked += len(requested)
-        left = set(await bulk_jobs.still_cancelable(tx, list(left.difference(ended, requested))))
-        if not left:
-            break
-        await asyncio.sleep(ROUND_SECONDS)
-    return canceled, asked
 
 
 async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:

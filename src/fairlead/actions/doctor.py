@@ -11,7 +11,7 @@ from fairlead.db.refusals import describe
 from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.settings import Settings
-from fairlead.store import jobs, system
+from fairlead.store import jobs, system, workflows
 
 SKEW_SECONDS = 2.0
 
@@ -181,7 +181,7 @@ async def _audit(tx: Tx) -> Finding:
 
 
 async def _consistency(tx: Tx) -> Finding:
-    problems = await jobs.inconsistencies(tx)
+    problems = [*await jobs.inconsistencies(tx), *await workflows.inconsistencies(tx)]
     if not problems:
         return Finding("consistency", Verdict.OK, "queue and record agree")
     shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive
+from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, QueueFull
 from fairlead.model.access import Permission, Principal
@@ -96,7 +97,9 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
         if await (jobs.cancel_queued if waiting else jobs.request_cancel)(tx, job.id):
             action = "JOB_CANCELED" if waiting else "JOB_CANCEL_REQUESTED"
             await _audit(tx, principal, action, job)
-            if not waiting:
+            if waiting:
+                await settle(tx, {job.id: JobStatus.CANCELED})
+            else:
                 await bulk.notify(tx, "cancel")
             return await _visible(tx, principal, job_id)
         # somebody moved it between the two statements
@@ -110,6 +113,7 @@ async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
     canceled = await jobs.cancel_queued(tx, job.id)
     if canceled:
         await _audit(tx, principal, "JOB_CANCELED", job)
+        await settle(tx, {job.id: JobStatus.CANCELED})
     return canceled
 
 
@@ -118,6 +122,11 @@ async def retry(
 ) -> Job:
     """Queue a failed, dead-lettered or canceled job again, with a fresh budget and, if given, a new payload."""
     job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    if job.workflow_run_id is not None:
+        raise JobNotRetryable(
+            f"Job {job.id} is a step of a run, which goes on from there when the run is retried: "
+            f"fairlead workflows retry {job.workflow_run_id}"
+        )
     if not await jobs.hold_terminal(tx, job.id):
         raise JobNotRetryable(
             f"Job {job.id} is {job.status}: only failed, dead_letter and canceled jobs can be retried."

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from fairlead.actions import settling
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, LeaseLost, PayloadNotJson
 from fairlead.handlers.attempt import LONGEST_KIND, LONGEST_TRACEBACK, MAX_OUTPUT_BYTES
@@ -164,7 +165,7 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
         "duration_ms": ending.duration_ms,
     }
     change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask), ran=ran)
-    done = await queue.finish(tx, [(lease, change)], actor=principal.actor)
+    done = await settling.finish(tx, [(lease, change)], actor=principal.actor)
     if lease.job_id not in done:
         raise lost(lease)
     if done[lease.job_id] is JobStatus.QUEUED:

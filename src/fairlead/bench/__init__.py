@@ -17,6 +17,7 @@ from fairlead.bench import (
     schedules,
     summary,
     tenants,
+    workflows,
 )
 from fairlead.bench.run import Measure, Workload, run
 
@@ -39,6 +40,7 @@ WORKLOADS: dict[str, Workload] = {
     "commands": commands.measure,
     "schedules": schedules.measure,
     "events": schedules.measure_events,
+    "workflows": workflows.measure,
     "agents": agents.measure,
 }
 

@@ -12,7 +12,7 @@ from fairlead.db import migrate
 from fairlead.db.scratch import scratch_database
 from fairlead.db.tx import Database
 from fairlead.settings import Settings
-from fairlead.store import jobs
+from fairlead.store import jobs, workflows
 
 TENANT = "bench"
 Progress = Callable[[str], None]
@@ -45,7 +45,8 @@ async def run(workload: Workload, url: str, settings: Settings, progress: Progre
 
 async def agreed(database: Database) -> None:
     """Refuse the figures of a queue that disagrees with its record: they would be of something else."""
-    problems = await database.transact(jobs.inconsistencies, unhurried=True)
+    async with database.transaction(unhurried=True) as tx:
+        problems = [*await jobs.inconsistencies(tx), *await workflows.inconsistencies(tx)]
     if problems:
         shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])
         raise RuntimeError(f"queue and record disagree in {len(problems)} place(s): {shown}")

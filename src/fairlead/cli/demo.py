@@ -1,4 +1,4 @@
-"""The demo of `fairlead dev`: a tenant, three kinds of jobs, the functions that run them, and what sets them off."""
+"""The demo of `fairlead dev`: a tenant, three kinds of jobs, a workflow of them, and what sets them off."""
 
 import asyncio
 
@@ -20,6 +20,7 @@ WELCOME = {
     "definition_key": "demo.greet",
     "payload_template": {"name": "{{event.user.name}}"},
 }
+WORKFLOW = "demo.newsletter"
 TRIGGERS = f"a greeting every minute, a report at 02:00 in New York, a greeting on {EVENT}"
 
 
@@ -46,9 +47,16 @@ def add_demo(fl: Fairlead) -> None:
         ctx.log.info("connecting", to=to)
         raise ConnectionError(f"{to} answered 503 Service Unavailable")
 
+    flow = fl.workflow(
+        WORKFLOW, description="Greet everybody, then write the report and send it to the printer"
+    )
+    greeted = flow.step("greet", greet, {"name": "{{item}}"}, for_each="{{input.names}}")
+    flow.step("report", report, after=[greeted])
+    flow.step("print", export, {"to": "the printer"}, after=[greeted], on_failure="continue")
+
 
 async def make_demo(fl: Fairlead) -> None:
-    """A tenant with a few jobs, a trigger and its event to look at; the second time nothing is added."""
+    """A tenant with a few jobs, a run, a trigger and its event to look at; the second time nothing is added."""
     try:
         await fl.add_tenant(TENANT, name="Demo")
     except TenantExists:
@@ -61,6 +69,7 @@ async def make_demo(fl: Fairlead) -> None:
                 NewJob(definition="demo.export", tenant=TENANT, payload={"to": "the warehouse"}),
             ]
         )
+        await fl.start(WORKFLOW, tenant=TENANT, input={"names": NAMES})
     if await fl.database.transact(lambda tx: _add_trigger(tx, fl)):
         await fl.emit(EVENT, tenant=TENANT, data={"user": {"name": "Margaret"}})
 

@@ -22,8 +22,11 @@ from fairlead.cli import (
     tenants,
     tokens,
     triggers,
+    usage,
     users,
+    webhooks,
     worker,
+    workflows,
 )
 from fairlead.cli.session import Session
 from fairlead.version import __version__
@@ -76,6 +79,9 @@ main.add_command(hosts.hosts)
 main.add_command(resources.resources)
 main.add_command(triggers.triggers)
 main.add_command(events.events)
+main.add_command(workflows.workflows)
+main.add_command(webhooks.webhooks)
+main.add_command(usage.usage)
 main.add_command(gates.pause)
 main.add_command(gates.resume)
 main.add_command(bench.bench)

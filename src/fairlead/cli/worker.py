@@ -32,6 +32,9 @@ WORN_OUT = 75
 )
 @click.option("--processes", default=1, show_default=True, help="How many such processes.")
 @click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events, in each process.")
+@click.option(
+    "--workflows", is_flag=True, help="Also serve ENGINE_RUN, jobs that run workflows, where APP has none."
+)
 @click.option("--lifeline", type=int, hidden=True)  # a pipe that its supervisor holds open
 @command
 async def worker(
@@ -41,6 +44,7 @@ async def worker(
     concurrency: int,
     processes: int,
     scheduler: bool,
+    workflows: bool,
     lifeline: int | None,
 ) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
@@ -54,7 +58,7 @@ async def worker(
     if processes > 1:
         await _supervise(processes)
         return
-    fl = serving(session, app)
+    fl = serving(session, app, workflows=workflows)
     stop, abandon = signals()
     if lifeline is not None:
         _outlive_nobody(lifeline, stop)
@@ -69,7 +73,7 @@ async def worker(
         os._exit(WORN_OUT)  # an ordinary exit would wait for them
 
 
-def serving(session: Session, app: str | None) -> Fairlead:
+def serving(session: Session, app: str | None, *, workflows: bool = False) -> Fairlead:
     """The application, or one of its own, with what fairlead.toml allows; refused if there is nothing to run."""
     if app is None:
         fl = Fairlead(settings=session.settings(), actor=actor())
@@ -78,6 +82,8 @@ def serving(session: Session, app: str | None) -> Fairlead:
         given = {name: value for name, value in session.flags.items() if value is not None}
         fl.settings = replace(fl.settings, **given)
     fl.allow_builtins()
+    if workflows:
+        fl.allow_engine()
     if not fl.commands:  # it may have allowed those of another file itself
         fl.allow_commands()
     if not fl.functions and not fl.commands:

@@ -2,13 +2,6 @@
 
 CREATE SCHEMA fairlead;
 
-CREATE TYPE fairlead.job_source AS ENUM (
-    'manual',
-    'event',
-    'schedule',
-    'system'
-);
-
 CREATE TYPE fairlead.job_status AS ENUM (
     'queued',
     'running',
@@ -16,6 +9,19 @@ CREATE TYPE fairlead.job_status AS ENUM (
     'failed',
     'dead_letter',
     'canceled'
+);
+
+CREATE TYPE fairlead.job_end AS (
+	id uuid,
+	tenant_id uuid,
+	status fairlead.job_status
+);
+
+CREATE TYPE fairlead.job_source AS ENUM (
+    'manual',
+    'event',
+    'schedule',
+    'system'
 );
 
 CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) RETURNS record
@@ -323,7 +329,7 @@ begin
             claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id, j.trace
+            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
@@ -332,9 +338,9 @@ begin
         from started s
     ), attempted as (
         -- a hash is as unique as a random id and half the price
-        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at)
+        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
         select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim.token,
-            claim.worker, now_on
+            claim.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -352,11 +358,21 @@ begin
             s.id, s.attempt_count, s.tenant_id, array_position(kinds, s.definition_id) - 1, s.payload,
             s.max_attempts, s.failure_count, s.lost_count, s.parent_id, s.correlation_id)
             order by s.priority, s.scheduled_for, s.id),
+        'steps', json_agg(s.id) filter (where s.workflow_run_id is not null),
+        'timeouts', json_object_agg(s.id, s.timeout_seconds) filter (where s.timeout_seconds is not null),
         'traces', json_object_agg(s.id, s.trace) filter (where s.trace is not null),
         'waits', json_object_agg(s.id, date_part('epoch', now_on - s.scheduled_for)) filter (where claim.with_waits))
     into answer from started s;
     return answer;
 end
+$$;
+
+CREATE FUNCTION fairlead.definitions_of(keys text[]) RETURNS json
+    LANGUAGE sql STABLE
+    AS $$
+    select json_object_agg(d.key, json_build_array(
+        d.id, d.key, d.kind, d.is_active, d.resource_pointer, d.default_priority, d.max_attempts, d.arg_schema::text))
+    from fairlead.job_definitions d where d.key = any(keys)
 $$;
 
 CREATE FUNCTION fairlead.drop_audit_day(keep_days integer) RETURNS text
@@ -433,6 +449,7 @@ declare
 begin
     outcome := case
         when emit_one.name is null or emit_one.name !~ '^[A-Za-z][A-Za-z0-9._:/@+-]{0,254}$' then 'event_invalid'
+        when emit_one.name ~ '^(job|workflow|usage)\.' then 'event_reserved'
         else fairlead.refusal_of(emit_one.data, null, emit_one.occurred_at, null, null, emit_one.correlation_id)
     end;
     if outcome is not null then
@@ -678,6 +695,161 @@ CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uui
     order by j.id desc limit jobs_with_key.most
 $$;
 
+CREATE FUNCTION fairlead.move_on(ended jsonb, over jsonb DEFAULT '[]'::jsonb) RETURNS json
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    runs uuid[];
+    of_runs uuid[];
+    places integer[];
+    ends text[];
+    jobs uuid[];
+    back json;
+    freed_runs uuid[];
+    freed_places integer[];
+    freed_ran integer[];
+    undo_runs uuid[];
+    undo_places integer[];
+    free json;
+    definitions json;
+begin
+    select array_agg(j.workflow_run_id), array_agg(j.workflow_step), array_agg(g.status), array_agg(j.id)
+    into of_runs, places, ends, jobs
+    from jsonb_each_text(move_on.ended) as g(id, status)
+    cross join lateral (
+        select j.id, j.workflow_run_id, j.workflow_step from fairlead.jobs j
+        where j.id = g.id::uuid and j.workflow_run_id is not null limit 1) j;
+    runs := array(
+        select distinct r.id from (
+            select unnest(of_runs) union all
+            select (o ->> 'run_id')::uuid from jsonb_array_elements(move_on.over) o) as r(id)
+        order by r.id);
+    if cardinality(runs) = 0 then
+        return null;
+    end if;
+    -- who holds a run's row is the one who changes its steps
+    perform from fairlead.workflow_runs r where r.id = any(runs) order by r.id for update;
+
+    with tallied as (
+        select e.run_id, e.place, count(*) as jobs, count(*) filter (where e.status in ('failed', 'dead_letter')) as failed,
+            count(*) filter (where e.status = 'canceled') as canceled
+        from unnest(of_runs, places, ends) as e(run_id, place, status)
+        where e.status not in ('queued', 'running') group by e.run_id, e.place
+    ), running as materialized (
+        select t.jobs, t.failed, t.canceled, s.spot from tallied t cross join lateral (
+            select s.ctid as spot from fairlead.workflow_steps s
+            where s.run_id = t.run_id and s.place = t.place and s.state = 'running' limit 1) s
+    ), counted as (
+        update fairlead.workflow_steps s
+        set remaining = s.remaining - e.jobs, failed = s.failed + e.failed, canceled = s.canceled + e.canceled,
+            state = case when s.remaining > e.jobs then 'running' when s.failed + e.failed > 0 then 'failed'
+                when s.canceled + e.canceled > 0 then 'canceled' else 'succeeded' end,
+            finished_at = case when s.remaining <= e.jobs then clock_timestamp() end
+        from running e where s.ctid = e.spot
+        returning s.run_id, s.place, s.name, s.state, s.next, s.on_failure, s.compensation, s.error
+    ), ended as materialized (
+        select e.*, e.state in ('failed', 'canceled') and e.on_failure <> 'continue' as stops
+        from (
+            select c.* from counted c where c.state <> 'running'
+            union all
+            select s.run_id, s.place, s.name, o.state, s.next, s.on_failure, s.compensation, o.error
+            from jsonb_to_recordset(move_on.over) as o(run_id uuid, place int, state text, error jsonb)
+            cross join lateral (
+                select s.* from fairlead.workflow_steps s where s.run_id = o.run_id and s.place = o.place limit 1) s
+        ) e
+    ), run as (
+        update fairlead.workflow_runs r
+        set live = r.live - e.live, failing = r.failing or e.stops, error = coalesce(r.error, e.error)
+        from (
+            select e.run_id, count(*) as live, bool_or(e.stops) as stops,
+                (array_agg(jsonb_build_object('step', e.name) || coalesce(e.error, '{}') order by e.place)
+                    filter (where e.stops))[1] as error
+            from ended e group by e.run_id) e
+        where r.id = e.run_id
+        returning r.id, r.failing or r.cancel_requested_at is not null as is_closing,
+            r.cancel_requested_at is not null as is_canceling
+    ), less as (
+        select e.run_id, n.place, count(*) as steps, count(*) filter (where e.state <> 'skipped') as ran
+        from run cross join ended e cross join lateral unnest(e.next) as n(place)
+        where e.run_id = run.id and not run.is_closing
+        group by e.run_id, n.place
+    ), waiting as materialized (
+        select l.steps, l.ran, s.spot from less l cross join lateral (
+            select s.ctid as spot from fairlead.workflow_steps s
+            where s.run_id = l.run_id and s.place = l.place and s.state = 'waiting' limit 1) s
+    ), begun as (
+        update fairlead.workflow_steps s
+        set pending = s.pending - w.steps, ran = s.ran + w.ran,
+            state = case when s.pending = w.steps then 'running' else s.state end,
+            remaining = case when s.pending = w.steps then 1 else 0 end,
+            started_at = case when s.pending = w.steps then clock_timestamp() end
+        from waiting w where s.ctid = w.spot
+        returning s.run_id, s.place, s.pending, s.ran
+    ), freed as (
+        select array_agg(b.run_id) as runs, array_agg(b.place) as places, array_agg(b.ran) as ran
+        from begun b where b.pending = 0
+    ), undo as (
+        select array_agg(e.run_id) as runs, array_agg(e.compensation) as places
+        from ended e join run on run.id = e.run_id and not run.is_canceling
+        where e.stops and e.compensation is not null
+    )
+    select freed.runs, freed.places, freed.ran, undo.runs, undo.places
+    into freed_runs, freed_places, freed_ran, undo_runs, undo_places
+    from freed, undo;
+
+    if undo_runs is not null then
+        with begun as (
+            update fairlead.workflow_steps s set state = 'running', remaining = 1, started_at = clock_timestamp()
+            from (select distinct u.run_id, u.place from unnest(undo_runs, undo_places) as u(run_id, place)) u
+            where s.run_id = u.run_id and s.place = u.place and s.state = 'waiting'
+            returning s.run_id, s.place
+        )
+        select freed_runs || array_agg(b.run_id), freed_places || array_agg(b.place),
+            freed_ran || array_agg(0) into freed_runs, freed_places, freed_ran
+        from begun b;
+    end if;
+    if cardinality(freed_runs) > 0 then
+        update fairlead.workflow_runs r set live = r.live + f.steps
+        from (select f.id, count(*) as steps from unnest(freed_runs) as f(id) group by f.id) f
+        where r.id = f.id;
+        select json_agg(json_build_array(
+                f.run_id, f.place, s.name, s.spec::text, cardinality(s.before), f.ran, s.definition_key)),
+            fairlead.definitions_of(array_agg(distinct s.definition_key))
+        into free, definitions
+        from unnest(freed_runs, freed_places, freed_ran) as f(run_id, place, ran)
+        cross join lateral (
+            select s.name, s.spec, s.before, s.definition_key from fairlead.workflow_steps s
+            where s.run_id = f.run_id and s.place = f.place limit 1) s;
+    end if;
+    if 'queued' = any(ends) then
+        select json_agg(e.job) into back
+        from unnest(jobs, of_runs, ends) as e(job, run_id, status) join fairlead.workflow_runs r on r.id = e.run_id
+        where e.status = 'queued' and r.cancel_requested_at is not null;
+    end if;
+    return json_build_object(
+        'free', free,
+        'definitions', definitions,
+        'back', back,
+        'runs', (
+            select json_agg(json_build_object(
+                'id', r.id, 'tenant_id', r.tenant_id, 'tenant', t.slug, 'tenant_name', t.name,
+                'tenant_timezone', t.timezone, 'key', r.key, 'version', r.version, 'status', r.status, 'live', r.live,
+                'failing', r.failing, 'is_canceling', r.cancel_requested_at is not null,
+                'parent_job_id', r.parent_job_id, 'correlation_id', r.correlation_id,
+                'input', case when free is not null or r.live = 0 then r.input end,
+                'output_template', case when r.live = 0 then r.output_template end, 'error', r.error,
+                'secret_paths', r.secret_paths))
+            from unnest(runs) as i(id) join fairlead.workflow_runs r on r.id = i.id
+            join fairlead.tenants t on t.id = r.tenant_id));
+end
+$$;
+
 CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -813,6 +985,83 @@ begin
 end
 $_$;
 
+CREATE FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    heard uuid[];
+begin
+    with kinds as materialized (
+        select distinct e.tenant_id, e.status from unnest(tell_ends.ends) e where e.status > 'running'
+    ), listening as materialized (
+        select k.tenant_id, k.status from kinds k cross join lateral (
+            select from fairlead.job_triggers g
+            where g.tenant_id = k.tenant_id and g.event_name = 'job.' || k.status
+                and g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null
+            limit 1) one
+    )
+    select array_agg(e.id) into heard
+    from listening l cross join lateral (
+        select e.id from unnest(tell_ends.ends) e
+        where e.tenant_id = l.tenant_id and e.status = l.status offset 0) e;
+    if heard is null then
+        return;
+    end if;
+    with recursive ended as materialized (
+        select j.* from unnest(heard) as o(id) cross join lateral (
+            select j.id, j.tenant_id, j.definition_id, j.status, j.attempt_count, j.correlation_id, j.parent_id,
+                j.workflow_run_id, j.queued_at, j.started_at, j.finished_at, j.last_error
+            from fairlead.jobs j where j.id = o.id limit 1) j
+    ), line as (
+        -- a job, the job that made it, and so on; no circle is that long
+        select e.id as job_id, e.id as maker, 1 as length from ended e
+        union all
+        select l.job_id, above.id, l.length + 1
+        from line l cross join lateral (
+            select coalesce(j.parent_id, (
+                select r.parent_job_id from fairlead.workflow_runs r where r.id = j.workflow_run_id)) as id
+            from fairlead.jobs j where j.id = l.maker limit 1) above
+        where above.id is not null and l.length < 100
+    ), silent as materialized (
+        select l.job_id from line l
+        cross join lateral (
+            select j.created_by, r.created_by as run_by
+            from fairlead.jobs j left join fairlead.workflow_runs r on r.id = j.workflow_run_id
+            where j.id = l.maker limit 1) made
+        -- triggers are never deleted, so it can always be told what set them off
+        cross join lateral unnest(array[made.created_by, made.run_by]) as actor(name)
+        cross join lateral (
+            select from fairlead.job_triggers g
+            where g.event_name like 'job.%'
+                and g.id = case when actor.name ~ '^trigger:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                    then substr(actor.name, 9)::uuid end
+            limit 1) of_ends
+    ), told as (
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
+            -- no payload and no output: they may hold what is not everybody's
+            jsonb_build_object(
+                'job_id', e.id, 'definition_key', d.key, 'status', e.status, 'attempt_no', e.attempt_count,
+                'correlation_id', e.correlation_id, 'parent_id', e.parent_id, 'workflow_run_id', e.workflow_run_id,
+                'queued_at', e.queued_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
+                -- of an attempt that was over when the job was canceled, what it took; of one that ends now, till now
+                'duration_ms', coalesce((
+                    select a.duration_ms from fairlead.job_attempts a
+                    where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
+                    (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
+                'last_error', split_part(e.last_error, E'\n', 1)),
+            e.correlation_id, e.finished_at, 'system'
+        from ended e join fairlead.job_definitions d on d.id = e.definition_id
+        where not exists (select from silent s where s.job_id = e.id)
+        returning id, tenant_id
+    )
+    insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
+    if found then
+        perform pg_notify('fairlead', 'event');
+    end if;
+end
+$_$;
+
 CREATE FUNCTION fairlead.tenant_of_session() RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -884,7 +1133,12 @@ CREATE TABLE fairlead.counts (
     succeeded integer DEFAULT 0 NOT NULL,
     failed integer DEFAULT 0 NOT NULL,
     dead_letter integer DEFAULT 0 NOT NULL,
-    canceled integer DEFAULT 0 NOT NULL
+    canceled integer DEFAULT 0 NOT NULL,
+    runs integer,
+    retried integer,
+    run_ms bigint,
+    queue_ms bigint,
+    cost_cents bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', autovacuum_vacuum_cost_delay='0');
 
@@ -1006,6 +1260,7 @@ CREATE TABLE fairlead.job_attempts (
     error_text text,
     stdout_tail text,
     stderr_tail text,
+    queue_ms bigint,
     CONSTRAINT attempts_life CHECK (((status = 'running'::text) = (finished_at IS NULL))),
     CONSTRAINT attempts_number CHECK ((attempt_no > 0)),
     CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
@@ -1136,6 +1391,9 @@ CREATE TABLE fairlead.jobs (
     error jsonb,
     progress jsonb,
     trace text,
+    workflow_step integer,
+    workflow_item integer,
+    timeout_seconds integer,
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
@@ -1331,6 +1589,31 @@ END)
 
 ALTER TABLE ONLY fairlead.trigger_firings FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.usage_hourly (
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    hour timestamp with time zone NOT NULL,
+    runs bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead_letter bigint NOT NULL,
+    canceled bigint NOT NULL,
+    retried bigint NOT NULL,
+    run_ms bigint NOT NULL,
+    queue_ms bigint NOT NULL,
+    cost_cents bigint NOT NULL
+)
+WITH (fillfactor='70');
+
+ALTER TABLE ONLY fairlead.usage_hourly FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.usage_told (
+    tenant_id uuid NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.usage_told FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.users (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid,
@@ -1346,6 +1629,78 @@ CREATE TABLE fairlead.users (
 );
 
 ALTER TABLE ONLY fairlead.users FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.workflow_runs (
+    id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    workflow_id uuid,
+    key text NOT NULL,
+    version integer,
+    status text DEFAULT 'running'::text NOT NULL,
+    steps integer NOT NULL,
+    live integer DEFAULT 0 NOT NULL,
+    failing boolean DEFAULT false NOT NULL,
+    cancel_requested_at timestamp with time zone,
+    parent_job_id uuid,
+    answered boolean DEFAULT false NOT NULL,
+    unique_key text,
+    correlation_id text,
+    input jsonb NOT NULL,
+    output_template jsonb,
+    output jsonb,
+    error jsonb,
+    secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    finished_at timestamp with time zone,
+    CONSTRAINT workflow_runs_life CHECK (((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text])) AND ((status = 'running'::text) = (finished_at IS NULL)) AND (live >= 0)))
+)
+WITH (fillfactor='50');
+
+ALTER TABLE ONLY fairlead.workflow_runs FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.workflow_steps (
+    run_id uuid NOT NULL,
+    place integer NOT NULL,
+    tenant_id uuid NOT NULL,
+    name text NOT NULL,
+    definition_key text NOT NULL,
+    spec jsonb NOT NULL,
+    before integer[] NOT NULL,
+    next integer[] NOT NULL,
+    on_failure text NOT NULL,
+    compensation integer,
+    is_compensation boolean DEFAULT false NOT NULL,
+    state text DEFAULT 'waiting'::text NOT NULL,
+    pending integer NOT NULL,
+    ran integer DEFAULT 0 NOT NULL,
+    items integer,
+    remaining integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    canceled integer DEFAULT 0 NOT NULL,
+    error jsonb,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    CONSTRAINT workflow_steps_life CHECK (((state = ANY (ARRAY['waiting'::text, 'running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text, 'skipped'::text, 'stopped'::text])) AND ((state = 'running'::text) = (remaining > 0)) AND (pending >= 0)))
+)
+WITH (fillfactor='60');
+
+ALTER TABLE ONLY fairlead.workflow_steps FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.workflows (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid NOT NULL,
+    is_shared boolean DEFAULT false NOT NULL,
+    key text NOT NULL,
+    version integer NOT NULL,
+    spec jsonb NOT NULL,
+    secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT workflows_shared CHECK (((NOT is_shared) OR (tenant_id = '00000000-0000-7000-8000-000000000000'::uuid)))
+);
+
+ALTER TABLE ONLY fairlead.workflows FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEFAULT;
 
@@ -1448,8 +1803,29 @@ ALTER TABLE ONLY fairlead.trigger_firings
 ALTER TABLE ONLY fairlead.trigger_firings
     ADD CONSTRAINT trigger_firings_slot UNIQUE (trigger_id, slot);
 
+ALTER TABLE ONLY fairlead.usage_hourly
+    ADD CONSTRAINT usage_hourly_pkey PRIMARY KEY (tenant_id, hour, definition_id);
+
+ALTER TABLE ONLY fairlead.usage_told
+    ADD CONSTRAINT usage_told_pkey PRIMARY KEY (tenant_id);
+
 ALTER TABLE ONLY fairlead.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.workflow_runs
+    ADD CONSTRAINT workflow_runs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.workflow_steps
+    ADD CONSTRAINT workflow_steps_name UNIQUE (name, run_id);
+
+ALTER TABLE ONLY fairlead.workflow_steps
+    ADD CONSTRAINT workflow_steps_pkey PRIMARY KEY (run_id, place);
+
+ALTER TABLE ONLY fairlead.workflows
+    ADD CONSTRAINT workflows_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.workflows
+    ADD CONSTRAINT workflows_version UNIQUE (tenant_id, key, version);
 
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);
 
@@ -1481,11 +1857,15 @@ CREATE INDEX job_triggers_by_tenant ON fairlead.job_triggers USING btree (tenant
 
 CREATE INDEX job_triggers_due ON fairlead.job_triggers USING btree (next_fire_at) WHERE (next_fire_at IS NOT NULL);
 
+CREATE INDEX job_triggers_of_ends ON fairlead.job_triggers USING btree (tenant_id, event_name) WHERE ((event_name ~~ 'job.%'::text) AND is_enabled AND (deleted_at IS NULL));
+
 CREATE INDEX jobs_by_correlation ON fairlead.jobs USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
 
 CREATE INDEX jobs_by_dedupe_key ON fairlead.jobs USING btree (tenant_id, hashtextextended(dedupe_key, (0)::bigint), id) WHERE (dedupe_key IS NOT NULL);
 
 CREATE INDEX jobs_by_parent ON fairlead.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+
+CREATE INDEX jobs_by_run ON fairlead.jobs USING btree (workflow_run_id, workflow_step, workflow_item) WHERE (workflow_run_id IS NOT NULL);
 
 CREATE INDEX jobs_by_tenant ON fairlead.jobs USING btree (tenant_id, id);
 
@@ -1519,9 +1899,19 @@ CREATE INDEX trigger_firings_by_event ON fairlead.trigger_firings USING btree (e
 
 CREATE INDEX trigger_firings_by_trigger ON fairlead.trigger_firings USING btree (trigger_id, id);
 
+CREATE INDEX usage_hourly_by_hour ON fairlead.usage_hourly USING btree (hour);
+
 CREATE INDEX users_by_tenant ON fairlead.users USING btree (tenant_id, id);
 
 CREATE UNIQUE INDEX users_email ON fairlead.users USING btree (lower(email));
+
+CREATE INDEX workflow_runs_by_key ON fairlead.workflow_runs USING btree (tenant_id, key, id);
+
+CREATE INDEX workflow_runs_by_parent ON fairlead.workflow_runs USING btree (parent_job_id) WHERE (parent_job_id IS NOT NULL);
+
+CREATE INDEX workflow_runs_by_tenant ON fairlead.workflow_runs USING btree (tenant_id, id);
+
+CREATE UNIQUE INDEX workflow_runs_by_unique_key ON fairlead.workflow_runs USING btree (tenant_id, unique_key) WHERE (unique_key IS NOT NULL);
 
 ALTER INDEX fairlead.audit_by_tenant ATTACH PARTITION fairlead.audit_log_rest_tenant_id_at_idx;
 
@@ -1583,6 +1973,18 @@ ALTER TABLE ONLY fairlead.trigger_firings
 ALTER TABLE ONLY fairlead.users
     ADD CONSTRAINT users_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.workflow_runs
+    ADD CONSTRAINT workflow_runs_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.workflow_runs
+    ADD CONSTRAINT workflow_runs_workflow_id_fkey FOREIGN KEY (workflow_id) REFERENCES fairlead.workflows(id);
+
+ALTER TABLE ONLY fairlead.workflow_steps
+    ADD CONSTRAINT workflow_steps_run_id_fkey FOREIGN KEY (run_id) REFERENCES fairlead.workflow_runs(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY fairlead.workflows
+    ADD CONSTRAINT workflows_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
 ALTER TABLE fairlead.active_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.audit_log ENABLE ROW LEVEL SECURITY;
@@ -1626,6 +2028,8 @@ ALTER TABLE fairlead.removed_jobs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant USING (is_shared);
 
 CREATE POLICY system_rows ON fairlead.active_keys TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -1677,7 +2081,17 @@ CREATE POLICY system_rows ON fairlead.tokens TO fairlead_system USING (true) WIT
 
 CREATE POLICY system_rows ON fairlead.trigger_firings TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.usage_hourly TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.usage_told TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.users TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.workflow_runs TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.workflow_steps TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.workflows TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY tenant_rows ON fairlead.active_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -1727,7 +2141,17 @@ CREATE POLICY tenant_rows ON fairlead.tokens TO fairlead_tenant USING ((tenant_i
 
 CREATE POLICY tenant_rows ON fairlead.trigger_firings TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.usage_hourly TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.usage_told TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.users TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.workflow_runs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.workflow_steps TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.workflows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 ALTER TABLE fairlead.tenants ENABLE ROW LEVEL SECURITY;
 
@@ -1735,7 +2159,17 @@ ALTER TABLE fairlead.tokens ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.trigger_firings ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.usage_hourly ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.usage_told ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.users ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.workflow_runs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.workflow_steps ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.workflows ENABLE ROW LEVEL SECURITY;
 
 GRANT USAGE ON SCHEMA fairlead TO fairlead_system;
 GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
@@ -1745,6 +2179,10 @@ GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host 
 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.definitions_of(keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.definitions_of(keys text[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.definitions_of(keys text[]) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) TO fairlead_system;
@@ -1779,6 +2217,10 @@ REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLI
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_system;
 
@@ -1796,6 +2238,10 @@ GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expecte
 
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_tenant;
@@ -1899,8 +2345,22 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tokens TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.trigger_firings TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.trigger_firings TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.usage_hourly TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.usage_hourly TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.usage_told TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.workflow_runs TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.workflow_runs TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.workflow_steps TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.workflow_steps TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.workflows TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.workflows TO fairlead_tenant;
 
 ALTER DEFAULT PRIVILEGES FOR ROLE fairlead IN SCHEMA fairlead GRANT ALL ON FUNCTIONS TO fairlead_system;
 

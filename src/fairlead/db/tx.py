@@ -88,10 +88,11 @@ class Tx:
     """A transaction in progress. Store functions take one; they never open or end it."""
 
     def __init__(
-        self, connection: Connection, schema: str, redact_patterns: tuple[re.Pattern[str], ...] = ()
+        self, connection: Connection, settings: Settings, redact_patterns: tuple[re.Pattern[str], ...] = ()
     ) -> None:
         self.connection = connection
-        self.schema = schema
+        self.settings = settings
+        self.schema = settings.schema
         # what nobody is to read in what comes back, nor in the audit log
         self.redact_patterns = redact_patterns
 
@@ -137,6 +138,12 @@ class Tx:
             "jit",
         )
         await self.values("select " + ", ".join(f"set_config('{name}', 'off', true)" for name in names))
+
+    @asynccontextmanager
+    async def whole(self) -> AsyncIterator[None]:
+        """What is done inside is done together or not at all, also where every statement stands alone."""
+        async with self.connection.transaction():
+            yield
 
     @asynccontextmanager
     async def copy(self, query: str) -> AsyncIterator[psycopg.AsyncCopy]:
@@ -237,7 +244,7 @@ class Database:
                 await connection.execute(self._timeouts(local=True, unhurried=unhurried))
             if acting is not None:
                 await connection.execute(*self._bounds(acting))
-            yield Tx(connection, self.schema, self._redact_patterns)
+            yield Tx(connection, self.settings, self._redact_patterns)
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
         """What binds a transaction, to its end and not longer."""
@@ -262,7 +269,9 @@ class Database:
                 return await work(tx)
         connection = self._take_spare() or await self._pool.getconn()
         try:
-            answer = await self._in_time(connection, work(Tx(connection, self.schema, self._redact_patterns)))
+            answer = await self._in_time(
+                connection, work(Tx(connection, self.settings, self._redact_patterns))
+            )
         except BaseException:
             await self._pool.putconn(connection)
             raise

@@ -3,9 +3,9 @@
 import asyncio
 import math
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import structlog
@@ -19,11 +19,42 @@ logger = structlog.get_logger(__name__)
 
 PROGRESS_SECONDS = 0.5
 LONGEST_PROGRESS_MESSAGE = 1000
+LONGEST_RUN_KEY = 255
 LONGEST_SNOOZE = 10 * 365 * 86_400.0
 
 
 class Fatal(Exception):
     """Raised by a handler that failed and must not be tried again."""
+
+
+class Runs(Protocol):
+    """What starts runs of workflows."""
+
+    async def start(
+        self,
+        workflow: Any,
+        *,
+        tenant: str | UUID,
+        input: Any = None,  # noqa: A002 - the word that users know
+        version: int | None = None,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Any:
+        """Start a run of a workflow."""
+
+    async def fan_out(
+        self,
+        definition: Any,
+        payloads: Sequence[Any],
+        *,
+        tenant: str | UUID,
+        join: Any = None,
+        payload: Any = None,
+        on_failure: str | None = None,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Any:
+        """Start many jobs and one that waits for them."""
 
 
 class Snooze(Exception):
@@ -112,6 +143,7 @@ class Context:
         correlation_id: str | None = None,
         parent_id: UUID | None = None,
         enqueue: Callable[[NewJob], Awaitable[Any]] | None = None,
+        runs: Runs | None = None,
         on_progress: Callable[[Progress], object] | None = None,
         progress_seconds: float = PROGRESS_SECONDS,
     ) -> None:
@@ -125,6 +157,7 @@ class Context:
         self.correlation_id = correlation_id
         self.parent_id = parent_id
         self._enqueue = enqueue
+        self._runs = runs
         self._on_progress = on_progress
         self._progress_seconds = progress_seconds
 
@@ -155,7 +188,7 @@ class Context:
         return _PAUSE
 
     def add_cost(self, cents: int) -> None:
-        """Add to what this attempt has cost, also if it fails later."""
+        """Add to what this attempt has cost, also if it fails or gives its job back later."""
         if not _is_number(cents, int) or cents < 0:
             raise ValueError(f"Cost takes whole cents, 0 or more, not {cents!r}.")
         if not self._over:
@@ -187,7 +220,62 @@ class Context:
             parent_id=self.job_id,
             **{"correlation_id": self.correlation_id, **options},
         )
-        answer = self._ask(new)
+        return self._awaited(self._ask(new))
+
+    def start(
+        self,
+        workflow: Any,
+        *,
+        input: Any = None,  # noqa: A002 - the word that users know
+        version: int | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """Start a run of a workflow for this tenant. This job has one run for each `key`, also when it runs again."""
+        name = key or getattr(workflow, "key", workflow)
+        return self._awaited(
+            self._start(
+                lambda runs: runs.start(workflow, input=input, version=version, **self._as_part(name))
+            )
+        )
+
+    def fan_out(
+        self,
+        definition: Any,
+        payloads: Sequence[Any],
+        *,
+        join: Any = None,
+        payload: Any = None,
+        on_failure: str | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """A sub-task for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`.
+
+        This job has one such run for each `key`, also when it runs again.
+        """
+        name = key or getattr(definition, "key", definition)
+        return self._awaited(
+            self._start(
+                lambda runs: runs.fan_out(
+                    definition,
+                    payloads,
+                    join=join,
+                    payload=payload,
+                    on_failure=on_failure,
+                    **self._as_part(name),
+                )
+            )
+        )
+
+    def _as_part(self, name: str) -> dict[str, Any]:
+        """What says that a run belongs to this job."""
+        return {
+            "tenant": self.tenant_id,
+            "key": f"job:{self.job_id}:{name}"[:LONGEST_RUN_KEY],
+            "correlation_id": self.correlation_id or str(self.job_id),
+        }
+
+    def _awaited(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """To be awaited on the loop; elsewhere it is waited for here."""
         if self._loop is None or threading.get_ident() == self._thread:
             return answer
         return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
@@ -259,6 +347,13 @@ class Context:
         except Exception:
             # the handler's work must not fail because its progress could not be told
             logger.exception("progress_not_told", job_id=str(self.job_id))
+
+    async def _start(self, started: Callable[[Runs], Awaitable[Any]]) -> Any:
+        if self._over:
+            raise Stopped
+        if self._runs is None:
+            raise RuntimeError("Runs cannot be started here: not from an isolated function, nor over HTTP.")
+        return await started(self._runs)
 
     async def _ask(self, new: NewJob) -> Any:
         if self._over:

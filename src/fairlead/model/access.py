@@ -8,6 +8,7 @@ from uuid import UUID
 from fairlead.errors import Forbidden
 
 GLOBAL_TENANT = "global"
+GLOBAL_TENANT_ID = UUID("00000000-0000-7000-8000-000000000000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,9 @@ class Permission(StrEnum):
     MANAGE_TRIGGERS = "triggers.manage"
     READ_EVENTS = "events.read"
     EMIT_EVENTS = "events.emit"
+    READ_WORKFLOWS = "workflows.read"
+    MANAGE_WORKFLOWS = "workflows.manage"
+    RUN_WORKFLOWS = "workflows.run"
     READ_HOSTS = "hosts.read"
     MANAGE_HOSTS = "hosts.manage"
     MANAGE_TOKENS = "tokens.manage"
@@ -79,6 +83,9 @@ GRANTS: dict[Role, frozenset[Permission]] = {
         Permission.MANAGE_TRIGGERS,
         Permission.READ_EVENTS,
         Permission.EMIT_EVENTS,
+        Permission.READ_WORKFLOWS,
+        Permission.MANAGE_WORKFLOWS,
+        Permission.RUN_WORKFLOWS,
         Permission.READ_HOSTS,
         Permission.MANAGE_HOSTS,
         Permission.MANAGE_TOKENS,

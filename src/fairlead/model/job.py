@@ -143,6 +143,7 @@ class Attempt:
     started_at: datetime
     finished_at: datetime | None
     duration_ms: int | None
+    queue_ms: int | None
     exit_code: int | None
     signal: int | None
     cost_cents: int

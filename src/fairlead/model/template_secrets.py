@@ -29,13 +29,15 @@ def _says_where(value: Any) -> bool:
     return isinstance(place, Place) and place.default is MISSING
 
 
-def secret_fields(template: Any, secret_paths: Sequence[str], roots: Collection[str]) -> list[str]:
-    """Where in an event's data the secrets of a template's jobs come from, as paths."""
+def secret_fields(
+    template: Any, secret_paths: Sequence[str], roots: Collection[str], *, of: str = "event"
+) -> list[str]:
+    """Where in an event's data, or below another root, the secrets of a template's jobs come from, as paths."""
     found: set[str] = set()
 
     def add(fields: Iterable[Field], onwards: Iterable[Path] = ((),)) -> None:
-        of_event = [field.segments[1:] for field in fields if field.segments[0] == "event"]
-        found.update(path_to((*field, *more)) for field in of_event for more in onwards)
+        below = [field.segments[1:] for field in fields if field.segments[0] == of]
+        found.update(path_to((*field, *more)) for field in below for more in onwards)
 
     def before(value: Any, onwards: set[Path]) -> None:
         place = read(value) if isinstance(value, str) else None

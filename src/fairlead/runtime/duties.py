@@ -1,4 +1,4 @@
-"""The watchdog's regular duties: retention, the audit log's days, the folding of counts, what has expired.
+"""The watchdog's regular duties: retention, the audit log's days, the folding of counts, usage, what has expired.
 
 Each is done in short rounds, by one process at a time, whichever comes first; how often is for all of them together.
 """
@@ -11,9 +11,10 @@ from uuid import UUID
 
 import structlog
 
+from fairlead.actions import metering
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
-from fairlead.store import access, counts, duties, events, firings, hosts, idempotency, retention
+from fairlead.store import access, counts, duties, events, firings, hosts, idempotency, retention, workflows
 
 log = structlog.get_logger(__name__)
 
@@ -23,9 +24,13 @@ DAY = 86_400.0
 AT_ONCE = 0.0
 # Between two rounds that only looked at jobs which are kept: there may be millions of them, and no hurry.
 LOOKING_SECONDS = 1.0
+# From an hour's end on, for those who are just ending runs.
+SETTLING_SECONDS = 10.0
 AFTER_FAILURE_SECONDS = 300.0
 # Records removed in one transaction.
 FORGET = 5000
+# Each with its steps.
+FORGET_RUNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,11 @@ class Duties:
             "audit_drop": self._audit_drop,
             "minutes": _minutes,
             "history": _history,
+            "usage": _usage,
             "expired": _expired,
             "firings": self._firings,
             "events": self._events,
+            "runs": self._runs,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -110,6 +117,11 @@ class Duties:
         gone = await events.forget(tx, days=days, limit=FORGET) if days else 0
         return Round(AT_ONCE if gone == FORGET else HOUR, place)
 
+    async def _runs(self, tx: Tx, place: str | None) -> Round:
+        days = self._retention_days
+        gone = await workflows.forget(tx, days=days, limit=FORGET_RUNS) if days else 0
+        return Round(AT_ONCE if gone == FORGET_RUNS else HOUR, place)
+
     async def _audit_drop(self, tx: Tx, place: str | None) -> Round:
         keep_days = self._audit_retention_days
         if keep_days and await retention.drop_audit_day(tx, keep_days=keep_days):
@@ -130,6 +142,14 @@ async def _minutes(tx: Tx, place: str | None) -> Round:
 async def _history(tx: Tx, place: str | None) -> Round:
     fold = await counts.fold_history(tx)
     return Round(AT_ONCE if fold.more else HOUR, place)
+
+
+async def _usage(tx: Tx, place: str | None) -> Round:
+    """In two steps: an hour is noted when it has begun, and told of when all that was done before it can be seen."""
+    if place is None:
+        return Round(SETTLING_SECONDS, await metering.noted(tx))
+    told = await metering.tell(tx, place)
+    return Round(told.seconds, None if told.done else place)
 
 
 async def _expired(tx: Tx, place: str | None) -> Round:

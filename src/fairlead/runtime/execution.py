@@ -14,7 +14,7 @@ from fairlead.handlers import function
 from fairlead.handlers.attempt import Bounds
 from fairlead.handlers.command import CommandAttempt, Way
 from fairlead.handlers.commands import Command, SecretMissing
-from fairlead.handlers.context import Context, Progress
+from fairlead.handlers.context import Context, Progress, Runs
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
@@ -52,6 +52,7 @@ class Execution:
         *,
         threads: Threads,
         enqueue: Enqueue,
+        runs: Runs | None = None,
         commands: Mapping[str, Command] | None = None,
         means: Means = Means(),  # noqa: B008 - immutable
         redact_patterns: Patterns = (),
@@ -61,6 +62,7 @@ class Execution:
         self._means = means
         self._threads = threads
         self._enqueue = enqueue
+        self._runs = runs
         self._settling: set[asyncio.Task[None]] = set()
         self._redact_patterns = redact_patterns
         self._deadlines = Deadlines()
@@ -88,6 +90,7 @@ class Execution:
             correlation_id=job.correlation_id,
             parent_id=job.parent_id,
             enqueue=self._enqueue,
+            runs=self._runs,
             on_progress=self._progress_of(attempt.held.lease),
         )
         if self._traced or job.trace is not None:

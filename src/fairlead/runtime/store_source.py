@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
+from fairlead.actions import settling
 from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
@@ -55,6 +56,8 @@ class StoreSource:
         # anywhere: workers that all began with the same tenant would give it more than its turn
         self._cursor = Cursor(uuid4())
         self.crowded = False
+        # of what is held: steps of runs, and jobs that wait for runs
+        self._of_runs: set[UUID] = set()
 
     async def claim(self, wanted: int) -> list[Held]:
         """Take up to this many jobs, going on round the circle of tenants where the last claim stopped."""
@@ -65,6 +68,7 @@ class StoreSource:
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             claim = await self._claim(wanted)
         token = claim.token
+        self._of_runs.update(claim.of_runs)
         return [Held(Lease(job.job_id, job.attempt_no, token), job) for job in claim.jobs]
 
     async def _claim(self, wanted: int) -> Claim:
@@ -92,4 +96,15 @@ class StoreSource:
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write how attempts ended; safe to repeat, since each is known by its lease."""
-        return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=f"worker:{self._worker}"))
+        actor = f"worker:{self._worker}"
+        if not self._of_runs:
+            return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=actor))
+        of_runs = [end for end in ends if end[0].job_id in self._of_runs]
+        others = [end for end in ends if end[0].job_id not in self._of_runs]
+        done: dict[UUID, JobStatus] = {}
+        if others:
+            done |= await self._database.reach(lambda tx: queue.finish(tx, others, actor=actor))
+        if of_runs:
+            done |= await self._database.reach(lambda tx: settling.finish(tx, of_runs, actor=actor))
+            self._of_runs.difference_update(lease.job_id for lease, _ in of_runs)
+        return done

@@ -5,6 +5,7 @@ import math
 
 import structlog
 
+from fairlead.actions import settling
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.runtime.duties import Duties
@@ -58,6 +59,7 @@ class Watchdog:
             return 0
         rescued = await queue.rescue(tx, limit=BATCH)
         if rescued:
+            await settling.settle(tx, rescued)
             log.warning("leases_rescued", jobs=len(rescued))
             await bulk.notify(tx, "later")
         await workers.prune(tx, seconds=self._lease_seconds * 10)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
-from fairlead.store import jobs
+from fairlead.store import events, jobs
 
 sql = queries_beside(__file__)
 
@@ -58,7 +58,10 @@ async def still_cancelable(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
 
 async def cancel_queued(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
     """End those of the jobs that wait and that nobody else is moving. Which ones."""
-    return [one for (one,) in await tx.values(sql.cancel_queued, {"ids": list(ids)})]
+    canceled = [one for (one,) in await tx.values(sql.cancel_queued, {"ids": list(ids)})]
+    if canceled:
+        await events.tell_ends(tx, canceled)
+    return canceled
 
 
 async def request_cancel(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:

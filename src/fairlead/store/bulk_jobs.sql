@@ -20,12 +20,13 @@ select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.def
 where j.status <= 'running' and j.cancel_requested_at is null
 
 -- name: retryable
+-- Steps of runs are retried with their runs.
 select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
-where j.troubled and d.is_active
+where j.troubled and d.is_active and j.workflow_run_id is null
 
 -- name: retryable_chosen
 select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
-where j.id = any(%(ids)s) and j.troubled and d.is_active
+where j.id = any(%(ids)s) and j.troubled and d.is_active and j.workflow_run_id is null
     and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
 
 -- name: still_cancelable

@@ -11,7 +11,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
 from fairlead.model.redact import Mask, Patterns, hidden, mask_for, secrets_in, shown_key
-from fairlead.store import stats
+from fairlead.store import events, stats
 
 sql = queries_beside(__file__)
 
@@ -244,7 +244,10 @@ async def secrets_of(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
 
 async def cancel_queued(tx: Tx, job_id: UUID) -> bool:
     """End a waiting job as canceled; False if it is not waiting."""
-    return bool(await tx.values(sql.cancel_queued, {"id": job_id}))
+    canceled = bool(await tx.values(sql.cancel_queued, {"id": job_id}))
+    if canceled:
+        await events.tell_ends(tx, [job_id])
+    return canceled
 
 
 async def request_cancel(tx: Tx, job_id: UUID) -> bool:

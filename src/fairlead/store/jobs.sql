@@ -174,7 +174,7 @@ j.id < %(before)s
 
 -- name: attempts
 select a.id, a.job_id, a.attempt_no, a.worker_id, a.pid, a.status, a.started_at, a.finished_at, a.duration_ms,
-    a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
+    a.queue_ms, a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
 from fairlead.job_attempts a where a.job_id = %(id)s order by a.attempt_no;
 
 -- name: payload
@@ -314,4 +314,37 @@ from (
     ) both_sides
     group by tenant_id, definition_id, status
 ) per_status
-where counted <> there;
+where counted <> there
+union all
+-- only where no attempt has been removed with its job: usage stays, and must be more then
+select null, 'usage says ' || used::text || ' where the attempts say ' || ran::text
+from (
+    select jsonb_build_object('runs', sum(u.runs), 'run_ms', sum(u.run_ms), 'queue_ms', sum(u.queue_ms),
+            'cost_cents', sum(u.cost_cents)) as used,
+        jsonb_build_object('runs', sum(a.runs), 'run_ms', sum(a.run_ms), 'queue_ms', sum(a.queue_ms),
+            'cost_cents', sum(a.cost_cents)) as ran
+    from (
+        select tenant_id, definition_id, sum(runs) as runs, sum(run_ms) as run_ms, sum(queue_ms) as queue_ms,
+            sum(cost_cents) as cost_cents
+        from (
+            select tenant_id, definition_id, runs, run_ms, queue_ms, cost_cents from fairlead.usage_hourly
+            union all
+            select tenant_id, definition_id, runs, run_ms, queue_ms, cost_cents from fairlead.counts
+            where runs is not null
+        ) parts
+        group by tenant_id, definition_id
+    ) u
+    full join (
+        select j.tenant_id, j.definition_id, count(*) as runs, sum(coalesce(a.duration_ms, 0)) as run_ms,
+            sum(coalesce(a.queue_ms, 0)) as queue_ms, sum(a.cost_cents) as cost_cents
+        from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+        where a.finished_at is not null
+        group by j.tenant_id, j.definition_id
+    ) a using (tenant_id, definition_id)
+    where not exists (
+        select from fairlead.removed_jobs r
+        where r.tenant_id = coalesce(u.tenant_id, a.tenant_id)
+            and r.definition_id = coalesce(u.definition_id, a.definition_id))
+    group by tenant_id, definition_id
+) per_definition
+where used <> ran;

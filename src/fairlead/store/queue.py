@@ -11,6 +11,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Budget, Change, Lost, Released, decide
+from fairlead.model.workflow import ENGINE_RUN
 
 sql = queries_beside(__file__)
 
@@ -60,6 +61,8 @@ class Claimed(msgspec.Struct, array_like=True):
     trace: str | None = None
     # seconds from when it was due to this claim, if that was asked for
     waited: float = 0.0
+    # a time limit of its own
+    own_timeout: int | None = None
     # the attempt's id, where somebody asked for it
     run_id: UUID | None = None
 
@@ -77,7 +80,7 @@ class Claimed(msgspec.Struct, array_like=True):
 
     @property
     def timeout_seconds(self) -> int:
-        return self.terms.timeout_seconds
+        return self.own_timeout or self.terms.timeout_seconds
 
     @property
     def backoff(self) -> Backoff:
@@ -101,6 +104,10 @@ class _Document(msgspec.Struct):
     # of those jobs that belong to a trace
     traces: dict[UUID, str] | None = None
     waits: dict[UUID, float] | None = None
+    # of those that have their own
+    timeouts: dict[UUID, int] | None = None
+    # those that are steps of runs
+    steps: list[UUID] | None = None
 
 
 _document = msgspec.json.Decoder(_Document)
@@ -120,6 +127,8 @@ class Claim:
     cursor: Cursor
     busy: bool = False
     crowded: bool = False
+    # those of the jobs that are steps of runs, or wait for runs
+    of_runs: Sequence[UUID] = ()
 
     def lease(self, job: Claimed) -> Lease:
         return Lease(job.job_id, job.attempt_no, self.token)
@@ -166,8 +175,14 @@ async def claim(
     if document.waits:
         for job in document.jobs:
             job.waited = document.waits[job.job_id]
+    if document.timeouts:
+        for job in document.jobs:
+            job.own_timeout = document.timeouts.get(job.job_id)
     go_on = Cursor(*document.cursor) if document.cursor else cursor
-    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded))
+    of_runs = document.steps or []
+    if any(terms.key == ENGINE_RUN for terms in document.definitions):
+        of_runs += [job.job_id for job in document.jobs if job.definition_key == ENGINE_RUN]
+    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), of_runs)
 
 
 class Beat(NamedTuple):
@@ -216,14 +231,26 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
     """Write how attempts ended: their jobs' statuses. Those that are missing were no longer ours.
 
     Safe to repeat when the answer was lost: a lease that its owner has already ended in this way is answered
-    again, and changes nothing.
+    again, and changes nothing. Of steps of runs `settling.finish` writes the ends.
     """
-    done = await _end(tx, ends, actor=actor)
+    done = await end(tx, ends, actor=actor)
     if len(done) < len(ends):
-        gone = _ends([end for end in ends if end[0].job_id not in done])
-        [(text,)] = await tx.quick(sql.finished_before, {"ends": gone})
-        done |= _statuses.decode(text or "{}") or {}
+        done |= await ended_before(tx, [one for one in ends if one[0].job_id not in done])
     return done
+
+
+async def end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
+    """Write how attempts ended: the statuses of those jobs that were ours till now."""
+    [(text, _)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
+    return _statuses.decode(text or "{}") or {}
+
+
+async def ended_before(tx: Tx, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+    """Of attempts that are not ours any more: the statuses of those that had ended by this very report."""
+    if not ends:
+        return {}
+    [(text,)] = await tx.quick(sql.finished_before, {"ends": _ends(ends)})
+    return _statuses.decode(text or "{}") or {}
 
 
 class _End(msgspec.Struct, omit_defaults=True):
@@ -243,11 +270,6 @@ class _End(msgspec.Struct, omit_defaults=True):
     cost: int = 0
     log: str | None = None
     ran: Any = None
-
-
-async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
-    [(text,)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
-    return _statuses.decode(text or "{}") or {}
 
 
 def _ends(ends: Sequence[tuple[Lease, Change]]) -> JsonText:
@@ -301,19 +323,19 @@ async def next_due(tx: Tx) -> float | None:
 
 async def rescue(
     tx: Tx, *, grace_seconds: float = 0.0, limit: int = 500, actor: str = "watchdog"
-) -> list[UUID]:
-    """Put back the jobs whose leases expired; poison is contained. Which ones.
+) -> dict[UUID, JobStatus]:
+    """Put back the jobs whose leases expired; poison is contained. Which ones, and how they stand now.
 
     What no agent has accepted was never begun, and nobody is to blame for it.
     """
     expired = await tx.values(sql.expired, {"grace_seconds": grace_seconds, "limit": limit})
     if not expired:
-        return []
+        return {}
     ends = [
         (Lease(job_id, attempt_no, token), _left(lost_count, was_begun=not unaccepted))
         for job_id, attempt_no, token, _, lost_count, unaccepted in expired
     ]
-    return list(await _end(tx, ends, actor=actor))
+    return await end(tx, ends, actor=actor)
 
 
 def _left(lost_count: int, *, was_begun: bool) -> Change:

@@ -38,7 +38,10 @@ from mine m cross join lateral (
 
 -- name: finish
 -- Jobs that do not come back were no longer ours. Once cancel was requested, only success is still a success.
-with outcome as (
+with moment as materialized (
+    -- one for all, so that one row of counts is exact
+    select clock_timestamp() as now
+), outcome as (
     -- one document instead of thirteen arrays: a third of the time on the worker's side; what is left out is the
     -- plain success
     select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
@@ -57,9 +60,9 @@ with outcome as (
     set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
             else e.status end,
         troubled = e.status > 'succeeded' or (j.cancel_requested_at is not null and e.status <> 'succeeded'),
-        finished_at = case when e.status > 'running' or j.cancel_requested_at is not null then clock_timestamp() end,
+        finished_at = case when e.status > 'running' or j.cancel_requested_at is not null then (select now from moment) end,
         scheduled_for = case when e.status = 'queued' and j.cancel_requested_at is null
-            then clock_timestamp() + make_interval(secs => e.delay) else j.scheduled_for end,
+            then (select now from moment) + make_interval(secs => e.delay) else j.scheduled_for end,
         failure_count = j.failure_count + e.charge,
         lost_count = j.lost_count + e.loss,
         output = e.output, error = e.error, last_error = coalesce(e.message, j.last_error),
@@ -70,13 +73,15 @@ with outcome as (
 ), attempted as (
     update fairlead.job_attempts a
     set status = case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end,
-        finished_at = clock_timestamp(), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
+        finished_at = (select now from moment), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
         pid = (c.ran ->> 'pid')::int, exit_code = (c.ran ->> 'exit_code')::int, signal = (c.ran ->> 'signal')::int,
         stderr_tail = c.ran ->> 'stderr',
         -- what its owner measured, if he did and it can be: he may report long after its end
-        duration_ms = least(
-            (c.ran ->> 'duration_ms')::bigint, (date_part('epoch', clock_timestamp() - c.started_at) * 1000)::bigint)
+        duration_ms = greatest(0, least(
+            (c.ran ->> 'duration_ms')::bigint, (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint))
     from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
+    returning c.tenant_id, c.definition_id, c.status,
+        c.status = 'queued' and a.status <> 'released' as retried, a.duration_ms, a.queue_ms, a.cost_cents
 ), again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
@@ -95,25 +100,38 @@ with outcome as (
             limit 1) held
         where c.dedupe_key is not null and c.status > 'running'))
 ), counted as (
+    -- what is counted as used is what the attempts say: see 0016_usage.sql
     insert into fairlead.counts (
-        tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled)
-    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -count(*),
+        tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled,
+        runs, retried, run_ms, queue_ms, cost_cents)
+    select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*),
         count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
         count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
-        count(*) filter (where status = 'canceled')
-    from changed group by tenant_id, definition_id
+        count(*) filter (where status = 'canceled'),
+        count(*), count(*) filter (where retried), sum(duration_ms), coalesce(sum(queue_ms), 0), sum(cost_cents)
+    from attempted group by tenant_id, definition_id
+), named as materialized (
+    -- few, and looked up once: for each job it would cost more than the rest of its entry
+    select d.id, d.key, d.audit_action from fairlead.job_definitions d
+    where d.id = any(array(select distinct definition_id from changed))
 ), audited as (
     insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
-    select c.tenant_id, %(actor)s, named.action, 'job', c.id::text,
-        jsonb_build_object('definition_key', named.key, 'attempt_no', c.attempt_no)
-    from changed c cross join lateral (
-        select d.key, case c.status
+    select c.tenant_id, %(actor)s, c.action, 'job', c.id::text,
+        jsonb_build_object('definition_key', c.key, 'attempt_no', c.attempt_no)
+    from (
+        select c.tenant_id, c.id, c.attempt_no, d.key, case c.status
             when 'succeeded' then d.audit_action when 'dead_letter' then 'JOB_EXHAUSTED_RETRIES'
             when 'failed' then 'JOB_FAILED' when 'canceled' then 'JOB_CANCELED' end as action
-        from fairlead.job_definitions d where d.id = c.definition_id) named
-    where named.action is not null
+        from changed c join named d on d.id = c.definition_id) c
+    where c.action is not null
 )
-select json_object_agg(id, status)::text from changed;
+select json_object_agg(id, status)::text,
+    -- nearly always nobody wants to be told, and then nothing more is done
+    case when exists (
+        select from fairlead.job_triggers g
+        where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
+    then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end
+from changed;
 
 -- name: finished_before
 -- Of leases that are gone: those that ended by this very report, whose answer was lost. Nothing changes. What others ended
@@ -170,7 +188,7 @@ returning j.id;
 -- name: again
 -- What a claim told of these jobs, once more: whoever asked may not have got the answer.
 select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_count, j.parent_id, j.correlation_id,
-    t.id as tenant_id, t.slug, d.key, d.timeout_seconds, d.backoff, d.secret_paths, a.id as run_id
+    t.id as tenant_id, t.slug, d.key, coalesce(j.timeout_seconds, d.timeout_seconds), d.backoff, d.secret_paths, a.id as run_id
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, n)
 join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
 join fairlead.jobs j on j.id = l.job_id

@@ -38,6 +38,9 @@ with shortest as materialized (
     select j.id from ended e cross join lateral (
         select j.id from fairlead.jobs j
         where j.id = e.id and j.status > 'running' and j.finished_at < e.since
+            -- what a step made may be asked for as long as its run goes on
+            and (j.workflow_run_id is null or not exists (
+                select from fairlead.workflow_runs r where r.id = j.workflow_run_id and r.status = 'running'))
         limit 1 for update skip locked) j
 ), gone as (
     delete from fairlead.jobs where id = any(array(select id from held))

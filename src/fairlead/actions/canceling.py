@@ -1,0 +1,26 @@
+"""Many jobs canceled: at once where they wait; where they run, their owners are asked to stop."""
+
+import asyncio
+from collections.abc import Collection
+from uuid import UUID
+
+from fairlead.db.tx import Tx
+from fairlead.store import bulk_jobs
+
+ROUNDS = 10
+ROUND_SECONDS = 0.01
+
+
+async def cancel(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], int]:
+    """Which were canceled, and how many asked to stop; what somebody else is moving is looked at again."""
+    left, canceled, asked = set(ids), list[UUID](), 0
+    for _ in range(ROUNDS):
+        ended = await bulk_jobs.cancel_queued(tx, list(left))
+        requested = await bulk_jobs.request_cancel(tx, list(left.difference(ended)))
+        canceled += ended
+        asked += len(requested)
+        left = set(await bulk_jobs.still_cancelable(tx, list(left.difference(ended, requested))))
+        if not left:
+            break
+        await asyncio.sleep(ROUND_SECONDS)
+    return canceled, asked

@@ -1,0 +1,47 @@
+"""Jobs that run a workflow: they start it, give themselves back, and are woken when it is over."""
+
+from typing import Any
+from uuid import UUID
+
+from fairlead.actions.workflows import Start, reopen, start
+from fairlead.db.tx import Tx
+from fairlead.model.access import Principal
+from fairlead.model.workflow_run import Run, RunStatus
+from fairlead.store import workflows
+
+
+async def go_on(
+    tx: Tx,
+    principal: Principal,
+    job_id: UUID,
+    *,
+    tenant: str,
+    workflow: str,
+    version: int | None = None,
+    input: Any = None,  # noqa: A002 - the word that users know
+    correlation_id: str | None = None,
+) -> Run | None:
+    """The run of this job once it is over; None as long as it goes on.
+
+    The first time it is started. One that failed, and of which the job was told, goes on from its failed steps: somebody
+    has retried the job.
+    """
+    run_id = await workflows.of_job(tx, job_id)
+    if run_id is None:
+        asked = Start(
+            tenant=tenant,
+            input=input,
+            version=version,
+            unique_key=f"job:{job_id}",
+            correlation_id=correlation_id,
+            parent_job_id=job_id,
+        )
+        await start(tx, principal, workflow, asked)
+        return None
+    held = (await workflows.hold(tx, [run_id]))[run_id]
+    if held.status is RunStatus.RUNNING:
+        return None
+    if not await workflows.answer(tx, run_id) and held.status is not RunStatus.SUCCEEDED:
+        await reopen(tx, run_id)
+        return None
+    return await workflows.run(tx, run_id, tenant_id=None)

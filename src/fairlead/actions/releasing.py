@@ -1,0 +1,211 @@
+"""Releasing: a step that waits for nobody becomes its jobs, or is over at once."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+from uuid_utils.compat import uuid7
+
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.enqueue import enqueue, inactive
+from fairlead.db.tx import Tx
+from fairlead.errors import Refused
+from fairlead.model.access import trusted
+from fairlead.model.definition import Kind, check_payload, validator
+from fairlead.model.job import NewJob, Source
+from fairlead.model.payload import encode
+from fairlead.model.request import unknown_definition
+from fairlead.model.workflow import Step
+from fairlead.model.workflow_run import StepState
+from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
+from fairlead.store import workflows
+from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
+
+LONGEST_MESSAGE = 1000
+
+_step = msgspec.json.Decoder(Step)
+
+
+@lru_cache(maxsize=4096)
+def _recipe(spec: str) -> Recipe:
+    return recipe_of(_step.decode(spec))
+
+
+@lru_cache(maxsize=256)
+def _validator(arg_schema: str) -> jsonschema_rs.Draft202012Validator:
+    return validator(msgspec.json.decode(arg_schema))
+
+
+def context_of(run: Held, steps: Mapping[str, Any]) -> dict[str, Any]:
+    """What the templates of a run may look at."""
+    return {
+        "input": run.input,
+        "steps": dict(steps),
+        "run": {"id": str(run.id), "workflow": run.key, "version": run.version},
+        "tenant": {
+            "id": str(run.tenant_id),
+            "slug": run.tenant,
+            "name": run.tenant_name,
+            "timezone": run.tenant_timezone,
+        },
+    }
+
+
+async def release(tx: Tx, advanced: Advanced) -> list[Over]:
+    """Make the jobs of free steps. Those that are over at once come back: not wanted, without items, or refused."""
+    free = advanced.free or ()
+    recipes = [_recipe(step.spec) for step in free]
+    wanted = {
+        (step.run_id, name) for step, recipe in zip(free, recipes, strict=True) for name in recipe.needs
+    }
+    seen = await workflows.ends(tx, sorted(wanted)) if wanted else {}
+    runs = {run.id: run for run in advanced.runs}
+    releasing = _Releasing(tx, advanced.definitions or {})
+    for step, recipe in zip(free, recipes, strict=True):
+        run = runs[step.run_id]
+        await releasing.release(run, step, recipe, context_of(run, seen.get(run.id, {})))
+    if releasing.begun:
+        await workflows.correct(tx, releasing.begun)
+    if releasing.jobs:
+        await workflows.release(tx, releasing.jobs)
+    return releasing.over
+
+
+class _Releasing:
+    """Steps that are released together, and what is to be written of them."""
+
+    def __init__(self, tx: Tx, found: Mapping[str, StepDefinition]) -> None:
+        self.tx = tx
+        self.found = found
+        self.jobs: list[StepJob] = []
+        self.begun: list[Begun] = []
+        self.over: list[Over] = []
+
+    async def release(self, run: Held, step: Free, recipe: Recipe, context: dict[str, Any]) -> None:
+        """Make the jobs of a step, or let it be over."""
+        try:
+            released = None if step.parents and not step.ran else self._released(recipe, context)
+            if released is None:  # not wanted, or everything before it was not
+                self._is_over(step, StepState.SKIPPED)
+            elif not released.tasks:
+                self._is_over(step, StepState.SUCCEEDED, items=0)
+            elif self._is_hosted(recipe, released):
+                await self._enqueue(run, step, recipe, released)
+            else:
+                self._add(run, step, recipe, released)
+        except Refused as refusal:
+            self._is_over(step, StepState.FAILED, error=_error(refusal))
+
+    def _is_over(self, step: Free, state: StepState, *, error: Any = None, items: int | None = None) -> None:
+        self.begun.append(Begun(step.run_id, step.place, state, items=items, error=error))
+        self.over.append(Over(step.run_id, step.place, state, error))
+
+    def _released(self, recipe: Recipe, context: dict[str, Any]) -> Released | None:
+        """What the step becomes; None if it is not wanted."""
+        if len(recipe.step.after) == 1:
+            context[PREVIOUS] = context["steps"].get(recipe.step.after[0], {})
+        if not recipe.is_wanted(context):
+            return None
+        return recipe.released(context, max_bytes=self.tx.settings.max_payload_bytes)
+
+    def _active(self, recipe: Recipe) -> StepDefinition:
+        definition = self.found.get(recipe.step.definition)
+        if definition is None:
+            raise unknown_definition(recipe.step.definition)
+        if not definition.is_active:
+            raise inactive(definition.key)
+        return definition
+
+    def _is_hosted(self, recipe: Recipe, released: Released) -> bool:
+        definition = self._active(recipe)
+        bound = definition.resource_pointer or definition.kind is Kind.HOST
+        return bool(released.host_id or released.resource_id or bound)
+
+    def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
+        """Jobs for anybody: all of them, or the step fails."""
+        said, definition = recipe.step, self._active(recipe)
+        made = [
+            StepJob(
+                id=uuid7(),
+                run_id=step.run_id,
+                tenant_id=run.tenant_id,
+                key=run.key,
+                correlation_id=run.correlation_id,
+                place=step.place,
+                item=task.item,
+                definition_id=definition.id,
+                priority=definition.default_priority if said.priority is None else said.priority,
+                max_attempts=said.max_attempts or definition.max_attempts,
+                timeout=said.timeout_seconds,
+                name=step.name,
+                payload=msgspec.Raw(self._payload(definition, task)),
+            )
+            for task in released.tasks
+        ]
+        self.jobs += made
+        if recipe.for_each is not None:
+            self._is_many(step, jobs=len(made))
+
+    def _payload(self, definition: StepDefinition, task: Task) -> bytes:
+        settings = self.tx.settings
+        payload, text = encode(
+            task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
+        )
+        check_payload(_validator(definition.arg_schema), definition.key, payload)
+        return text
+
+    async def _enqueue(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
+        """Jobs for hosts, in the ordinary way and one by one: the database finds where they belong, or refuses."""
+        made, refused = 0, list[Refused]()
+        for task in released.tasks:
+            try:
+                await self._enqueue_one(run, step, recipe, (released, task))
+            except Refused as refusal:
+                refused.append(refusal)
+            else:
+                made += 1
+        if not made:
+            raise refused[0]
+        if recipe.for_each is not None:
+            self._is_many(step, jobs=made, refused=refused)
+
+    async def _enqueue_one(self, run: Held, step: Free, recipe: Recipe, what: tuple[Released, Task]) -> None:
+        released, task = what
+        new = NewJob(
+            definition=recipe.step.definition,
+            tenant=str(run.tenant_id),
+            payload=task.payload,
+            priority=recipe.step.priority,
+            max_attempts=recipe.step.max_attempts,
+            correlation_id=run.correlation_id,
+            source=Source.SYSTEM,
+            source_ref=step.name,
+            host_id=released.host_id,
+            resource_id=released.resource_id,
+        )
+        made = await enqueue(self.tx, trusted(f"workflow:{run.key}"), Catalog(self.tx.settings), new)
+        seconds = recipe.step.timeout_seconds
+        await workflows.belongs(
+            self.tx, made.id, run_id=run.id, place=step.place, item=task.item, seconds=seconds
+        )
+
+    def _is_many(self, step: Free, *, jobs: int, refused: Sequence[Refused] = ()) -> None:
+        self.begun.append(
+            Begun(
+                step.run_id,
+                step.place,
+                StepState.RUNNING,
+                items=jobs + len(refused),
+                remaining=jobs,
+                failed=len(refused),
+                error=_error(refused[0]) if refused else None,
+            )
+        )
+
+
+def _error(refusal: Refused) -> dict[str, Any]:
+    others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
+    message = f"{refusal.message} Also: {others}" if others else refusal.message
+    return {"code": refusal.code, "message": message[:LONGEST_MESSAGE]}

@@ -1,0 +1,155 @@
+"""Settling: what the end of a job means for the run it is a step of, in the transaction that ended it.
+
+Whoever ends a job counts it down in its step, holding the run's row: a step whose jobs are over lets those that wait for
+it begin, and a run none of whose steps is live is over. So any number of workers move a run on, and none of them is its
+owner.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.actions import canceling
+from fairlead.actions.releasing import context_of, release
+from fairlead.db.tx import Tx
+from fairlead.errors import Refused
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Change
+from fairlead.model.template import compiled
+from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow_secrets import kept_output
+from fairlead.model.workflow_step import ROOTS, STEPS
+from fairlead.store import audit, bulk, bulk_jobs, queue, workflows
+from fairlead.store.workflows import Advanced, Held
+
+# A run of more leaves has no output of its own: each is with its job.
+MOST_LEAVES = 1000
+ENDED = {
+    RunStatus.SUCCEEDED: "WORKFLOW_RUN_SUCCEEDED",
+    RunStatus.FAILED: "WORKFLOW_RUN_FAILED",
+    RunStatus.CANCELED: "WORKFLOW_RUN_CANCELED",
+}
+
+
+async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
+    """Write how attempts ended, as `queue.finish`, and what that means for runs: together, or not at all."""
+    async with tx.whole():
+        ended = await queue.end(tx, ends, actor=actor)
+        await settle(tx, ended)
+    # what ended before, and whose answer was lost, was settled then
+    return ended | await queue.ended_before(tx, [end for end in ends if end[0].job_id not in ended])
+
+
+async def settle(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
+    """These jobs ended, or went back to the queue: move the runs on that they are steps of, or wait for."""
+    if not jobs:
+        return
+    if advanced := await workflows.move_on(tx, jobs):
+        await advance(tx, advanced)
+        if advanced.back:  # who asked the run to stop could not reach a job that somebody held
+            canceled = await bulk_jobs.cancel_queued(tx, advanced.back)
+            await settle(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
+    if may_wait := {job_id: status for job_id, status in jobs.items() if _may_wait(status)}:
+        await _settle_waiting(tx, may_wait)
+
+
+def _may_wait(status: JobStatus) -> bool:
+    return status not in (JobStatus.SUCCEEDED, JobStatus.RUNNING)
+
+
+async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
+    """A job that gave itself back until its run is over, and was too late; or that ended before it."""
+    for run_id, job_id in await workflows.waited_for_by(tx, jobs):
+        run = (await workflows.hold(tx, [run_id]))[run_id]
+        if jobs[job_id] is JobStatus.QUEUED:
+            if run.status is not RunStatus.RUNNING:
+                await _wake(tx, job_id)
+        elif run.status is RunStatus.RUNNING:
+            await stop(tx, run)
+
+
+async def advance(tx: Tx, advanced: Advanced) -> None:
+    """Let steps that are free begin, those that are over by that free others, and end runs in which nothing is live."""
+    now: Advanced | None = advanced
+    while now is not None:
+        over = await release(tx, now) if now.free else []
+        for run in now.runs:
+            if not run.live and run.status is RunStatus.RUNNING:
+                await _end(tx, run)
+        now = await workflows.move_on(tx, {}, over=over) if over else None
+
+
+async def _end(tx: Tx, run: Held) -> None:
+    status = RunStatus.SUCCEEDED
+    output = None
+    if run.is_canceling:
+        status = RunStatus.CANCELED
+    elif run.failing:
+        status = RunStatus.FAILED
+        run.error = await _explained(tx, run)
+    else:
+        try:
+            output = await _output(tx, run)
+        except Refused as refusal:
+            status, run.error = RunStatus.FAILED, {"code": refusal.code, "message": refusal.message}
+    run.status = status
+    await workflows.end(tx, run, status, output=output)
+    await audit.write(
+        tx,
+        actor=f"workflow:{run.key}",
+        action=ENDED[status],
+        resource_type="workflow_run",
+        resource_id=run.id,
+        tenant_id=run.tenant_id,
+        details={"workflow": run.key},
+    )
+    if run.parent_job_id is not None:
+        await _wake(tx, run.parent_job_id)
+
+
+async def _explained(tx: Tx, run: Held) -> Any:
+    """Why a run failed: the step, and what its job said."""
+    if run.error is None or "message" in run.error:
+        return run.error
+    step = run.error["step"]
+    seen = (await _seen(tx, run, [step]))[step]
+    return {**run.error, "message": seen.get("error") or f"the step is {seen['status']}"}
+
+
+async def _output(tx: Tx, run: Held) -> Any:
+    """What the template says; without one, the outputs of the steps that nobody waits for, unless that is too much."""
+    most = tx.settings.max_payload_bytes
+    if run.output_template is not None:
+        template = compiled(run.output_template, ROOTS)
+        looked_at = {path.segments[1] for path in template.paths if path.segments[0] == STEPS}
+        output = template.render(context_of(run, await _seen(tx, run, looked_at)), max_bytes=most)
+        secrets = await workflows.secrets_of(tx, run.id)
+        return kept_output(output, given=run.input, secret_paths=secrets, patterns=tx.redact_patterns)
+    leaves = await workflows.leaves(tx, run.id)
+    if len(leaves) > MOST_LEAVES:
+        return None
+    seen = await _seen(tx, run, leaves)
+    output = {name: seen[name]["output"] for name in leaves if "output" in seen[name]}
+    return output if len(msgspec.json.encode(output)) <= most else None
+
+
+async def _seen(tx: Tx, run: Held, names: Collection[str]) -> dict[str, Any]:
+    return (await workflows.ends(tx, [(run.id, name) for name in names])).get(run.id, {})
+
+
+async def _wake(tx: Tx, job_id: UUID) -> None:
+    if await workflows.wake(tx, job_id):
+        await bulk.notify(tx, "ready")
+
+
+async def stop(tx: Tx, run: Held) -> None:
+    """End a run that we hold: what waits is canceled, what runs is asked to stop, and then the run is over."""
+    run.is_canceling = True
+    await workflows.ask_to_stop(tx, run.id)
+    # one that somebody holds now, and that goes back to the queue later, meets a run that is being canceled
+    canceled, asked = await canceling.cancel(tx, await workflows.active_jobs(tx, run.id))
+    if asked:
+        await bulk.notify(tx, "cancel")
+    await settle(tx, dict.fromkeys(canceled, JobStatus.CANCELED))

@@ -1,0 +1,388 @@
+"""Workflows: published, started, shown, canceled, retried."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from fairlead.actions.settling import advance, stop
+from fairlead.db.tx import Tx
+from fairlead.errors import (
+    Fault,
+    InvalidInput,
+    PayloadInvalid,
+    WorkflowInvalid,
+    WorkflowRunNotRetryable,
+    WorkflowRunOver,
+    WorkflowRunUnknown,
+    WorkflowUnknown,
+)
+from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
+from fairlead.model.definition import Definition, check_payload, validator
+from fairlead.model.payload import encode
+from fairlead.model.redact import secret_paths
+from fairlead.model.request import unknown_tenant
+from fairlead.model.template_secrets import secret_fields
+from fairlead.model.workflow import Workflow, document_of, workflow_of
+from fairlead.model.workflow_graph import Node, graph_of
+from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow_secrets import restored_spec, shown_run, shown_spec, shown_steps
+from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
+from fairlead.store import audit, bulk, bulk_jobs, definitions, tenants, workflows
+
+MAX_PAGE = 1000
+MAX_KEY = 255
+SHOWN_STEPS = 1000
+# more than a payload: it may be a list of many
+MAX_INPUT_BYTES = 4_194_304
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What is asked for when a run is started."""
+
+    tenant: str
+    input: Any = None
+    version: int | None = None
+    # one run for this key: another start with it gives that run
+    unique_key: str | None = None
+    correlation_id: str | None = None
+    parent_job_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    id: UUID
+    # whether a run with this key was there before
+    deduplicated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A run with its steps, from a place on, and how many are in each state."""
+
+    run: Run
+    steps: list[RunStep]
+    states: dict[StepState, int]
+    next_place: int | None
+
+
+# Workflows
+
+
+async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple[Published, bool]:
+    """The workflow that a document describes, as the newest version; and whether it is a new one.
+
+    The tenant `global` shares its workflows with every tenant. Secrets that are as they were shown stay as they are.
+    """
+    tenant_id = await _tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
+    workflow = workflow_of(document)
+    graph_of(workflow)
+    found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
+    _check_definitions(workflow, found)
+    await workflows.hold_key(tx, tenant_id=tenant_id, key=workflow.key)
+    known = await workflows.newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
+    spec = document_of(workflow)
+    if known is not None:
+        spec = restored_spec(spec, known.spec, _secrets(found), tx.redact_patterns)
+    if known is not None and known.spec == spec:
+        return known, False
+    made = await workflows.add(
+        tx,
+        tenant_id=tenant_id,
+        is_shared=tenant_id == GLOBAL_TENANT_ID,
+        key=workflow.key,
+        spec=spec,
+        secret_paths=_secret_inputs(workflow, found),
+        created_by=principal.actor,
+    )
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="workflow_published",
+        resource_type="workflow",
+        resource_id=made.key,
+        tenant_id=tenant_id,
+        details={"version": made.version, "steps": len(workflow.steps)},
+    )
+    return made, True
+
+
+def _check_definitions(workflow: Workflow, found: Mapping[str, Definition]) -> None:
+    faults = [
+        Fault(f"/steps/{place}/definition", f"step {step.name!r}: there is no definition {step.definition!r}")
+        for place, step in enumerate(workflow.steps)
+        if step.definition not in found
+    ]
+    if faults:
+        raise WorkflowInvalid(
+            f"The workflow is not valid: {faults[0].path}: {faults[0].message}. Register it with @fl.job, or: "
+            "fairlead definitions put KEY",
+            faults[:20],
+        )
+
+
+def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[str]:
+    """Where in the input secrets are: said by its schema, or by what steps make of it."""
+    said = set(secret_paths(workflow.input_schema)) if isinstance(workflow.input_schema, dict) else set[str]()
+    for step in workflow.steps:
+        secrets = found[step.definition].secret_paths
+        if secrets:
+            roots = (*ROOTS, PREVIOUS, *ITEM_ROOTS)
+            looked_at = secret_fields(step.payload, secrets, roots, of="input")
+            said.update(looked_at)
+    return sorted(said)
+
+
+async def listed(
+    tx: Tx, principal: Principal, *, after: str = "", after_tenant: UUID | None = None, limit: int = 50
+) -> list[Published]:
+    """What can be started, by key, newest versions; literal secrets are hidden.
+
+    Who acts in no tenant sees those of all, by key and tenant.
+    """
+    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    _check_limit(limit)
+    found = await workflows.listed(
+        tx, tenant_id=principal.tenant_id, after=after, after_tenant=after_tenant, limit=limit
+    )
+    return await _shown(tx, found)
+
+
+async def get(
+    tx: Tx, principal: Principal, tenant: str | None, key: str, *, version: int | None = None
+) -> Published:
+    """A workflow of a tenant, or the shared one."""
+    tenant_id = await _tenant_id(tx, principal, tenant or GLOBAL_TENANT, Permission.READ_WORKFLOWS)
+    [shown] = await _shown(tx, [await _published(tx, tenant_id, key, version)])
+    return shown
+
+
+async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> Published:
+    found = await workflows.newest(tx, tenant_id=tenant_id, key=key, version=version)
+    if found is None:
+        told = repr(key[:130]) if version is None else f"{key[:130]!r} in version {version}"
+        raise WorkflowUnknown(
+            f"There is no workflow {told}. Publish it with fl.workflow, or: POST /api/v1/workflows",
+            [Fault("key", "unknown")],
+        )
+    return found
+
+
+async def _shown(tx: Tx, found: Sequence[Published]) -> list[Published]:
+    keys = {step["definition"] for one in found for step in one.spec["steps"]}
+    secrets = _secrets(await definitions.by_keys(tx, keys))
+    return [replace(one, spec=shown_spec(one.spec, secrets, tx.redact_patterns)) for one in found]
+
+
+def _secrets(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
+    return {key: one.secret_paths for key, one in found.items()}
+
+
+# Runs
+
+
+async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started:
+    """Start a run of a workflow: its first steps become jobs at once."""
+    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.RUN_WORKFLOWS)
+    published = await _published(tx, tenant_id, key, asked.version)
+    return await _start(
+        tx, principal, tenant_id, asked, workflow=workflow_of(published.spec), published=published
+    )
+
+
+async def start_inline(tx: Tx, principal: Principal, document: Any, asked: Start) -> Started:
+    """Start a run of a workflow that is written for it alone."""
+    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.RUN_WORKFLOWS)
+    workflow = workflow_of(document)
+    return await _start(tx, principal, tenant_id, asked, workflow=workflow, published=None)
+
+
+async def _start(
+    tx: Tx,
+    principal: Principal,
+    tenant_id: UUID,
+    asked: Start,
+    *,
+    workflow: Workflow,
+    published: Published | None,
+) -> Started:
+    given = _input(tx, workflow, asked)
+    nodes: list[Node] = graph_of(workflow)
+    hides: Sequence[str]
+    if published is None:
+        found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
+        _check_definitions(workflow, found)
+        hides = _secret_inputs(workflow, found)
+    else:
+        hides = published.secret_paths
+    run_id = uuid7()
+    is_new = await workflows.start(
+        tx,
+        run_id=run_id,
+        tenant_id=tenant_id,
+        key=workflow.key,
+        workflow=published,
+        nodes=nodes,
+        input=given,
+        output_template=workflow.output,
+        secret_paths=hides,
+        parent_job_id=asked.parent_job_id,
+        unique_key=asked.unique_key,
+        correlation_id=asked.correlation_id,
+        created_by=principal.actor,
+    )
+    if not is_new:
+        there = await workflows.with_unique_key(tx, tenant_id=tenant_id, unique_key=str(asked.unique_key))
+        return Started(there or run_id, deduplicated=True)
+    started = await _visible(tx, principal, run_id)
+    await _audit_run(tx, principal, "workflow_started", started)
+    await _go(tx, run_id)
+    return Started(run_id)
+
+
+def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
+    for name, value in (("key", asked.unique_key), ("correlation_id", asked.correlation_id)):
+        if value is not None and not 1 <= len(value) <= MAX_KEY:
+            raise InvalidInput(
+                f"{name} must have 1 to {MAX_KEY} characters.", [Fault(name, f"1 to {MAX_KEY} characters")]
+            )
+    given, _ = encode(
+        {} if asked.input is None else asked.input,
+        max_bytes=MAX_INPUT_BYTES,
+        max_depth=tx.settings.max_payload_depth,
+    )
+    try:
+        check_payload(validator(workflow.input_schema), workflow.key, given)
+    except PayloadInvalid as error:
+        told = error.message.replace("The payload", "The input", 1)
+        raise PayloadInvalid(
+            told, [Fault(f"/input{path}", message) for path, message in error.faults]
+        ) from None
+    return given
+
+
+async def _go(tx: Tx, run_id: UUID) -> None:
+    """Release what waits for nobody; a run in which nothing is to be done is over."""
+    run = (await workflows.hold(tx, [run_id]))[run_id]
+    await advance(tx, await workflows.begin_roots(tx, run))
+
+
+async def cancel(tx: Tx, principal: Principal, run_id: UUID) -> Run:
+    """Stop a run: what waits is canceled, what runs is asked to stop; nothing more begins."""
+    run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
+    held = (await workflows.hold(tx, [run.id]))[run.id]
+    if held.status is not RunStatus.RUNNING and held.status is not RunStatus.CANCELED:
+        raise WorkflowRunOver(f"Run {run.id} is {held.status}: only runs that go on can be canceled.")
+    if held.status is RunStatus.RUNNING and not held.is_canceling:
+        await _audit_run(tx, principal, "workflow_cancel_requested", run)
+        await stop(tx, held)
+    return await _visible(tx, principal, run_id)
+
+
+async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
+    """Let a run that failed or was canceled go on from the steps that did not succeed."""
+    run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
+    held = (await workflows.hold(tx, [run.id]))[run.id]
+    if held.status not in (RunStatus.FAILED, RunStatus.CANCELED):
+        raise WorkflowRunNotRetryable(
+            f"Run {run.id} is {held.status}: only failed and canceled runs can be retried."
+        )
+    await reopen(tx, run.id)
+    await _audit_run(tx, principal, "workflow_retried", run)
+    return await _visible(tx, principal, run_id)
+
+
+async def reopen(tx: Tx, run_id: UUID) -> None:
+    """The same, of a run that we hold."""
+    troubled = await workflows.troubled_jobs(tx, run_id)
+    held = [one.id for one in await bulk_jobs.hold_terminal(tx, list(troubled))]
+    again: dict[int, int] = {}
+    for job_id in held:
+        again[troubled[job_id]] = again.get(troubled[job_id], 0) + 1
+    for start_at in range(0, len(held), MAX_PAGE):
+        await bulk_jobs.requeue(tx, held[start_at : start_at + MAX_PAGE])
+    if held:
+        await bulk.notify(tx, "ready")
+    await workflows.reopen(tx, run_id, dict(sorted(again.items())))
+    await _go(tx, run_id)
+
+
+async def show(
+    tx: Tx, principal: Principal, run_id: UUID, *, first: int = 0, limit: int = SHOWN_STEPS
+) -> Shown:
+    """A run and its steps from a place on; secrets are hidden."""
+    run = await _recorded(tx, principal, run_id, Permission.READ_WORKFLOWS)
+    _check_limit(limit)
+    steps = await workflows.run_steps(tx, run.id, first=first, limit=limit + 1)
+    secrets = _secrets(await definitions.by_keys(tx, {step.definition_key for step in steps}))
+    shown = shown_steps(steps[:limit], run, secrets, tx.redact_patterns)
+    more = steps[limit].place if len(steps) > limit else None
+    counts = await workflows.step_counts(tx, run.id)
+    return Shown(shown_run(run, tx.redact_patterns), shown, counts, more)
+
+
+async def standing(tx: Tx, principal: Principal, run_id: UUID) -> Run:
+    """A run without its steps; secrets are hidden."""
+    return await _visible(tx, principal, run_id)
+
+
+async def runs(
+    tx: Tx,
+    principal: Principal,
+    *,
+    key: str | None = None,
+    status: RunStatus | None = None,
+    before: UUID | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """Runs, newest first."""
+    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    _check_limit(limit)
+    found = await workflows.runs(
+        tx, tenant_id=principal.tenant_id, key=key, status=status, before=before, limit=limit
+    )
+    return [shown_run(one, tx.redact_patterns) for one in found]
+
+
+async def _visible(
+    tx: Tx, principal: Principal, run_id: UUID, permission: Permission = Permission.READ_WORKFLOWS
+) -> Run:
+    return shown_run(await _recorded(tx, principal, run_id, permission), tx.redact_patterns)
+
+
+async def _recorded(tx: Tx, principal: Principal, run_id: UUID, permission: Permission) -> Run:
+    run = await workflows.run(tx, run_id, tenant_id=principal.tenant_id)
+    if run is None:
+        raise WorkflowRunUnknown(f"There is no run {run_id}.", [Fault("id", "unknown")])
+    principal.require(permission, run.tenant_id)
+    return run
+
+
+async def _tenant_id(tx: Tx, principal: Principal, tenant: str, permission: Permission) -> UUID:
+    found = await tenants.ids(tx, [tenant])
+    if tenant not in found or principal.tenant_id not in (None, found[tenant]):
+        raise unknown_tenant(tenant)
+    principal.require(permission, found[tenant])
+    return found[tenant]
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_PAGE + 1:  # one more tells whether there is a next page
+        raise InvalidInput(
+            f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
+        )
+
+
+async def _audit_run(tx: Tx, principal: Principal, action: str, run: Run) -> None:
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=action,
+        resource_type="workflow_run",
+        resource_id=run.id,
+        tenant_id=run.tenant_id,
+        details={"workflow": run.key, "was": run.status},
+    )

@@ -1,0 +1,61 @@
+"""A run of a thousand steps beside a thousand plain jobs, and a fan-out of ten thousand that is joined once."""
+
+from uuid import uuid4
+
+from fairlead.app import Fairlead
+from fairlead.bench.draining import LOOK_SECONDS, drained, loaded, opened, workers
+from fairlead.bench.run import TENANT, Measure, Progress, compared
+from fairlead.settings import Settings
+from fairlead.workflows import Flow
+
+ROUNDS = 7
+LAYERS = 10
+WIDTH = 100
+# how many of the layer before a step waits for
+PARENTS = 3
+SECONDS = 120
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:  # noqa: ARG001
+    """Steps a second of one run, one worker process; beside plain jobs, as many, with the same process."""
+    values, limits, layered = [], [], []
+    async with opened(settings) as fl, workers(settings):
+        for number in range(ROUNDS + 1):
+            progress(f"round {number} of {ROUNDS}")
+            limit, value, all_to_all = await _plain(fl), await _run(fl, PARENTS), await _run(fl, WIDTH)
+            if number:  # the first round warms all up
+                limits.append(limit)
+                values.append(value)
+                layered.append(all_to_all)
+    slow = sorted(layered)[len(layered) // 2] / sorted(limits)[len(limits) // 2]
+    note = (
+        f"{LAYERS} layers of {WIDTH}, each step after {PARENTS} of the layer before; limit: {LAYERS * WIDTH:,} plain jobs "
+        f"of the same worker process, in turn; after all {WIDTH} of the layer before: {slow:.2f}"
+    )
+    return compared("workflows", values, limits, unit="steps/s", note=note)
+
+
+async def _plain(fl: Fairlead) -> float:
+    mark = uuid4().hex
+    await loaded(fl, LAYERS * WIDTH, mark)
+    return await drained(fl, mark)
+
+
+async def _run(fl: Fairlead, parents: int) -> float:
+    mark = uuid4().hex
+    run = await fl.run_inline(_layers(parents), tenant=TENANT, correlation_id=mark)
+    await run.result(SECONDS, look_seconds=LOOK_SECONDS)
+    return await drained(fl, mark)
+
+
+def _layers(parents: int) -> Flow:
+    flow = Flow("layers")
+    before = [flow.step(f"s0_{n}", "noop") for n in range(WIDTH)]
+    for layer in range(1, LAYERS):
+        before = [
+            flow.step(
+                f"s{layer}_{n}", "noop", after=[before[(n + shift) % WIDTH] for shift in range(parents)]
+            )
+            for n in range(WIDTH)
+        ]
+    return flow

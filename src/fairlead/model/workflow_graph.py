@@ -1,0 +1,213 @@
+"""The graph of a workflow: who waits for whom, and whether all of it can be reached and filled in."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fairlead.errors import FairleadError, FilterInvalid, TemplateInvalid
+from fairlead.model.path import Path
+from fairlead.model.template import compiled
+from fairlead.model.workflow import Step, Trouble, Workflow
+from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS, STEPS, paths_of, recipe_of
+
+# what of a step others may look at
+SEEN = ("output", "status", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A step in its place: whom it waits for, who waits for it, and who undoes what was done when it fails."""
+
+    step: Step
+    before: tuple[int, ...]
+    next: tuple[int, ...]
+    compensation: int | None
+    # waits for nobody, since it only runs when another step fails
+    is_compensation: bool
+
+
+def graph_of(workflow: Workflow) -> list[Node]:
+    """The steps in their places; WorkflowInvalid names each step that cannot run, and why."""
+    trouble = Trouble([])
+    graph = _Graph(workflow.steps, trouble)
+    trouble.settle()
+    graph.check_compensations()
+    known = graph.known(graph.ordered())
+    for place, step in enumerate(workflow.steps):
+        _Looks(step, f"/steps/{place}", graph.places, known[place], trouble).check()
+    _check_output(workflow, graph.places, trouble)
+    trouble.settle()
+    return graph.nodes()
+
+
+class _Graph:
+    """Steps by their places, and the edges between them."""
+
+    def __init__(self, steps: Sequence[Step], trouble: Trouble) -> None:
+        self.steps = steps
+        self.trouble = trouble
+        self.places = self._places()
+        self.before = [self._before(place) for place in range(len(steps))]
+        self.undoes = [self._undoes(place) for place in range(len(steps))]
+        self.compensations = {place for place in self.undoes if place is not None}
+        self.after: list[list[int]] = [[] for _ in steps]
+        for place, parents in enumerate(self.before):
+            for parent in parents:
+                self.after[parent].append(place)
+
+    def _places(self) -> dict[str, int]:
+        places: dict[str, int] = {}
+        for place, step in enumerate(self.steps):
+            if step.name in places:
+                self.trouble.at(f"/steps/{place}/name", f"there are two steps {step.name!r}")
+            places.setdefault(step.name, place)
+        return places
+
+    def _before(self, place: int) -> tuple[int, ...]:
+        step = self.steps[place]
+        for name in step.after:
+            if name not in self.places:
+                self.trouble.at(
+                    f"/steps/{place}/after", f"step {step.name!r} is after {name!r}, which is no step"
+                )
+        if len(set(step.after)) < len(step.after):
+            self.trouble.at(f"/steps/{place}/after", f"step {step.name!r} names a step twice")
+        return tuple(self.places[name] for name in step.after if name in self.places)
+
+    def _undoes(self, place: int) -> int | None:
+        step = self.steps[place]
+        name = step.compensation
+        if name is None:
+            return None
+        if name not in self.places or name == step.name:
+            self.trouble.at(
+                f"/steps/{place}/on_failure",
+                f"step {step.name!r} is compensated by {name!r}, which is no other step",
+            )
+        return self.places.get(name)
+
+    def check_compensations(self) -> None:
+        for place in sorted(self.compensations):
+            if self.before[place] or self.after[place] or self.undoes[place] is not None:
+                self.trouble.at(
+                    f"/steps/{place}",
+                    f"step {self.steps[place].name!r} compensates another: it can be after nobody, nobody after it, "
+                    "and it has no compensation of its own",
+                )
+
+    def ordered(self) -> list[int]:
+        """The places so that each comes after those it waits for."""
+        waits = [len(parents) for parents in self.before]
+        free = deque(place for place, number in enumerate(waits) if not number)
+        order: list[int] = []
+        while free:
+            place = free.popleft()
+            order.append(place)
+            for child in self.after[place]:
+                waits[child] -= 1
+                if not waits[child]:
+                    free.append(child)
+        if len(order) < len(self.steps):
+            circle = self._circle({place for place, number in enumerate(waits) if number})
+            names = " → ".join(self.steps[place].name for place in circle)
+            self.trouble.at(f"/steps/{circle[0]}/after", f"these steps wait for each other: {names}")
+            self.trouble.refuse()
+        return order
+
+    def _circle(self, stuck: set[int]) -> list[int]:
+        """Some steps that wait for each other, the first one named again at the end."""
+        place, way = min(stuck), list[int]()
+        while place not in way:
+            way.append(place)
+            place = next(parent for parent in self.before[place] if parent in stuck)
+        return [place, *reversed(way[way.index(place) :])]
+
+    def known(self, order: Sequence[int]) -> list[int]:
+        """Of each step, those that are over when it begins, as bits."""
+        known = [0] * len(self.steps)
+        for place in order:
+            for parent in self.before[place]:
+                known[place] |= known[parent] | (1 << parent)
+        shared: dict[int, int] = {}
+        for place, compensation in enumerate(self.undoes):
+            if compensation is not None:
+                seen = known[place] | (1 << place)
+                shared[compensation] = shared.get(compensation, seen) & seen
+        for compensation, seen in shared.items():
+            known[compensation] = seen
+        return known
+
+    def nodes(self) -> list[Node]:
+        return [
+            Node(step, self.before[n], tuple(self.after[n]), self.undoes[n], n in self.compensations)
+            for n, step in enumerate(self.steps)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """What a step looks at, held against what there will be to see."""
+
+    step: Step
+    at: str
+    places: dict[str, int]
+    known: int
+    trouble: Trouble
+
+    def check(self) -> None:
+        try:
+            recipe = recipe_of(self.step)
+        except (TemplateInvalid, FilterInvalid) as error:
+            _add(self.trouble, error, self.at, f"step {self.step.name!r}: ")
+            return
+        for path in recipe.paths:
+            if why := self._wrong(path):
+                self.trouble.at(self.at, f"step {self.step.name!r} looks at {path}: {why}")
+        for path in () if recipe.when is None else paths_of(recipe.when):
+            if path.segments[0] in ITEM_ROOTS or (path.segments[0] == PREVIOUS and len(self.step.after) != 1):
+                self.trouble.at(
+                    f"{self.at}/when",
+                    f"step {self.step.name!r} looks at {path}, which is not there for a condition",
+                )
+
+    def _wrong(self, path: Path) -> str | None:
+        root, *rest = path.segments
+        if root not in (*ROOTS, *ITEM_ROOTS, PREVIOUS):
+            return f"it begins with none of {', '.join(ROOTS)}"
+        if root == PREVIOUS and (not rest or rest[0] not in SEEN):
+            return _OF_A_STEP
+        return _not_seen(rest, self.places, self.known) if root == STEPS else None
+
+
+_OF_A_STEP = f"of a step there are {', '.join(SEEN)}"
+
+
+def _not_seen(rest: Sequence[str], places: dict[str, int], known: int) -> str | None:
+    if not rest:
+        return "name a step"
+    name, *more = rest
+    if name not in places:
+        return f"there is no step {name!r}"
+    if not known >> places[name] & 1:
+        return f"{name!r} need not be over then; put it in after"
+    return None if more and more[0] in SEEN else _OF_A_STEP
+
+
+def _check_output(workflow: Workflow, places: dict[str, int], trouble: Trouble) -> None:
+    if workflow.output is None:
+        return
+    try:
+        paths: Iterator[Path] = iter(compiled(workflow.output, ROOTS).paths)
+    except TemplateInvalid as error:
+        _add(trouble, error, "/output", "")
+        return
+    everything = (1 << len(places)) - 1
+    for path in paths:
+        root, *rest = path.segments
+        if root == STEPS and (why := _not_seen(rest, places, everything)):
+            trouble.at("/output", f"looks at {path}: {why}")
+
+
+def _add(trouble: Trouble, error: FairleadError, at: str, prefix: str) -> None:
+    for fault in error.faults:
+        trouble.at(f"{at}{fault.path}", f"{prefix}{fault.message}")

@@ -1,0 +1,101 @@
+"""A run of a workflow: how it stands, step by step."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from fairlead.model.job import JobStatus
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class StepState(StrEnum):
+    """`stopped` is a step that was not begun since its run was over; `skipped` one that was not wanted."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    SKIPPED = "skipped"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A version of a workflow as it is recorded."""
+
+    id: UUID
+    tenant_id: UUID
+    is_shared: bool
+    key: str
+    version: int
+    spec: Any
+    secret_paths: tuple[str, ...]
+    created_by: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as it is recorded."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    workflow_id: UUID | None
+    key: str
+    version: int | None
+    status: RunStatus
+    steps: int
+    live: int
+    cancel_requested_at: datetime | None
+    parent_job_id: UUID | None
+    correlation_id: str | None
+    input: Any
+    output: Any
+    error: Any
+    secret_paths: tuple[str, ...]
+    created_by: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStep:
+    """A step of a run as it is recorded; `job_id` is its job, or of one for each item the first that failed."""
+
+    place: int
+    name: str
+    definition_key: str
+    spec: Any
+    before: tuple[int, ...]
+    on_failure: str
+    compensation: int | None
+    is_compensation: bool
+    state: StepState
+    items: int | None
+    remaining: int
+    failed: int
+    canceled: int
+    error: Any
+    started_at: datetime | None
+    finished_at: datetime | None
+    job_id: UUID | None
+    job_status: JobStatus | None
+    attempt_count: int | None
+    last_error: str | None
+
+    @property
+    def trouble(self) -> Any:
+        """What went wrong: why it could not be released, else what its job said last."""
+        if self.error is not None or self.last_error is None or self.state is StepState.SUCCEEDED:
+            return self.error
+        return {"message": self.last_error}

@@ -1,0 +1,76 @@
+"""Secrets and workflows: what of a spec, a run and its steps may be shown, and what was shown is put back into it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fairlead.model.redact import Mask, Patterns, hidden, mask_for, restored
+from fairlead.model.template_secrets import shown_template
+from fairlead.model.workflow_run import Run, RunStep
+
+# The paths to secrets in payloads, by the keys of their definitions.
+Secrets = Mapping[str, Sequence[str]]
+
+
+def shown_spec(spec: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
+    """A workflow's document with the secrets masked that its payloads spell out."""
+    return {**spec, "steps": [shown_step(step, secrets, patterns) for step in spec["steps"]]}
+
+
+def shown_step(step: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
+    """The same of one step."""
+    paths = secrets.get(step["definition"], ())
+    if "payload" not in step or not (paths or patterns):
+        return step
+    shown = shown_template(step["payload"], paths)
+    return {**step, "payload": Mask((), patterns).payload(shown) if patterns else shown}
+
+
+def restored_spec(spec: Any, known: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
+    """A document in which all payloads that are as they were shown of the `known` one are again as they are there."""
+    before = {(step["name"], step["definition"]): step for step in known["steps"]}
+    return {**spec, "steps": [_restored_step(step, before, secrets, patterns) for step in spec["steps"]]}
+
+
+def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patterns: Patterns) -> Any:
+    stored = before.get((step["name"], step["definition"]), {})
+    if "payload" not in step or "payload" not in stored:
+        return step
+    shown = shown_step(stored, secrets, patterns)
+    return {**step, "payload": restored(step["payload"], stored["payload"], shown["payload"])}
+
+
+def shown_run(run: Run, patterns: Patterns = ()) -> Run:
+    """The run without the secrets of its input, wherever they got to."""
+    mask = mask_for(run.input, run.secret_paths, patterns)
+    if mask is None:
+        return run
+    return replace(
+        run,
+        input=mask.payload(hidden(run.input, run.secret_paths)),
+        output=mask.value(run.output),
+        error=mask.value(run.error),
+        correlation_id=mask.value(run.correlation_id),
+    )
+
+
+def shown_steps(
+    steps: Iterable[RunStep], run: Run, secrets: Secrets, patterns: Patterns = ()
+) -> list[RunStep]:
+    """Steps of a run, which is as it is recorded, without secrets."""
+    mask = mask_for(run.input, run.secret_paths, patterns) or Mask(())
+    return [
+        replace(
+            step,
+            spec=shown_step(step.spec, secrets, patterns),
+            error=mask.value(step.error),
+            last_error=mask.value(step.last_error),
+        )
+        for step in steps
+    ]
+
+
+def kept_output(output: Any, *, given: Any, secret_paths: Sequence[str], patterns: Patterns = ()) -> Any:
+    """A run's output as it may be kept: without the secrets of the input that was given."""
+    mask = mask_for(given, secret_paths, patterns)
+    return output if mask is None else mask.value(output)

@@ -1,0 +1,137 @@
+"""A step that is about to be released: what it needs of the others, and which jobs it becomes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from fairlead.errors import Fault, FilterInvalid, TemplateFailed, TemplateInvalid
+from fairlead.model.filter import Filter, filter_of
+from fairlead.model.path import Path
+from fairlead.model.template import Template, compiled
+from fairlead.model.workflow import Step
+
+T = TypeVar("T")
+
+ROOTS = ("input", "steps", "tenant", "run")
+ITEM_ROOTS = ("item", "index")
+PREVIOUS = "previous"
+STEPS = "steps"
+MAX_LIST_BYTES = 16_777_216
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job that a step becomes: its payload and, of a step for each item, which one."""
+
+    payload: Any
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a step becomes: its jobs, and where they run."""
+
+    tasks: list[Task]
+    host_id: UUID | None = None
+    resource_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A step, read once: its templates and its condition."""
+
+    step: Step
+    payload: Template
+    when: Filter | None
+    for_each: Template | None
+    where: Template
+
+    @property
+    def paths(self) -> Iterator[Path]:
+        """Everything that it looks up."""
+        yield from self.payload.paths
+        yield from self.where.paths
+        if self.for_each is not None:
+            yield from self.for_each.paths
+        if self.when is not None:
+            yield from paths_of(self.when)
+
+    @property
+    def needs(self) -> set[str]:
+        """The steps whose ends it looks at."""
+        named = {path.segments[1] for path in self.paths if path.segments[0] == STEPS}
+        if len(self.step.after) == 1 and any(path.segments[0] == PREVIOUS for path in self.paths):
+            named.add(self.step.after[0])
+        return named
+
+    def is_wanted(self, context: Mapping[str, Any]) -> bool:
+        """Whether its condition holds."""
+        return self.when is None or self.when.matches(dict(context))
+
+    def released(self, context: Mapping[str, Any], *, max_bytes: int) -> Released:
+        """The jobs it becomes; TemplateFailed says why it cannot."""
+        where = self.where.render(context, max_bytes=max_bytes)
+        places = {name: _uuid(name, value) for name, value in where.items()}
+        if self.for_each is None:
+            return Released([Task(self.payload.render(context, max_bytes=max_bytes))], **places)
+        items = self.for_each.render(context, max_bytes=MAX_LIST_BYTES)
+        return Released(
+            [self._task(context, n, item, max_bytes) for n, item in self._bounded(items)], **places
+        )
+
+    def _task(self, context: Mapping[str, Any], index: int, item: Any, max_bytes: int) -> Task:
+        seen = {**context, "item": item, "index": index}
+        return Task(self.payload.render(seen, max_bytes=max_bytes), index)
+
+    def _bounded(self, items: Any) -> Iterator[tuple[int, Any]]:
+        if not isinstance(items, list):
+            raise TemplateFailed("for_each must lead to a list.", [Fault("/for_each", "must lead to a list")])
+        if len(items) > self.step.max_items:
+            raise TemplateFailed(
+                f"for_each has {len(items)} items, and max_items is {self.step.max_items}.",
+                [Fault("/for_each", f"more than {self.step.max_items} items")],
+            )
+        return iter(enumerate(items))
+
+
+def recipe_of(step: Step) -> Recipe:
+    """The step with its templates compiled; TemplateInvalid or FilterInvalid where they cannot be."""
+    roots = (*ROOTS, *((PREVIOUS,) if len(step.after) == 1 else ()))
+    where = {
+        name: value
+        for name, value in (("host_id", step.host_id), ("resource_id", step.resource_id))
+        if value is not None
+    }
+    of_items = (*roots, *(ITEM_ROOTS if step.for_each is not None else ()))
+    return Recipe(
+        step,
+        payload=_part("payload", lambda: compiled(step.payload, of_items)),
+        when=None if step.when is None else _part("when", lambda: filter_of(step.when)),
+        for_each=None if step.for_each is None else _part("for_each", lambda: compiled(step.for_each, roots)),
+        where=compiled(where, roots),
+    )
+
+
+def _part(name: str, make: Callable[[], T]) -> T:
+    """A part of a step; what is wrong with it is told with its name."""
+    try:
+        return make()
+    except (TemplateInvalid, FilterInvalid) as error:
+        faults = [Fault(f"/{name}{path}", message) for path, message in error.faults]
+        raise type(error)(error.message, faults) from None
+
+
+def paths_of(wanted: Filter) -> Iterator[Path]:
+    """Everything that a filter looks at."""
+    for condition in wanted.conditions:
+        yield condition.path
+    for one in wanted.alternatives:
+        yield from paths_of(one)
+
+
+def _uuid(name: str, value: Any) -> UUID:
+    try:
+        return UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        raise TemplateFailed(f"{name} must be a UUID.", [Fault(f"/{name}", "must be a UUID")]) from None

@@ -1,0 +1,392 @@
+"""Workflows, their runs and the steps of those."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.definition import Kind
+from fairlead.model.job import JobStatus
+from fairlead.model.workflow_graph import Node
+from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
+
+sql = queries_beside(__file__)
+
+
+class Held(msgspec.Struct, kw_only=True):
+    """A run whose row we hold, and where it stands as we change it."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    tenant_name: str
+    tenant_timezone: str
+    key: str
+    version: int | None
+    status: RunStatus
+    live: int
+    failing: bool
+    is_canceling: bool
+    parent_job_id: UUID | None
+    correlation_id: str | None
+    # these where they are needed: something is free, or nothing is live
+    input: Any
+    output_template: Any
+    error: Any
+    secret_paths: tuple[str, ...] = ()
+
+
+class Free(msgspec.Struct, array_like=True, frozen=True):
+    """A step that waits for nobody."""
+
+    run_id: UUID
+    place: int
+    name: str
+    spec: str
+    parents: int
+    # how many of its parents were not skipped
+    ran: int
+    definition_key: str
+
+
+class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
+    """What is needed of a definition to make jobs of it."""
+
+    id: UUID
+    key: str
+    kind: Kind
+    is_active: bool
+    resource_pointer: str | None
+    default_priority: int
+    max_attempts: int
+    arg_schema: str
+
+
+class Advanced(msgspec.Struct):
+    """The runs that we hold, and those of their steps that are free now."""
+
+    runs: list[Held] = []
+    free: list[Free] | None = None
+    definitions: dict[str, StepDefinition] | None = None
+    # jobs that went back to the queue although their run is being canceled
+    back: list[UUID] | None = None
+
+
+class Over(msgspec.Struct):
+    """A step that is over before it ran."""
+
+    run_id: UUID
+    place: int
+    state: StepState
+    error: Any = None
+
+
+class Begun(msgspec.Struct):
+    """What became of a free step that is not one job."""
+
+    run_id: UUID
+    place: int
+    state: StepState
+    items: int | None = None
+    remaining: int = 0
+    failed: int = 0
+    error: Any = None
+
+
+class StepJob(msgspec.Struct):
+    """A job that a step becomes, as `release` reads it."""
+
+    id: UUID
+    run_id: UUID
+    tenant_id: UUID
+    key: str
+    correlation_id: str | None
+    place: int
+    item: int | None
+    definition_id: UUID
+    priority: int
+    max_attempts: int
+    timeout: int | None
+    name: str
+    payload: msgspec.Raw
+
+
+_advanced = msgspec.json.Decoder(Advanced | None)
+_free = msgspec.json.Decoder(list[Free] | None)
+_definitions = msgspec.json.Decoder(dict[str, StepDefinition] | None)
+
+
+# Workflows
+
+
+async def hold_key(tx: Tx, *, tenant_id: UUID, key: str) -> None:
+    """Let nobody else publish this workflow until the transaction ends."""
+    await tx.values(sql.hold_key, {"tenant_id": tenant_id, "key": key})
+
+
+async def newest(
+    tx: Tx, *, tenant_id: UUID, key: str, version: int | None = None, or_shared: bool = True
+) -> Published | None:
+    """A tenant's workflow, or the one that is shared by all; its newest version, or the one that is named."""
+    values = {"tenant_id": tenant_id, "key": key, "version": version, "or_shared": or_shared}
+    return await tx.first(Published, sql.newest, values)
+
+
+async def add(
+    tx: Tx,
+    *,
+    tenant_id: UUID,
+    is_shared: bool,
+    key: str,
+    spec: Any,
+    secret_paths: Sequence[str],
+    created_by: str,
+) -> Published:
+    """The next version of a workflow."""
+    values = {
+        "tenant_id": tenant_id,
+        "is_shared": is_shared,
+        "key": key,
+        "spec": json_text(spec),
+        "secret_paths": list(secret_paths),
+        "created_by": created_by,
+    }
+    [made] = await tx.all(Published, sql.add, values)
+    return made
+
+
+async def listed(
+    tx: Tx, *, tenant_id: UUID | None, after: str, after_tenant: UUID | None = None, limit: int
+) -> list[Published]:
+    """The newest versions of what a tenant can start, by key; of all tenants' by key and tenant."""
+    values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant, "limit": limit}
+    return await tx.all(Published, sql.listed, values)
+
+
+# Runs
+
+
+async def start(
+    tx: Tx,
+    *,
+    run_id: UUID,
+    tenant_id: UUID,
+    key: str,
+    workflow: Published | None,
+    nodes: Sequence[Node],
+    input: Any,  # noqa: A002 - the word that users know
+    output_template: Any,
+    secret_paths: Sequence[str],
+    parent_job_id: UUID | None,
+    unique_key: str | None,
+    correlation_id: str | None,
+    created_by: str,
+) -> bool:
+    """A new run with all its steps waiting; False if one with this unique key was there before."""
+    values = {
+        "id": run_id,
+        "tenant_id": tenant_id,
+        "workflow_id": workflow and workflow.id,
+        "key": key,
+        "version": workflow and workflow.version,
+        "steps": len(nodes),
+        "parent_job_id": parent_job_id,
+        "unique_key": unique_key,
+        "correlation_id": correlation_id,
+        "input": json_text(input),
+        "output_template": None if output_template is None else json_text(output_template),
+        "secret_paths": list(secret_paths),
+        "created_by": created_by,
+        "nodes": json_text([_row(place, node) for place, node in enumerate(nodes)]),
+    }
+    return bool(await tx.values(sql.start, values))
+
+
+def _row(place: int, node: Node) -> dict[str, Any]:
+    return {
+        "place": place,
+        "name": node.step.name,
+        "definition_key": node.step.definition,
+        "spec": node.step,
+        "before": node.before,
+        "next": node.next,
+        "on_failure": node.step.failing,
+        "compensation": node.compensation,
+        "is_compensation": node.is_compensation,
+    }
+
+
+async def with_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID | None:
+    rows = await tx.values(sql.with_unique_key, {"tenant_id": tenant_id, "unique_key": unique_key})
+    return rows[0][0] if rows else None
+
+
+async def secrets_of(tx: Tx, run_id: UUID) -> list[str]:
+    """Where in a run's input secrets are."""
+    [(paths,)] = await tx.values(sql.secrets_of, {"run_id": run_id})
+    return list(paths)
+
+
+async def of_job(tx: Tx, job_id: UUID) -> UUID | None:
+    """The run that a job waits for."""
+    rows = await tx.values(sql.of_job, {"job_id": job_id})
+    return rows[0][0] if rows else None
+
+
+async def hold(tx: Tx, ids: Collection[UUID]) -> dict[UUID, Held]:
+    """The runs, locked in the order of their ids: only who holds a run changes its steps."""
+    return {run.id: run for run in await tx.all(Held, sql.hold, {"ids": list(ids)})}
+
+
+async def begin_roots(tx: Tx, run: Held) -> Advanced:
+    """A run that we hold, and those of its steps that wait for nobody: they run from now on."""
+    [(free, definitions)] = await tx.values(sql.begin_roots, {"run_id": run.id})
+    begun = _free.decode(free or "null")
+    run.live += len(begun or ())
+    return Advanced([run], begun, _definitions.decode(definitions or "null"))
+
+
+async def move_on(tx: Tx, jobs: Mapping[UUID, JobStatus], *, over: Sequence[Over] = ()) -> Advanced | None:
+    """These jobs ended or went back, or these steps were over before they ran: count down what waits for them.
+
+    The runs are held from now on. None if none of the jobs is a step.
+    """
+    values = {"ended": json_text(jobs), "over": json_text(over)}
+    [(text,)] = await tx.quick(sql.move_on, values)
+    advanced: Advanced | None = _advanced.decode(text or "null")
+    return advanced
+
+
+async def waited_for_by(tx: Tx, job_ids: Collection[UUID]) -> list[tuple[UUID, UUID]]:
+    """The runs of jobs that wait for runs: each one's id, and the job."""
+    return [(run_id, job_id) for run_id, job_id in await tx.values(sql.waited_for_by, {"ids": list(job_ids)})]
+
+
+async def ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[str, Any]]:
+    """How named steps of runs ended: output, status and error of each."""
+    values = {"runs": [run_id for run_id, _ in wanted], "names": [name for _, name in wanted]}
+    found: dict[UUID, dict[str, Any]] = {}
+    for run_id, name, status, output, error in await tx.values(sql.ends, values):
+        seen: dict[str, Any] = {"status": status}
+        # what is not there is missing, so that a default takes its place
+        if status == StepState.SUCCEEDED or output is not None:
+            seen["output"] = output
+        if error is not None:
+            seen["error"] = error
+        found.setdefault(run_id, {})[name] = seen
+    return found
+
+
+async def leaves(tx: Tx, run_id: UUID) -> list[str]:
+    """The names of the steps that nobody waits for."""
+    return [name for (name,) in await tx.values(sql.leaves, {"run_id": run_id})]
+
+
+async def correct(tx: Tx, begun: Sequence[Begun]) -> None:
+    """Write what became of free steps that are not one job."""
+    await tx.run(sql.correct, {"begun": json_text(begun)})
+
+
+async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
+    """Insert the jobs of steps, ready to run."""
+    await tx.quick(sql.release, {"jobs": json_text(jobs)})
+
+
+async def belongs(
+    tx: Tx, job_id: UUID, *, run_id: UUID, place: int, item: int | None, seconds: int | None
+) -> None:
+    """A job that was enqueued in the ordinary way is a step."""
+    values = {"id": job_id, "run_id": run_id, "place": place, "item": item, "timeout": seconds}
+    await tx.run(sql.belongs, values)
+
+
+async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
+    """A run is over, and what waited in it with it."""
+    values = {
+        "id": run.id,
+        "status": status,
+        "failing": run.failing,
+        "output": None if output is None else json_text(output),
+        "error": None if run.error is None else json_text(run.error),
+    }
+    await tx.run(sql.end, values)
+
+
+async def wake(tx: Tx, job_id: UUID) -> bool:
+    """Let a job that waits for its run be claimed; False if it does not wait."""
+    return bool(await tx.run(sql.wake, {"job_id": job_id}))
+
+
+async def ask_to_stop(tx: Tx, run_id: UUID) -> None:
+    await tx.run(sql.ask_to_stop, {"id": run_id})
+
+
+async def active_jobs(tx: Tx, run_id: UUID) -> list[UUID]:
+    """The jobs of a run that are not over."""
+    return [job_id for (job_id,) in await tx.values(sql.active_jobs, {"run_id": run_id})]
+
+
+async def troubled_jobs(tx: Tx, run_id: UUID) -> dict[UUID, int]:
+    """The jobs of the steps for which a run failed, and the places of those."""
+    return dict(await tx.values(sql.troubled_jobs, {"run_id": run_id}))
+
+
+async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
+    """A run that is over goes on: so many jobs of each of these steps run again, the others of its failed ones anew."""
+    values = {
+        "run_id": run_id,
+        "live": len(again),
+        "places": list(again),
+        "jobs": list(again.values()),
+    }
+    await tx.run(sql.reopen, values)
+
+
+async def answer(tx: Tx, run_id: UUID) -> bool:
+    """Tell once that a run is over; False if that was told before, or it is not."""
+    return bool(await tx.values(sql.answer, {"id": run_id}))
+
+
+# Reading
+
+
+async def run(tx: Tx, run_id: UUID, *, tenant_id: UUID | None) -> Run | None:
+    return await tx.first(Run, f"{sql.run} {sql.run_with_id}", {"id": run_id, "tenant_id": tenant_id})
+
+
+async def runs(
+    tx: Tx,
+    *,
+    tenant_id: UUID | None,
+    key: str | None,
+    status: RunStatus | None,
+    before: UUID | None,
+    limit: int,
+) -> list[Run]:
+    """Runs, the newest first."""
+    values = {"tenant_id": tenant_id, "key": key, "status": status, "before": before, "limit": limit}
+    return await tx.all(Run, f"{sql.run} {sql.runs_page}", values)
+
+
+async def run_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000) -> list[RunStep]:
+    """The steps of a run from a place on."""
+    return await tx.all(RunStep, sql.run_steps, {"run_id": run_id, "first": first, "limit": limit})
+
+
+async def step_counts(tx: Tx, run_id: UUID) -> dict[StepState, int]:
+    """How many steps of a run are in each state."""
+    rows = await tx.values(sql.step_counts, {"run_id": run_id})
+    return {StepState(state): int(steps) for state, steps in rows}
+
+
+async def forget(tx: Tx, *, days: int, limit: int) -> int:
+    """Remove up to so many of the runs that ended more than so many days ago. How many."""
+    return await tx.run(sql.forget, {"days": days, "limit": limit})
+
+
+async def inconsistencies(tx: Tx) -> list[tuple[UUID, str]]:
+    """Every way in which runs, steps and jobs disagree."""
+    return [(run_id, problem) for run_id, problem in await tx.values(sql.inconsistencies)]

@@ -1,0 +1,309 @@
+-- A run's row is its lock: whoever ends a job of it, cancels or retries it, holds the row first, and only then changes
+-- its steps. `live` is the number of steps that run; at none the run is over.
+
+-- name: hold_key
+-- Two that publish the same workflow come one after the other.
+select pg_advisory_xact_lock(hashtextextended('fairlead.workflow ' || %(tenant_id)s::text || ' ' || %(key)s, 0));
+
+-- name: newest
+-- The newest version of a tenant's own, else of the one that is shared by all.
+select w.id, w.tenant_id, w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
+from fairlead.workflows w
+where w.key = %(key)s and (w.tenant_id = %(tenant_id)s or (w.is_shared and %(or_shared)s))
+    and (%(version)s::int is null or w.version = %(version)s)
+order by w.is_shared, w.version desc limit 1;
+
+-- name: add
+insert into fairlead.workflows (tenant_id, is_shared, key, version, spec, secret_paths, created_by)
+select %(tenant_id)s, %(is_shared)s, %(key)s, 1 + coalesce(max(w.version), 0), %(spec)s, %(secret_paths)s, %(created_by)s
+from fairlead.workflows w where w.tenant_id = %(tenant_id)s and w.key = %(key)s
+returning id, tenant_id, is_shared, key, version, spec, secret_paths, created_by, created_at;
+
+-- name: listed
+-- The newest version of each that a tenant can start, its own before a shared one; or (no tenant given) of all tenants'.
+select distinct on (w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end)
+    w.id, w.tenant_id, w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
+from fairlead.workflows w
+where (%(tenant_id)s::uuid is null or w.tenant_id = %(tenant_id)s or w.is_shared) 
+    and (w.key > %(after)s
+        or w.key = %(after)s and %(tenant_id)s::uuid is null and w.tenant_id > %(after_tenant)s::uuid)
+order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is_shared, w.version desc limit %(limit)s;
+
+-- name: start
+-- Nothing comes back when a run with this key was there before.
+with run as (
+    insert into fairlead.workflow_runs (
+        id, tenant_id, workflow_id, key, version, steps, parent_job_id, unique_key, correlation_id, input,
+        output_template, secret_paths, created_by)
+    values (
+        %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s, %(unique_key)s,
+        %(correlation_id)s, %(input)s, %(output_template)s, %(secret_paths)s, %(created_by)s)
+    on conflict (tenant_id, unique_key) where unique_key is not null do nothing
+    returning id, tenant_id
+), steps as (
+    insert into fairlead.workflow_steps (
+        run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, compensation, is_compensation,
+        pending)
+    select run.id, s.place, run.tenant_id, s.name, s.definition_key, s.spec, s.before, s.next, s.on_failure,
+        s.compensation, s.is_compensation, cardinality(s.before)
+    from run, jsonb_to_recordset(%(nodes)s) as s(
+        place int, name text, definition_key text, spec jsonb, before int[], next int[], on_failure text,
+        compensation int, is_compensation boolean)
+)
+select id from run;
+
+-- name: with_unique_key
+select r.id from fairlead.workflow_runs r where r.tenant_id = %(tenant_id)s and r.unique_key = %(unique_key)s;
+
+-- name: secrets_of
+select r.secret_paths from fairlead.workflow_runs r where r.id = %(run_id)s;
+
+-- name: of_job
+-- The run that a job waits for.
+select r.id from fairlead.workflow_runs r where r.parent_job_id = %(job_id)s order by r.id desc limit 1;
+
+-- name: begin_roots
+-- The steps of a run that wait for nobody: taken to run, as one job each, until something else is written of them.
+with begun as (
+    update fairlead.workflow_steps s set state = 'running', remaining = 1, started_at = clock_timestamp()
+    where s.run_id = %(run_id)s and s.state = 'waiting' and s.pending = 0 and not s.is_compensation
+    returning s.run_id, s.place, s.name, s.spec, s.before, s.ran, s.definition_key
+), run as (
+    update fairlead.workflow_runs r set live = r.live + (select count(*) from begun)
+    where r.id = %(run_id)s
+)
+select json_agg(json_build_array(
+        b.run_id, b.place, b.name, b.spec::text, cardinality(b.before), b.ran, b.definition_key) order by b.place)::text,
+    fairlead.definitions_of(array_agg(distinct b.definition_key))::text
+from begun b;
+
+-- name: hold
+select r.id, r.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as tenant_timezone, r.key, r.version,
+    r.status, r.live, r.failing, r.cancel_requested_at is not null as is_canceling, r.parent_job_id, r.correlation_id,
+    r.input, r.output_template, r.error, r.secret_paths
+from fairlead.workflow_runs r join fairlead.tenants t on t.id = r.tenant_id
+where r.id = any(%(ids)s) order by r.id for update of r;
+
+-- name: waited_for_by
+select r.id, r.parent_job_id from fairlead.workflow_runs r
+where r.parent_job_id = any(%(ids)s);
+
+-- name: move_on
+select fairlead.move_on(%(ended)s, %(over)s)::text;
+
+-- name: correct
+-- What became of free steps that are not one job: they were over at once, or are many jobs.
+update fairlead.workflow_steps s
+set state = b.state, items = b.items, remaining = b.remaining, failed = b.failed, error = b.error,
+    started_at = case when b.state <> 'skipped' then s.started_at end,
+    finished_at = case when b.state <> 'running' then clock_timestamp() end
+from jsonb_to_recordset(%(begun)s) as b(
+    run_id uuid, place int, state text, items int, remaining int, failed int, error jsonb)
+where s.run_id = b.run_id and s.place = b.place;
+
+-- name: release
+-- The jobs of steps, ready at once; one entry in the audit log for each run.
+with new as (
+    select * from jsonb_to_recordset(%(jobs)s) as n(
+        id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place int, item int, definition_id uuid,
+        priority int, max_attempts int, timeout int, name text, payload jsonb)
+), job as (
+    insert into fairlead.jobs (
+        id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
+        timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload)
+    select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
+        clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload
+    from new n
+    returning id, tenant_id, definition_id, workflow_run_id, priority, scheduled_for, created_by
+), now_ready as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
+    select id, tenant_id, definition_id, priority, scheduled_for from job
+), counted as (
+    insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
+    from job group by tenant_id, definition_id
+), audited as (
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+    select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
+        jsonb_build_object('count', count(*))
+    from job group by tenant_id, workflow_run_id
+)
+select pg_notify('fairlead', 'ready');
+
+-- name: ends
+-- How steps ended, for those that look at them: with outputs, of a step for each item all of them in order.
+select s.run_id, s.name, s.state as status,
+    case when s.items is null then last.output
+        else coalesce((
+            select jsonb_agg(one.output order by one.workflow_item) from (
+                select distinct on (j.workflow_item) j.workflow_item, j.output from fairlead.jobs j
+                where j.workflow_run_id = s.run_id and j.workflow_step = s.place
+                order by j.workflow_item, j.id desc) one), '[]') end as output,
+    coalesce(s.error ->> 'message', last.last_error, case when s.failed + s.canceled > 0 then (
+        select j.last_error from fairlead.jobs j
+        where j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.troubled
+        order by j.workflow_item limit 1) end) as error
+from unnest(%(runs)s::uuid[], %(names)s::text[]) as e(run_id, name)
+cross join lateral (
+    select * from fairlead.workflow_steps s where s.run_id = e.run_id and s.name = e.name limit 1) s
+left join lateral (
+    select j.output, j.last_error from fairlead.jobs j
+    where s.items is null and j.workflow_run_id = s.run_id and j.workflow_step = s.place
+    order by j.workflow_item, j.id desc limit 1) last on true;
+
+-- name: leaves
+-- The steps that nobody waits for.
+select s.name from fairlead.workflow_steps s
+where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensation order by s.place;
+
+-- name: belongs
+-- A job that was enqueued in the ordinary way is a step of a run.
+update fairlead.jobs set workflow_run_id = %(run_id)s, workflow_step = %(place)s, workflow_item = %(item)s,
+    timeout_seconds = %(timeout)s
+where id = %(id)s;
+
+-- name: end
+with run as (
+    update fairlead.workflow_runs
+    set status = %(status)s, live = 0, failing = %(failing)s, output = %(output)s, error = %(error)s, answered = false,
+        finished_at = clock_timestamp()
+    where id = %(id)s
+    returning id, tenant_id, key
+)
+update fairlead.workflow_steps s
+set state = case when s.is_compensation then 'skipped' else 'stopped' end, finished_at = clock_timestamp()
+from run where s.run_id = run.id and s.state = 'waiting';
+
+-- name: wake
+-- The job that waited for a run goes on; one that runs, or is over, is left alone.
+with job as (
+    select j.id, j.scheduled_for from fairlead.jobs j where j.id = %(job_id)s and j.status = 'queued'
+), woken as (
+    delete from fairlead.later l using job where l.due_at = job.scheduled_for and l.job_id = job.id
+    returning l.job_id, l.tenant_id, l.definition_id, l.host_id, l.priority
+), moved as (
+    update fairlead.jobs j set scheduled_for = clock_timestamp() from woken w where j.id = w.job_id
+    returning j.id, j.scheduled_for
+)
+insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+select w.job_id, w.tenant_id, w.definition_id, w.host_id, w.priority, m.scheduled_for
+from woken w join moved m on m.id = w.job_id;
+
+-- name: ask_to_stop
+update fairlead.workflow_runs set cancel_requested_at = clock_timestamp()
+where id = %(id)s and cancel_requested_at is null;
+
+-- name: active_jobs
+select j.id from fairlead.jobs j where j.workflow_run_id = %(run_id)s and j.status <= 'running';
+
+-- name: troubled_jobs
+-- The jobs of steps that failed, to be queued again.
+select j.id, j.workflow_step as place from fairlead.jobs j
+join fairlead.workflow_steps s on s.run_id = j.workflow_run_id and s.place = j.workflow_step
+where j.workflow_run_id = %(run_id)s and j.troubled and s.state in ('failed', 'canceled')
+    and s.on_failure <> 'continue' and not s.is_compensation;
+
+-- name: reopen
+-- A run that failed or was canceled goes on: steps that failed run again, what was stopped waits for what is not over.
+-- Those that failed with their run going on stay as they are.
+with run as (
+    update fairlead.workflow_runs
+    set status = 'running', failing = false, cancel_requested_at = null, finished_at = null, output = null, error = null,
+        live = %(live)s, answered = false
+    where id = %(run_id)s returning id
+), again as (
+    select * from unnest(%(places)s::int[], %(jobs)s::int[]) as a(place, jobs)
+), restarted as (
+    select s.place, a.jobs from fairlead.workflow_steps s left join again a on a.place = s.place
+    where s.run_id = %(run_id)s and (
+        s.state = 'stopped' or s.is_compensation
+        or s.state in ('failed', 'canceled') and s.on_failure <> 'continue')
+)
+update fairlead.workflow_steps s
+set state = case when r.jobs is null then 'waiting' else 'running' end,
+    remaining = coalesce(r.jobs, 0), items = case when r.jobs is null then null else s.items end,
+    failed = 0, canceled = 0, error = null, finished_at = null,
+    started_at = case when r.jobs is null then null else s.started_at end,
+    pending = (
+        select count(*) from fairlead.workflow_steps b
+        where b.run_id = s.run_id and b.place = any(s.before) and b.place in (select place from restarted)),
+    ran = (
+        select count(*) from fairlead.workflow_steps b
+        where b.run_id = s.run_id and b.place = any(s.before) and b.state <> 'skipped'
+            and b.place not in (select place from restarted))
+from restarted r, run where s.run_id = run.id and s.place = r.place;
+
+-- name: run
+select r.id, r.tenant_id, t.slug as tenant, r.workflow_id, r.key, r.version, r.status, r.steps, r.live,
+    r.cancel_requested_at, r.parent_job_id, r.correlation_id, r.input, r.output, r.error, r.secret_paths, r.created_by,
+    r.created_at, r.finished_at
+from fairlead.workflow_runs r join fairlead.tenants t on t.id = r.tenant_id
+where
+
+-- name: run_with_id
+r.id = %(id)s and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
+
+-- name: runs_page
+(%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
+    and (%(key)s::text is null or r.key = %(key)s) and (%(status)s::text is null or r.status = %(status)s)
+    and (%(before)s::uuid is null or r.id < %(before)s)
+order by r.id desc limit %(limit)s
+
+-- name: run_steps
+-- The steps of a run, each with its job; a step for each item with the first of its jobs that failed.
+select s.place, s.name, s.definition_key, s.spec, s.before, s.on_failure, s.compensation, s.is_compensation, s.state,
+    s.items, s.remaining, s.failed, s.canceled, s.error, s.started_at, s.finished_at, last.id as job_id,
+    last.status as job_status, last.attempt_count, last.last_error
+from fairlead.workflow_steps s
+left join lateral (
+    select j.id, j.status, j.attempt_count, j.last_error from fairlead.jobs j
+    where j.workflow_run_id = s.run_id and j.workflow_step = s.place
+        and (s.items is null or s.failed > 0 and j.status in ('failed', 'dead_letter'))
+    order by j.workflow_item, j.id desc limit 1) last on true
+where s.run_id = %(run_id)s and s.place >= %(first)s
+order by s.place limit %(limit)s;
+
+-- name: step_counts
+select s.state, count(*) as steps from fairlead.workflow_steps s where s.run_id = %(run_id)s group by s.state;
+
+-- name: answer
+-- How the run of a job ended: its status, output and error, told once.
+update fairlead.workflow_runs set answered = true where id = %(id)s and status <> 'running' and not answered
+returning id;
+
+-- name: forget
+-- Runs that ended so many days ago, with their steps; in the order of their ids, which is that of their beginning.
+delete from fairlead.workflow_runs where id = any(array(
+    select r.id from fairlead.workflow_runs r
+    where r.id < (lpad(to_hex((extract(epoch from clock_timestamp() - make_interval(days => %(days)s)) * 1000)::bigint),
+            12, '0') || repeat('0', 20))::uuid
+        and r.finished_at < clock_timestamp() - make_interval(days => %(days)s)
+    order by r.id limit %(limit)s for update skip locked));
+
+-- name: inconsistencies
+-- Every way in which runs, steps and jobs could disagree; no rows means none.
+select r.id as run_id, 'goes on with ' || r.live || ' steps live, and ' || count(s.run_id) || ' run' as problem
+from fairlead.workflow_runs r
+left join fairlead.workflow_steps s on s.run_id = r.id and s.state = 'running'
+group by r.id having r.live <> count(s.run_id) or (r.status = 'running') <> (count(s.run_id) > 0)
+union all
+select s.run_id, 'step ' || s.name || ' waits for ' || s.remaining || ' jobs, and ' || count(j.id) || ' are active'
+from fairlead.workflow_steps s
+left join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.status <= 'running'
+group by s.run_id, s.place, s.name, s.remaining having s.remaining <> count(j.id)
+union all
+select s.run_id, 'step ' || s.name || ' waits in a run that is over'
+from fairlead.workflow_steps s join fairlead.workflow_runs r on r.id = s.run_id
+where r.status <> 'running' and s.state = 'waiting'
+union all
+select s.run_id, 'step ' || s.name || ' began before ' || b.name || ' was over'
+from fairlead.workflow_steps s
+join fairlead.workflow_steps b on b.run_id = s.run_id and b.place = any(s.before)
+where s.started_at < b.finished_at or s.started_at is not null and b.finished_at is null and s.state <> 'waiting'
+union all
+select j.workflow_run_id, 'step ' || s.name || ' has ' || count(*) || ' jobs that succeeded for item '
+    || coalesce(j.workflow_item::text, 'none')
+from fairlead.jobs j
+join fairlead.workflow_steps s on s.run_id = j.workflow_run_id and s.place = j.workflow_step
+where j.status = 'succeeded' and not s.is_compensation
+group by j.workflow_run_id, s.name, j.workflow_item having count(*) > 1;

@@ -1,0 +1,386 @@
+"""The part of Fairlead's face that runs graphs of jobs."""
+
+import asyncio
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from fairlead.actions import engine, workflows
+from fairlead.actions.workflows import Shown, Start, Started
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import (
+    Fault,
+    Refused,
+    ResultTimeout,
+    SignatureInvalid,
+    WorkflowInvalid,
+    WorkflowRunFailed,
+)
+from fairlead.handlers.context import Context, Fatal, Snooze
+from fairlead.handles import JobFunction
+from fairlead.model.access import GLOBAL_TENANT, Principal
+from fairlead.model.request import as_id
+from fairlead.model.workflow import ENGINE_RUN, workflow_of
+from fairlead.model.workflow_graph import graph_of
+from fairlead.model.workflow_run import Run, RunStatus
+
+# A job that waits for its run is woken by its end; this is how often it looks for itself, should that ever be missed.
+LOOK_SECONDS = 86_400.0
+TASKS = "tasks"
+JOIN = "join"
+
+ENGINE_OPTIONS: dict[str, Any] = {
+    "key": ENGINE_RUN,
+    "kind": "workflow",
+    "description": "Runs a workflow and waits for its end, without a worker.",
+    "max_attempts": 3,
+}
+
+
+class FlowStep:
+    """A step of a workflow that is being written: name it in `after` of others."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class Flow:
+    """A workflow that is being written, step by step. Made by `fl.workflow`."""
+
+    def __init__(
+        self, key: str, *, tenant: str = GLOBAL_TENANT, description: str = "", input_schema: Any = True
+    ) -> None:
+        self.key = key
+        self.tenant = tenant
+        self._document: dict[str, Any] = {"key": key, "steps": []}
+        if description:
+            self._document["description"] = description
+        if input_schema is not True:
+            self._document["input_schema"] = input_schema
+
+    def step(
+        self,
+        name: str,
+        definition: Any,
+        payload: Any = None,
+        *,
+        after: Sequence[FlowStep | str] = (),
+        when: Mapping[str, Any] | None = None,
+        for_each: Any = None,
+        max_items: int | None = None,
+        on_failure: "str | FlowStep | Mapping[str, str] | None" = None,
+        max_attempts: int | None = None,
+        timeout: int | None = None,
+        priority: int | None = None,
+        host_id: UUID | str | None = None,
+        resource_id: UUID | str | None = None,
+    ) -> FlowStep:
+        """Add a step: a job of a definition (its key, or a function made with @fl.job) after those it waits for.
+
+        `on_failure` is "stop", "continue", or the step that undoes what was done.
+        """
+        said = {
+            "payload": payload,
+            "after": [getattr(one, "name", one) for one in after] or None,
+            "when": when,
+            "for_each": for_each,
+            "max_items": max_items,
+            "on_failure": {"compensate": on_failure.name} if isinstance(on_failure, FlowStep) else on_failure,
+            "max_attempts": max_attempts,
+            "timeout_seconds": timeout,
+            "priority": priority,
+            "host_id": None if host_id is None else str(host_id),
+            "resource_id": None if resource_id is None else str(resource_id),
+        }
+        self._document["steps"].append(
+            {
+                "name": name,
+                "definition": getattr(definition, "key", definition),
+                **{word: value for word, value in said.items() if value is not None},
+            }
+        )
+        return FlowStep(name)
+
+    def output(self, template: Any) -> None:
+        """What a run gives back; without it, the outputs of the steps that nobody waits for."""
+        self._document["output"] = template
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The workflow as JSON, as POST /workflows takes it."""
+        return {**self._document, "steps": list(self._document["steps"])}
+
+    def check(self) -> None:
+        """Raise WorkflowInvalid unless every step can be reached and filled in."""
+        graph_of(workflow_of(self.document))
+
+
+class Runner(Protocol):
+    """The Fairlead behind a handle."""
+
+    async def read_run(self, run_id: UUID | str) -> Shown:
+        """A run and its steps as they stand now."""
+
+    async def run_standing(self, run_id: UUID | str) -> Run:
+        """A run as it stands now."""
+
+    async def cancel_run(self, run_id: UUID | str) -> Run:
+        """Stop a run."""
+
+    async def retry_run(self, run_id: UUID | str) -> Run:
+        """Let a run go on."""
+
+
+class WorkflowRun:
+    """A run that was started: its id, and whether one with its key was there before."""
+
+    __slots__ = ("_fl", "deduplicated", "id")
+
+    def __init__(self, fl: Runner, started: Started) -> None:
+        self._fl = fl
+        self.id = started.id
+        self.deduplicated = started.deduplicated
+
+    async def read(self) -> Shown:
+        """The run and its steps as they stand now."""
+        return await self._fl.read_run(self.id)
+
+    async def cancel(self) -> Run:
+        """Stop it: what waits is canceled, what runs is asked to stop, nothing more begins."""
+        return await self._fl.cancel_run(self.id)
+
+    async def retry(self) -> Run:
+        """Let it go on from the steps that did not succeed."""
+        return await self._fl.retry_run(self.id)
+
+    async def result(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the name that users expect
+        *,
+        look_seconds: float = 0.01,
+    ) -> Any:
+        """Its output once it succeeded; WorkflowRunFailed if it ended otherwise, ResultTimeout if it takes longer.
+
+        It looks after `look_seconds`, and then less and less often.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = look_seconds
+        while True:
+            run = await self._fl.run_standing(self.id)
+            if run.status is RunStatus.SUCCEEDED:
+                return run.output
+            if run.status is not RunStatus.RUNNING:
+                raise failed(run)
+            if deadline is not None and time.monotonic() + pause > deadline:
+                raise ResultTimeout(f"Run {self.id} of {run.key} still goes on after {timeout:g} s.")
+            await asyncio.sleep(pause)
+            pause = max(look_seconds, min(pause * 1.5, 0.5))
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
+
+
+def failed(run: Run) -> WorkflowRunFailed:
+    """Why there is no output."""
+    why = (run.error or {}).get("message") or "no error was recorded"
+    step = (run.error or {}).get("step")
+    return WorkflowRunFailed(f"Run {run.id} of {run.key} is {run.status}: {f'{step}: ' if step else ''}{why}")
+
+
+class Workflows(ABC):
+    """Graphs of jobs: written by `workflow`, started by `start`; `chain` and `fan_out` for those that need no name."""
+
+    principal: Principal
+    functions: dict[str, JobFunction[Any, Any]]
+
+    def __init__(self) -> None:
+        self._flows: dict[tuple[str, str], Flow] = {}
+        self._published: set[tuple[str, str]] = set()
+
+    @property
+    @abstractmethod
+    def database(self) -> Database:
+        """The open database."""
+
+    @abstractmethod
+    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
+        """Make a function a job."""
+
+    def workflow(
+        self, key: str, *, tenant: str = GLOBAL_TENANT, description: str = "", input_schema: Any = True
+    ) -> Flow:
+        """Write a workflow: for every tenant, or for one. It is published when this is opened, or first started."""
+        if (tenant, key) in self._flows:
+            raise SignatureInvalid(f"There are two workflows {key!r}; give one of them another key.")
+        flow = Flow(key, tenant=tenant, description=description, input_schema=input_schema)
+        self._flows[tenant, key] = flow
+        self.allow_engine()
+        return flow
+
+    def allow_engine(self) -> None:
+        """Serve ENGINE_RUN: jobs that run a workflow and end with it."""
+        if ENGINE_RUN not in self.functions:
+            self.as_job(self._engine_run, ENGINE_OPTIONS)
+
+    async def start(
+        self,
+        workflow: str | Flow,
+        *,
+        tenant: str | UUID,
+        input: Any = None,  # noqa: A002 - the word that users know
+        version: int | None = None,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> WorkflowRun:
+        """Start a run of a workflow; it is durable when this returns. One `key` has one run."""
+        asked = Start(
+            tenant=str(tenant), input=input, version=version, unique_key=key, correlation_id=correlation_id
+        )
+        await self._publish_flows()
+        name = workflow.key if isinstance(workflow, Flow) else workflow
+        started = await self.database.transact(
+            lambda tx: workflows.start(tx, self.principal, name, asked), unhurried=True
+        )
+        return WorkflowRun(self, started)
+
+    async def chain(
+        self, *steps: Any, tenant: str | UUID, key: str | None = None, correlation_id: str | None = None
+    ) -> WorkflowRun:
+        """Run jobs one after the other: each a definition, or a definition and its payload.
+
+        A payload may hold `{{previous.output}}`.
+        """
+        flow, last = Flow("chain"), list[FlowStep]()
+        taken: set[str] = set()
+        for one in steps:
+            definition, payload = one if isinstance(one, tuple) else (one, None)
+            name = _named(str(getattr(definition, "key", definition)), taken)
+            last = [flow.step(name, definition, payload, after=last)]
+        return await self.run_inline(flow, tenant=tenant, key=key, correlation_id=correlation_id)
+
+    async def fan_out(
+        self,
+        definition: Any,
+        payloads: Sequence[Any],
+        *,
+        tenant: str | UUID,
+        join: Any = None,
+        payload: Any = None,
+        on_failure: str | None = None,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> WorkflowRun:
+        """A job for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`."""
+        flow = fan(definition, join=join, payload=payload, on_failure=on_failure)
+        given = {TASKS: list(payloads)}
+        return await self.run_inline(flow, tenant=tenant, input=given, key=key, correlation_id=correlation_id)
+
+    async def run_inline(
+        self,
+        flow: Flow,
+        *,
+        tenant: str | UUID,
+        input: Any = None,  # noqa: A002
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> WorkflowRun:
+        """Start a run of a workflow that is not published, and is written for this run alone."""
+        asked = Start(tenant=str(tenant), input=input, unique_key=key, correlation_id=correlation_id)
+        started = await self.database.transact(
+            lambda tx: workflows.start_inline(tx, self.principal, flow.document, asked), unhurried=True
+        )
+        return WorkflowRun(self, started)
+
+    async def read_run(self, run_id: UUID | str) -> Shown:
+        """A run and its steps as they stand now."""
+        wanted = as_id(run_id)
+        return await self.database.transact(lambda tx: workflows.show(tx, self.principal, wanted))
+
+    async def run_standing(self, run_id: UUID | str) -> Run:
+        """A run as it stands now, without its steps."""
+        wanted = as_id(run_id)
+        return await self.database.transact(lambda tx: workflows.standing(tx, self.principal, wanted))
+
+    async def cancel_run(self, run_id: UUID | str) -> Run:
+        """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
+        wanted = as_id(run_id)
+        return await self.database.transact(lambda tx: workflows.cancel(tx, self.principal, wanted))
+
+    async def retry_run(self, run_id: UUID | str) -> Run:
+        """Let a run that failed or was canceled go on from the steps that did not succeed."""
+        wanted = as_id(run_id)
+        return await self.database.transact(lambda tx: workflows.retry(tx, self.principal, wanted))
+
+    async def _publish_flows(self) -> None:
+        """Make the database know what the code says; what it knows already stays as it is."""
+        new = [name for name in self._flows if name not in self._published]
+        if not new:
+            return
+
+        async def put_all(tx: Tx) -> None:
+            for name in sorted(new):
+                flow = self._flows[name]
+                await workflows.put(tx, self.principal, flow.tenant, flow.document)
+
+        await self.database.transact(put_all)
+        self._published.update(new)
+
+    async def _engine_run(
+        self,
+        ctx: Context,
+        workflow: str,
+        input: dict[str, Any] | None = None,  # noqa: A002
+        version: int | None = None,
+    ) -> Any:
+        """Run a workflow of the job's tenant: its output is the run's."""
+        try:
+            run = await self.database.transact(
+                lambda tx: engine.go_on(
+                    tx,
+                    self.principal,
+                    ctx.job_id,
+                    tenant=ctx.tenant,
+                    workflow=workflow,
+                    version=version,
+                    input=input,
+                    correlation_id=ctx.correlation_id,
+                ),
+                unhurried=True,
+            )
+        except Refused as refusal:
+            raise Fatal(refusal.message) from None
+        if run is None:
+            return Snooze(LOOK_SECONDS)
+        if run.status is not RunStatus.SUCCEEDED:
+            raise Fatal(failed(run).message)
+        return {"run_id": str(run.id), "output": run.output}
+
+
+def fan(definition: Any, *, join: Any, payload: Any, on_failure: str | None = None) -> Flow:
+    """A workflow of a job for each of `input.tasks` and one that waits for all of them."""
+    flow = Flow("fan-out")
+    tasks = flow.step(TASKS, definition, "{{item}}", for_each="{{input.tasks}}", on_failure=on_failure)
+    if join is not None:
+        flow.step(JOIN, join, payload, after=[tasks])
+    elif payload is not None:
+        raise WorkflowInvalid("payload is for the join: name one.", [Fault("payload", "without join")])
+    return flow
+
+
+def _named(key: str, taken: set[str]) -> str:
+    """A step's name out of a definition's key, not taken yet."""
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", key)[:56]
+    name, number = stem, 1
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    taken.add(name)
+    return name

@@ -1,0 +1,121 @@
+"""Workers killed at random while runs go on: every run ends, each step succeeds once, and no join is early or twice.
+
+`make test` does it with some runs, `make chaos` with two hundred of them, and ten thousand sub-tasks.
+"""
+
+import os
+import random
+import signal
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from fairlead import Flow
+from fairlead.workflows import FlowStep
+from tests.acceptance.fleet import Fleet, WorkerUnderTest
+from tests.given import TENANT
+from tests.processes import until
+
+RUNS = int(os.environ.get("CHAOS_RUNS", "10"))
+TASKS = int(os.environ.get("CHAOS_TASKS", "2000"))
+SEED = int(os.environ.get("CHAOS_SEED", "9"))
+WORKERS = 3
+LAYERS = (1, 4, 5, 5, 4, 1)
+# Between two kills; a worker needs most of that to begin.
+KILL_SECONDS = (0.3, 1.5)
+SECONDS = 240.0
+
+# What each step's job did, and what it must not have done.
+_STEPS = """
+select r.status, s.state, count(*) from fairlead.workflow_steps s
+join fairlead.workflow_runs r on r.id = s.run_id group by r.status, s.state
+"""
+_TWICE = """
+select j.workflow_run_id, j.source_ref from fairlead.jobs j where j.workflow_run_id is not null
+group by 1, 2 having count(*) <> 1 or count(*) filter (where j.status = 'succeeded') <> 1
+"""
+_EARLY = """
+select s.name, b.name from fairlead.workflow_steps s
+join fairlead.workflow_steps b on b.run_id = s.run_id and b.place = any(s.before)
+join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
+join fairlead.jobs k on k.workflow_run_id = b.run_id and k.workflow_step = b.place
+where j.queued_at < k.finished_at
+"""
+
+
+def graph() -> Flow:
+    """Twenty steps in layers, each after all of the layer before."""
+    flow = Flow("graph")
+    before: list[FlowStep] = []
+    for layer, width in enumerate(LAYERS):
+        before = [
+            flow.step(f"s{layer}_{n}", "costly", {"cents": layer + n + 1}, after=before) for n in range(width)
+        ]
+    return flow
+
+
+def test_runs_end_as_they_should_though_workers_are_killed(database_url: str, tmp_path: Path) -> None:
+    chance = random.Random(SEED)  # noqa: S311
+    over = threading.Event()
+    with Fleet(database_url, tmp_path) as fleet, ExitStack() as stack:
+        workers = [stack.enter_context(fleet.worker("--concurrency", "20")) for _ in range(WORKERS)]
+        killer = threading.Thread(target=_kill, args=(fleet, stack, workers, chance, over))
+        killer.start()
+        try:
+            for _ in range(RUNS):
+                fleet.fl._wait(fleet.fl.inner.run_inline(graph(), tenant=TENANT))
+            until(lambda: _running(fleet) == 0, "every run to end", seconds=SECONDS)
+        finally:
+            over.set()
+            killer.join()
+
+        steps = sum(LAYERS)
+        assert fleet.rows(_STEPS) == [("succeeded", "succeeded", RUNS * steps)]
+        assert fleet.rows(_TWICE) == []
+        assert fleet.rows(_EARLY) == []
+        [(lost,)] = fleet.rows("select count(*) from fairlead.job_attempts where status = 'lost'")
+        assert lost > 0  # else nobody was killed at a bad moment
+        _usage_equals_attempts(fleet)
+        fleet.is_consistent()
+
+
+def test_thousands_of_sub_tasks_are_joined_once(database_url: str, tmp_path: Path) -> None:
+    with Fleet(database_url, tmp_path) as fleet, fleet.worker("--concurrency", "500"):
+        payloads = [{"n": n} for n in range(TASKS)]
+        run = fleet.fl.fan_out(
+            "echo", payloads, tenant=TENANT, join="total", payload={"outs": "{{steps.tasks.output}}"}
+        )
+
+        assert run.result(SECONDS) == {"join": sum(range(TASKS))}
+
+        assert fleet.rows("select count(*) from fairlead.jobs where source_ref = 'join'") == [(1,)]
+        fleet.is_consistent()
+
+
+def _running(fleet: Fleet) -> int:
+    [(number,)] = fleet.rows("select count(*) from fairlead.workflow_runs where status = 'running'")
+    return int(number)
+
+
+def _kill(
+    fleet: Fleet,
+    stack: ExitStack,
+    workers: list[WorkerUnderTest],
+    chance: random.Random,
+    over: threading.Event,
+) -> None:
+    """Kill one after the other, and put another in its place."""
+    while not over.wait(chance.uniform(*KILL_SECONDS)):
+        victim = chance.randrange(WORKERS)
+        workers[victim].signal(signal.SIGKILL)
+        workers[victim] = stack.enter_context(fleet.worker("--concurrency", "20"))
+
+
+def _usage_equals_attempts(fleet: Fleet) -> None:
+    """To the cent: what is recorded of use is what the attempts say."""
+    [(runs, cents)] = fleet.rows("select count(*), sum(cost_cents) from fairlead.job_attempts")
+    [(used_runs, used_cents)] = fleet.rows(
+        "select sum(runs), sum(cost_cents) from ("
+        "select runs, cost_cents from fairlead.counts union all select runs, cost_cents from fairlead.usage_hourly) u"
+    )
+    assert (used_runs, used_cents) == (runs, cents)
