@@ -293,3 +293,21 @@ async def test_one_that_works_for_long_is_not_taken_for_stopped(
     monkeypatch.setattr(Template, "render", slow)
     assert await db.transact(lambda tx: dispatch(tx, given.catalog(), limit=9, patience_seconds=0.5)) == 6
     assert [one.outcome for one in await db.transact(lambda tx: of(tx, trigger))] == [ENQUEUED] * 6
+
+
+async def test_a_tenant_that_emits_a_flood_delays_others_by_one_turn_at_most(tx: Tx) -> None:
+    """Whichever tenant the circle begins with: each time a few of the flood go, and whatever others have."""
+    for n in range(40):
+        await given.event(tx, data={"n": n})
+    for _ in range(3):
+        single = await given.event(tx, tenant=OTHER)
+
+        assert await dispatched(tx, limit=5) == 5
+
+        event, _ = await events.get(tx, TESTER, single)
+        assert event.dispatched_at is not None
+    [(last,)] = await tx.values(
+        "select max((data ->> 'n')::int) from fairlead.events where dispatched_at is not null"
+    )
+    assert last == 11  # four at a time, the oldest first
+    assert await dispatched(tx) == 28

@@ -339,7 +339,8 @@ begin
     ), attempted as (
         -- a hash is as unique as a random id and half the price
         insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
-        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim.token,
+        select case when s.attempt_count = 1
+            then overlay(s.id::text placing '8' from 15 for 1)::uuid else md5(s.id::text || s.attempt_count)::uuid end, s.id, s.attempt_count, s.tenant_id, claim.token,
             claim.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
         from started s
     ), counted as (
@@ -1842,6 +1843,8 @@ CREATE INDEX enrolment_codes_by_age ON fairlead.enrolment_codes USING btree (exp
 CREATE INDEX events_by_age ON fairlead.events USING btree (recorded_at);
 
 CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
+
+CREATE INDEX events_waiting_by_tenant ON fairlead.events_waiting USING btree (tenant_id, due_at, event_id);
 
 CREATE INDEX events_waiting_due ON fairlead.events_waiting USING btree (due_at, event_id);
 

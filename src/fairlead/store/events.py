@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -81,8 +81,11 @@ async def page(
 
 
 async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
-    """Events that wait, oldest first: ours to dispatch in this transaction, which ends if it is left idle for so long."""
-    values = {"limit": limit, "patience": f"{int(patience_seconds * 1000)}ms"}
+    """Events that wait, the oldest of each tenant and then of all: ours to dispatch in this transaction.
+
+    It ends if it is left idle for so long.
+    """
+    values = {"limit": limit, "place": uuid4(), "patience": f"{int(patience_seconds * 1000)}ms"}
     ids = [event_id for event_id, _ in await tx.values(sql.take, values)]
     return await tx.all(Event, f"{sql.selected} {sql.taken}", {"ids": ids}) if ids else []
 

@@ -32,13 +32,42 @@ and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 order by e.tenant_id, e.id desc limit %(limit)s
 
 -- name: take
--- By row, never by "newer than the last": a transaction may commit an older one at any time.
-delete from fairlead.events_waiting w
-where w.event_id = any (array(
-    select o.event_id from fairlead.events_waiting o
-    where o.due_at <= (select clock_timestamp())  -- asked once: only so is it a bound for the index
+-- By row, never by "newer than the last": a transaction may commit an older one at any time. First the oldest of each tenant,
+-- round the circle of tenants from anywhere, then the oldest of all: who emits a million delays nobody else by more than a turn.
+with recursive moment as materialized (
+    select clock_timestamp() as now
+), walk as (
+    select %(place)s::uuid as tenant_id, 0 as lap, 0 as tenants
+    union all
+    select hop.tenant_id, hop.lap, w.tenants + 1
+    from walk w cross join lateral (
+        (select o.tenant_id, w.lap from fairlead.events_waiting o
+         where o.tenant_id > w.tenant_id and (w.lap = 0 or o.tenant_id <= %(place)s)
+         order by o.tenant_id limit 1)
+        union all
+        (select o.tenant_id, 1 from fairlead.events_waiting o
+         where w.lap = 0 and o.tenant_id <= %(place)s order by o.tenant_id limit 1)
+        limit 1) hop
+    where w.tenants < %(limit)s
+), firsts as materialized (
+    select f.spot, f.due_at, f.event_id from walk w cross join lateral (
+        select o.ctid as spot, o.due_at, o.event_id from fairlead.events_waiting o
+        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)
+        order by o.tenant_id, o.due_at, o.event_id limit 1 for update skip locked) f
+    where w.tenants > 0
+), oldest as materialized (
+    select o.ctid as spot, o.due_at, o.event_id from fairlead.events_waiting o
+    where o.due_at <= (select now from moment)
     order by o.due_at, o.event_id limit %(limit)s
-    for update skip locked))
+    for update skip locked
+)
+delete from fairlead.events_waiting w
+where w.ctid = any (array(
+    select o.spot from (
+        select distinct on (o.event_id) o.* from (
+            select *, 0 as turn from firsts union all select *, 1 from oldest) o
+        order by o.event_id, o.turn) o
+    order by o.turn, o.due_at, o.event_id limit %(limit)s))
 returning w.event_id,
     -- one that is stopped with events in its hands must not keep them
     set_config('idle_in_transaction_session_timeout', %(patience)s, true);
