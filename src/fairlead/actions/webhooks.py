@@ -6,9 +6,8 @@ from uuid import UUID
 from fairlead.actions import triggers
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnknown, Fault, TriggerInvalid, TriggerUnknown
-from fairlead.handlers.http import KEY
 from fairlead.model.access import Principal
-from fairlead.model.http_call import target_of
+from fairlead.model.http_call import KEY, target_of
 from fairlead.model.job_event import JOB_EVENTS, call_template, ends_of
 from fairlead.model.path import Flaw
 from fairlead.model.trigger import Trigger, TriggerType

@@ -16,13 +16,12 @@ from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
 from fairlead.model.http_answer import shown_body, shown_headers
-from fairlead.model.http_call import LONGEST_URL, Call, content_of, headers_of, target_of
+from fairlead.model.http_call import KEY, LONGEST_URL, Call, content_of, headers_of, target_of
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
 from fairlead.model.redact import Secret
 from fairlead.model.webhook import key_of, signed
 
-KEY = "http.request"
 OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 5}
 
 MOST_ADDRESSES = 4

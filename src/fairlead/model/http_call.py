@@ -11,6 +11,8 @@ import msgspec
 from fairlead.model.network import host_of
 from fairlead.model.path import Flaw
 
+# the definition of jobs that make such requests
+KEY = "http.request"
 LONGEST_URL = 8000
 MAX_HEADERS = 50
 MAX_HEADER_BYTES = 16_384

@@ -108,7 +108,9 @@ with moment as materialized (
         count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
         count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
         count(*) filter (where status = 'canceled'),
-        count(*), count(*) filter (where retried), sum(duration_ms), coalesce(sum(queue_ms), 0), sum(cost_cents)
+        -- whole numbers below 2^53, so exact; sums of bigint are numerics, which cost more than the row where tenants are many
+        count(*), count(*) filter (where retried), sum(duration_ms::float8), coalesce(sum(queue_ms::float8), 0),
+        sum(cost_cents::float8)
     from attempted group by tenant_id, definition_id
 ), named as materialized (
     -- few, and looked up once: for each job it would cost more than the rest of its entry

@@ -95,6 +95,9 @@ begin
         array[
         ['(id, job_id, attempt_no, tenant_id, token, worker_id, started_at)',
             '(id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)'],
+        -- nearly every attempt is a first one: its id is the job's as another kind of UUID, at half the price of a hash
+        ['md5(s.id::text || s.attempt_count)::uuid, s.id', 'case when s.attempt_count = 1
+            then overlay(s.id::text placing ''8'' from 15 for 1)::uuid else md5(s.id::text || s.attempt_count)::uuid end, s.id'],
         ['            claim.worker, now_on
         from started s', '            claim.worker, now_on, greatest(0, date_part(''epoch'', now_on - s.scheduled_for) * 1000)
         from started s']]);
