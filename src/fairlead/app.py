@@ -100,6 +100,7 @@ class Fairlead(Triggers, Workflows):
         database, self._database = self._database, None
         embedded, self._embedded = self._embedded, None
         self._claims = None
+        self._published.clear()  # the next database may be another
         if database is not None:
             await database.close()
         if embedded is not None:

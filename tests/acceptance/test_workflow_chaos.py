@@ -104,11 +104,15 @@ def _kill(
     chance: random.Random,
     over: threading.Event,
 ) -> None:
-    """Kill one after the other, and put another in its place."""
-    while not over.wait(chance.uniform(*KILL_SECONDS)):
-        victim = chance.randrange(WORKERS)
+    """Kill one that holds jobs, then one after the other, and put another in its place."""
+    holding = until(lambda: fleet.rows("select worker_id from fairlead.leases limit 1"), "a step to run")
+    pid = int(holding[0][0].split(":")[1])
+    victim = next(n for n, worker in enumerate(workers) if worker.pid == pid)
+    while not over.is_set():
         workers[victim].signal(signal.SIGKILL)
         workers[victim] = stack.enter_context(fleet.worker("--concurrency", "20"))
+        over.wait(chance.uniform(*KILL_SECONDS))
+        victim = chance.randrange(WORKERS)
 
 
 def _usage_equals_attempts(fleet: Fleet) -> None:
