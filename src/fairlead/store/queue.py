@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -24,6 +25,12 @@ class Cursor(NamedTuple):
 
 
 _UNKNOWN: Any = None
+
+
+@lru_cache(10_000)
+def _whose(name: str, slug: str) -> "Whose":
+    """The same tenants come with claim after claim, and reading an id costs more than starting a job."""
+    return Whose(UUID(name), slug)
 
 
 class Whose(msgspec.Struct, frozen=True):
@@ -165,7 +172,7 @@ async def claim(
     }
     [(text,)] = await tx.quick(sql.claim_with_waits if waits else sql.claim, values)
     document = _document.decode(text)
-    tenants = {name: Whose(UUID(name), slug) for name, slug in document.tenants.items()}
+    tenants = {name: _whose(name, slug) for name, slug in document.tenants.items()}
     for job in document.jobs:
         job.whose = tenants[job.tenant_named]
         job.terms = document.definitions[job.definition_place]
