@@ -328,6 +328,25 @@ async def test_one_item_that_fails_fails_the_step_when_all_are_over_and_alone_ru
     await _end_all(fl)
 
 
+async def test_an_item_that_could_not_be_retried_has_still_failed(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("each", ANY, {"i": "{{item}}"}, for_each=[0, 1])
+    run = await begun(fl, flow)
+    found = await fl.claim(10)
+    for lease in found:
+        await lease.fail("no", retryable=False)
+    async with fl.transaction() as tx:  # somebody is just looking after this one
+        await tx.values("select id from fairlead.jobs where id = %s for update", [found[0].job_id])
+        await run.retry()
+    await succeeded(fl)
+
+    assert await states(run) == {"each": "failed"}
+    assert (await run.read()).run.status is RunStatus.FAILED
+    await run.retry()
+    await succeeded(fl)
+    assert (await run.read()).run.status is RunStatus.SUCCEEDED
+
+
 async def test_a_payload_that_does_not_fit_is_the_failure_of_its_step(fl: Fairlead) -> None:
     flow = Flow("w")
     first = flow.step("first", ANY)

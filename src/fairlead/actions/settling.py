@@ -125,8 +125,9 @@ async def _output(tx: Tx, run: Held) -> Any:
         template = compiled(run.output_template, ROOTS)
         looked_at = {path.segments[1] for path in template.paths if path.segments[0] == STEPS}
         output = template.render(context_of(run, await _seen(tx, run, looked_at)), max_bytes=most)
-        secrets = await workflows.secrets_of(tx, run.id)
-        return kept_output(output, given=run.input, secret_paths=secrets, patterns=tx.redact_patterns)
+        return kept_output(
+            output, given=run.input, secret_paths=run.secret_paths, patterns=tx.redact_patterns
+        )
     leaves = await workflows.leaves(tx, run.id)
     if len(leaves) > MOST_LEAVES:
         return None

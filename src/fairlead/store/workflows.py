@@ -224,12 +224,6 @@ async def with_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID |
     return rows[0][0] if rows else None
 
 
-async def secrets_of(tx: Tx, run_id: UUID) -> list[str]:
-    """Where in a run's input secrets are."""
-    [(paths,)] = await tx.values(sql.secrets_of, {"run_id": run_id})
-    return list(paths)
-
-
 async def of_job(tx: Tx, job_id: UUID) -> UUID | None:
     """The run that a job waits for."""
     rows = await tx.values(sql.of_job, {"job_id": job_id})

@@ -55,9 +55,6 @@ select id from run;
 -- name: with_unique_key
 select r.id from fairlead.workflow_runs r where r.tenant_id = %(tenant_id)s and r.unique_key = %(unique_key)s;
 
--- name: secrets_of
-select r.secret_paths from fairlead.workflow_runs r where r.id = %(run_id)s;
-
 -- name: of_job
 -- The run that a job waits for.
 select r.id from fairlead.workflow_runs r where r.parent_job_id = %(job_id)s order by r.id desc limit 1;
@@ -222,7 +219,9 @@ with run as (
 update fairlead.workflow_steps s
 set state = case when r.jobs is null then 'waiting' else 'running' end,
     remaining = coalesce(r.jobs, 0), items = case when r.jobs is null then null else s.items end,
-    failed = 0, canceled = 0, error = null, finished_at = null,
+    -- those that could not be had, since somebody holds them or they are gone, have still failed
+    failed = case when r.jobs is null then 0 else greatest(0, s.failed + s.canceled - r.jobs) end,
+    canceled = 0, error = null, finished_at = null,
     started_at = case when r.jobs is null then null else s.started_at end,
     pending = (
         select count(*) from fairlead.workflow_steps b
