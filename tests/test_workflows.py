@@ -1,13 +1,12 @@
 """Runs of workflows: each step a job, released by the end of the last one before it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 import pytest
 
-from fairlead import Context, Fairlead, Flow, JobLease, JobStatus, Settings, WorkflowRun, sync
+from fairlead import Fairlead, Flow, JobStatus
 from fairlead.actions import bulk_jobs, definitions, hosts, jobs, leases, settling, workflows
 from fairlead.actions.jobs import Filter
 from fairlead.actions.leases import Ending
@@ -15,67 +14,28 @@ from fairlead.db.tx import Tx
 from fairlead.errors import (
     FairleadError,
     JobNotRetryable,
-    PayloadInvalid,
-    SignatureInvalid,
-    WorkflowInvalid,
     WorkflowRunFailed,
     WorkflowRunNotRetryable,
     WorkflowRunOver,
-    WorkflowRunUnknown,
-    WorkflowUnknown,
 )
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import Lease
-from fairlead.model.workflow_run import RunStatus, RunStep
+from fairlead.model.workflow_run import RunStatus
 from fairlead.store import queue, retention, testing
 from fairlead.store import workflows as stored
-from tests import given
-from tests.given import OTHER, TENANT, TESTER
+from tests.given import TENANT, TESTER
+from tests.runs import (
+    ANY,
+    begun,
+    claimed,
+    diamond,
+    end_all,
+    states,
+    step_of,
+    succeeded,
+    success_of,
+)
 from tests.store.test_claim_flat import Cost, cost, is_flat
-
-ANY = "anything"
-Act = Callable[[JobLease], Awaitable[object]]
-
-
-def diamond(**options: Any) -> Flow:
-    """One, then two beside each other, then one."""
-    flow = Flow("diamond")
-    first = flow.step("first", ANY, {"n": "{{input.n}}"})
-    left = flow.step("left", ANY, {"n": "{{steps.first.output.n}}"}, after=[first], **options)
-    right = flow.step("right", ANY, after=[first])
-    flow.step("last", ANY, {"l": "{{steps.left.output | default: null}}"}, after=[left, right])
-    return flow
-
-
-async def begun(fl: Fairlead, flow: Flow, **options: Any) -> WorkflowRun:
-    return await fl.run_inline(flow, tenant=TENANT, **{"input": {"n": 1}, **options})
-
-
-async def published(fl: Fairlead) -> None:
-    """What was written after it was opened is known."""
-    await fl.close()
-    await fl.open()
-
-
-async def claimed(fl: Fairlead, most: int = 100) -> dict[str, JobLease]:
-    """What can be run now, by the names of steps."""
-    found = await fl.claim(most)
-    return {str((await fl.read(lease.job_id)).source_ref): lease for lease in found}
-
-
-async def succeeded(fl: Fairlead) -> None:
-    """Everything runs, and gives back its payload, until there is nothing left to run."""
-    while leases_ := await fl.claim(100):
-        for lease in leases_:
-            await lease.succeed(lease.payload)
-
-
-async def states(run: WorkflowRun) -> dict[str, str]:
-    return {step.name: str(step.state) for step in (await run.read()).steps}
-
-
-async def step_of(run: WorkflowRun, name: str) -> RunStep:
-    return next(step for step in (await run.read()).steps if step.name == name)
 
 
 async def test_steps_run_after_those_they_wait_for_and_see_their_outputs(fl: Fairlead) -> None:
@@ -119,7 +79,7 @@ async def test_two_that_end_together_release_the_next_one_once(fl: Fairlead) -> 
 async def test_a_report_that_is_repeated_counts_once(fl: Fairlead) -> None:
     run = await begun(fl, diamond())
     first = (await claimed(fl))["first"]
-    report = [(first._lease, _succeeded(first))]
+    report = [(first._lease, success_of(first))]
 
     for _ in range(2):
         done = await fl.database.single(lambda tx: settling.finish(tx, report, actor="tester"))
@@ -128,23 +88,7 @@ async def test_a_report_that_is_repeated_counts_once(fl: Fairlead) -> None:
     assert set(await claimed(fl)) == {"left", "right"}
     assert (await states(run))["last"] == "waiting"
     await fl.cancel_run(run.id)
-    await _end_all(fl)
-
-
-def _succeeded(lease: JobLease) -> Any:
-    from fairlead.model.outcome import Succeeded, decide  # noqa: PLC0415
-
-    return decide(lease._job, Succeeded({"n": 1}))
-
-
-async def _end_all(fl: Fairlead) -> None:
-    """What still runs in the names of earlier claims is given up."""
-
-    async def expire(tx: Tx) -> None:
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-        await settling.settle(tx, await queue.rescue(tx))
-
-    await fl.database.transact(expire)
+    await end_all(fl)
 
 
 async def test_a_failure_stops_what_waits_and_a_retry_goes_on_from_there(fl: Fairlead) -> None:
@@ -176,7 +120,7 @@ async def test_a_failure_stops_what_waits_and_a_retry_goes_on_from_there(fl: Fai
     }
     await again["left"].succeed("now")
     assert (await claimed(fl))["last"].payload == {"l": "now"}
-    await _end_all(fl)
+    await end_all(fl)
     await fl.cancel_run(run.id)
 
 
@@ -205,7 +149,7 @@ async def test_a_failure_that_may_be_ignored_is(fl: Fairlead) -> None:
     await both["right"].succeed()
 
     assert (await claimed(fl))["last"].payload == {"l": None}
-    await _end_all(fl)
+    await end_all(fl)
     await succeeded(fl)
     assert (await run.read()).run.status is RunStatus.RUNNING
     await fl.database.transact(testing.bring_forward)
@@ -258,7 +202,7 @@ async def test_what_is_not_wanted_is_skipped_and_so_is_what_only_follows_it(fl: 
         "join": "running",
     }
     await fl.cancel_run(run.id)
-    await _end_all(fl)
+    await end_all(fl)
 
 
 async def test_a_run_in_which_nothing_is_wanted_is_over_at_once(fl: Fairlead) -> None:
@@ -302,7 +246,7 @@ async def test_items_may_be_none_and_may_not_be_too_many_or_no_list(fl: Fairlead
         with pytest.raises(WorkflowRunFailed, match=words):
             await run.result(1)
     await fl.cancel_run(none.id)
-    await _end_all(fl)
+    await end_all(fl)
 
 
 async def test_one_item_that_fails_fails_the_step_when_all_are_over_and_alone_runs_again(
@@ -325,7 +269,7 @@ async def test_one_item_that_fails_fails_the_step_when_all_are_over_and_alone_ru
     await again.succeed("one")
     assert (await claimed(fl))["all"].payload == {"outs": ["zero", "one", "two"]}
     await fl.cancel_run(run.id)
-    await _end_all(fl)
+    await end_all(fl)
 
 
 async def test_an_item_that_could_not_be_retried_has_still_failed(fl: Fairlead) -> None:
@@ -441,7 +385,7 @@ async def test_a_step_whose_workers_keep_dying_settles_its_run(fl: Fairlead) -> 
     for _ in range(3):
         await fl.database.transact(testing.bring_forward)
         assert len(await fl.claim()) == 1
-        await _end_all(fl)
+        await end_all(fl)
 
     with pytest.raises(WorkflowRunFailed, match="poison"):
         await run.result(1)
@@ -458,7 +402,7 @@ async def test_a_step_that_is_completed_over_http_moves_the_run_on(fl: Fairlead)
     )
 
     assert (await claimed(fl))["left"].payload == {"n": 3}
-    await _end_all(fl)
+    await end_all(fl)
     async with fl.transaction() as tx:
         [(run_id,)] = await tx.values("select id from fairlead.workflow_runs")
     await fl.cancel_run(run_id)
@@ -484,249 +428,7 @@ async def test_steps_have_their_own_timeout_and_host(fl: Fairlead) -> None:
     assert claim.of_runs == [job.job_id]
     assert (await step_of(run, "nowhere")).error["code"] == "host_unknown"
     await fl.cancel_run(run.id)
-    await _end_all(fl)
-
-
-# Published workflows
-
-
-async def test_a_published_workflow_is_for_every_tenant_and_a_tenants_own_comes_first(fl: Fairlead) -> None:
-    shared = fl.workflow("onboard", input_schema={"type": "object", "required": ["email"]})
-    shared.step("a", ANY, {"of": "all", "email": "{{input.email}}"})
-    own = fl.workflow("onboard", tenant=OTHER)
-    own.step("a", ANY, {"of": "other"})
-
-    await fl.start("onboard", tenant=TENANT, input={"email": "x@example.com"})
-    await fl.start(own, tenant=OTHER)
-
-    payloads = [lease.payload for lease in await fl.claim(10)]
-    assert {"of": "all", "email": "x@example.com"} in payloads
-    assert {"of": "other"} in payloads
-    with pytest.raises(PayloadInvalid, match="The input does not fit onboard") as caught:
-        await fl.start("onboard", tenant=TENANT)
-    assert caught.value.faults[0].path == "/input"
-    with pytest.raises(WorkflowUnknown):
-        await fl.start("offboard", tenant=TENANT)
-    with pytest.raises(SignatureInvalid, match="two workflows"):
-        fl.workflow("onboard")
-    await _end_all(fl)
-    for run in await fl.database.transact(lambda tx: workflows.runs(tx, TESTER)):
-        await fl.cancel_run(run.id)
-
-
-async def test_the_same_text_is_the_same_version_and_another_is_the_next(fl: Fairlead) -> None:
-    flow = Flow("w")
-    flow.step("a", ANY, {"v": 1})
-
-    async def put(document: Any) -> tuple[int, bool]:
-        made, is_new = await fl.database.transact(lambda tx: workflows.put(tx, TESTER, TENANT, document))
-        return made.version, is_new
-
-    assert await put(flow.document) == (1, True)
-    assert await put(flow.document) == (1, False)
-    run = await fl.start("w", tenant=TENANT)
-    flow.step("b", ANY)
-    together = await asyncio.gather(*(put(flow.document) for _ in range(4)))
-    assert sorted(together) == [(2, False), (2, False), (2, False), (2, True)]
-    assert await states(run) == {"a": "running"}
-    assert await states(await fl.start("w", tenant=TENANT, version=1)) == {"a": "running"}
-    assert await states(await fl.start("w", tenant=TENANT)) == {"a": "running", "b": "running"}
-    await succeeded(fl)
-
-
-async def test_a_workflow_of_unknown_definitions_is_refused(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", "no-such-thing")
-
-    with pytest.raises(WorkflowInvalid, match="step 'a': there is no definition 'no-such-thing'"):
-        await fl.start("w", tenant=TENANT)
-
-
-async def test_one_key_has_one_run(fl: Fairlead) -> None:
-    started = await asyncio.gather(*(begun(fl, diamond(), key="once") for _ in range(8)))
-
-    assert len({run.id for run in started}) == 1
-    assert sorted(run.deduplicated for run in started) == [False] + [True] * 7
-    await fl.cancel_run(started[0].id)
-
-
-async def test_another_tenants_runs_are_not_there(fl: Fairlead) -> None:
-    run = await begun(fl, diamond())
-    async with fl.transaction() as tx:
-        [(other,)] = await tx.values("select id from fairlead.tenants where slug = %s", [OTHER])
-    stranger = Principal("stranger", Role.TENANT_ADMIN, other)
-    for act in (workflows.show, workflows.cancel, workflows.retry):
-        with pytest.raises(WorkflowRunUnknown):
-            await fl.database.transact(lambda tx, act=act: act(tx, stranger, run.id))  # type: ignore[misc]
-    assert await fl.database.transact(lambda tx: workflows.runs(tx, stranger)) == []
-    await fl.cancel_run(run.id)
-
-
-async def test_secrets_of_the_input_are_not_shown(fl: Fairlead) -> None:
-    await fl.database.transact(
-        lambda tx: definitions.patch(
-            tx,
-            TESTER,
-            "locked",
-            {
-                "arg_schema": {
-                    "type": "object",
-                    "properties": {"password": {"type": "string", "writeOnly": True}},
-                }
-            },
-        )
-    )
-    flow = Flow("w")
-    flow.step("a", "locked", {"password": "{{input.who.word}}"})
-    run = await begun(fl, flow, input={"who": {"word": "hunter2", "name": "Ada"}})
-
-    shown = (await run.read()).run.input
-    assert shown == {"who": {"word": "[redacted]", "name": "Ada"}}
-    [lease] = await fl.claim()
-    assert lease.payload == {"password": "hunter2"}
-    await lease.succeed()
-
-
-# Jobs that run workflows, chains, and sub-tasks
-
-
-async def test_a_job_waits_for_its_run_without_a_worker(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY, {"x": "{{input.x}}"})
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w", "input": {"x": 1}})
-
-    await fl.tick()
-
-    assert (await job.read()).status is JobStatus.QUEUED
-    [step] = await fl.claim(10)
-    assert step.payload == {"x": 1}
-    await step.succeed("made")
-    await fl.tick()
-    result = await job.result(1)
-    assert result["output"] == {"a": "made"}
-    assert (await fl.read_run(result["run_id"])).run.parent_job_id == job.id
-
-
-async def test_a_job_fails_with_its_run_and_its_retry_is_the_runs(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
-    await fl.tick()
-    await (await claimed(fl))["a"].fail("no", retryable=False)
-    await fl.tick()
-    assert (await job.read()).status is JobStatus.FAILED
-    assert "a: Failed: no" in str((await job.read()).last_error)
-
-    await fl.retry(job.id)
-    await fl.tick()
-
-    await (await claimed(fl))["a"].succeed("yes")
-    await fl.tick()
-    assert (await job.result(1))["output"] == {"a": "yes"}
-
-
-async def test_canceling_the_job_cancels_its_run(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
-    await fl.tick()
-
-    await fl.cancel(job.id)
-
-    [run] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
-    assert run.status is RunStatus.CANCELED
-    assert await fl.claim() == []
-
-
-async def test_a_run_that_ends_before_its_job_has_given_itself_back_wakes_it(fl: Fairlead) -> None:
-    flow = fl.workflow("w")
-    flow.step("a", ANY, when={"input.no": 1})  # so it is over as soon as it is started
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
-
-    await fl.tick()
-    await fl.tick()
-
-    assert (await job.result(1))["output"] == {}
-
-
-@pytest.mark.parametrize(
-    ("payload", "words"),
-    [({"workflow": "none"}, "no workflow 'none'"), ({"workflow": "w", "input": {}}, "does not fit w")],
-)
-async def test_a_job_whose_workflow_cannot_be_started_fails_for_good(
-    fl: Fairlead, payload: Any, words: str
-) -> None:
-    fl.workflow("w", input_schema={"type": "object", "required": ["x"]}).step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload=payload)
-
-    await fl.tick()
-
-    assert (await job.read()).status is JobStatus.FAILED
-    assert words in str((await job.read()).last_error)
-
-
-async def test_a_chain_hands_on_what_each_one_made(fl: Fairlead) -> None:
-    run = await fl.chain(
-        ANY, (ANY, {"got": "{{previous.output.n}}"}), (ANY, {"got": "{{previous.output}}"}), tenant=TENANT
-    )
-    seen = []
-    for n in range(3):
-        [lease] = await fl.claim(10)
-        seen.append(lease.payload)
-        await lease.succeed({"n": n})
-
-    assert seen == [{}, {"got": 0}, {"got": {"n": 1}}]
-    assert await run.result(1) == {"anything_3": {"n": 2}}
-
-
-async def test_sub_tasks_are_joined_once_and_begun_once_though_their_job_runs_again(fl: Fairlead) -> None:
-    @fl.job(max_attempts=1)
-    async def parent(ctx: Context) -> str:
-        run = await ctx.fan_out(
-            ANY, [{"n": n} for n in range(3)], join="collect", payload={"outs": "{{steps.tasks.output}}"}
-        )
-        return str(run.id)
-
-    @fl.job
-    def collect(ctx: Context, outs: list[int]) -> int:
-        ctx.start("more", input={"sum": sum(outs)})  # from a thread too
-        return sum(outs)
-
-    fl.workflow("more").step("a", ANY, {"sum": "{{input.sum}}"})
-    await published(fl)
-    first = await parent.enqueue(tenant=TENANT)
-    await fl.tick()
-    run_id = await first.result(1)
-    for lease in await fl.claim(10, definitions=[ANY]):
-        await lease.succeed(lease.payload["n"])
-
-    await fl.tick()
-
-    assert (await fl.read_run(run_id)).run.output == {"join": 3}
-    [more] = await fl.claim(10, definitions=[ANY])
-    assert more.payload == {"sum": 3}
-    await more.succeed()
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "workflow_runs") == 2
-
-
-def test_the_synchronous_face_runs_them_too(settings: Settings) -> None:
-    with sync.Fairlead(settings=settings) as fl:
-        flow = fl.workflow("w")
-        flow.step("a", ANY)
-        run = fl.start("w", tenant=TENANT)
-        with fl.claim()[0]:
-            pass
-        assert run.result(5) == {"a": None}
-        chain = fl.chain(ANY, tenant=TENANT)
-        assert chain.cancel().status is RunStatus.CANCELED
-        assert chain.retry().status is RunStatus.RUNNING
-        fanned = fl.fan_out(ANY, [], tenant=TENANT)
-        assert fanned.read().run.status is RunStatus.SUCCEEDED
-
-
-# What is kept
+    await end_all(fl)
 
 
 async def test_jobs_of_a_run_stay_as_long_as_it_goes_on_and_runs_go_when_their_time_is_over(
@@ -800,7 +502,7 @@ async def test_the_end_of_a_step_costs_the_same_in_a_run_of_thousands(fl: Fairle
             flow.step(f"next{n}", ANY, after=[flow.step(f"first{n}", ANY)])
         run = await begun(fl, flow)
         [lease] = await fl.claim()
-        ends = [(lease._lease, _succeeded(lease))]
+        ends = [(lease._lease, success_of(lease))]
         spent = await cost(fl.database, lambda tx: settling.finish(tx, ends, actor="tester"))
         await fl.cancel_run(run.id)
         await lease.release()
