@@ -21,6 +21,7 @@ from tests.runs import (
     begun,
     diamond,
     end_all,
+    published,
     states,
     succeeded,
 )
@@ -120,3 +121,16 @@ async def test_secrets_of_the_input_are_not_shown(fl: Fairlead) -> None:
     [lease] = await fl.claim()
     assert lease.payload == {"password": "hunter2"}
     await lease.succeed()
+
+
+async def test_what_the_code_says_is_published_to_every_database_it_is_opened_on(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    async with fl.transaction() as tx:  # as if the next one were another
+        await tx.run("delete from fairlead.workflows")
+
+    await published(fl)
+
+    run = await fl.start("w", tenant=TENANT)
+    await succeeded(fl)
+    assert await run.result(1) == {"a": {}}
