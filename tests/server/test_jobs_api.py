@@ -147,6 +147,7 @@ async def test_the_list_is_filtered_by_every_field(world: World) -> None:
     assert await ids(dedupe_key="k") == [one["id"]]
     assert await ids(correlation_id="c") == [one["id"]]
     assert await ids(host_id=str(uuid4())) == []
+    assert await ids(workflow_run_id=str(uuid4())) == []
     assert await ids(created_after=(now - an_hour).isoformat()) == both
     assert await ids(created_before=(now - an_hour).isoformat()) == []
     assert await ids(q=one["id"]) == [one["id"]]

@@ -1,3 +1,5 @@
+from uuid import uuid4
+
 import pytest
 
 from fairlead.actions import jobs as actions
@@ -163,6 +165,10 @@ async def test_every_filter_narrows_the_list(tx: Tx) -> None:
     failed = await given.ended_job(tx, "failed", definition="anything", payload={})
     running = await given.running_job(tx)
     foreign = await given.queued_job(tx, tenant=OTHER)
+    run_id = uuid4()
+    await tx.run(
+        "update fairlead.jobs set workflow_run_id = %s where id = any(%s)", [run_id, [plain, failed]]
+    )
 
     async def found(**filters: object) -> set[object]:
         page = await actions.listed(tx, TESTER, Filter(**filters), limit=100)  # type: ignore[arg-type]
@@ -177,6 +183,9 @@ async def test_every_filter_narrows_the_list(tx: Tx) -> None:
     assert await found(dedupe_key="k" * 5000) == {keyed}
     assert await found(dedupe_key="k") == set()
     assert await found(correlation_id="c-1") == {keyed}
+    assert await found(workflow_run_id=run_id) == {plain, failed}
+    assert await found(workflow_run_id=run_id, status=[JobStatus.FAILED], tenant=TENANT) == {failed}
+    assert await found(workflow_run_id=run_id, tenant=OTHER) == set()
     [(later,)] = await tx.values("select clock_timestamp() + interval '1 minute'")
     assert await found(created_after=later) == set()
     assert len(await found(created_before=later)) == 5

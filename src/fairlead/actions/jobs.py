@@ -33,6 +33,7 @@ class Filter:
     host_id: UUID | None = None
     dedupe_key: str | None = None
     correlation_id: str | None = None
+    workflow_run_id: UUID | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     # a job's id, a part of a definition's key, or the beginning of a correlation id or dedupe key

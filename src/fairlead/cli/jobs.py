@@ -140,6 +140,7 @@ def read_json(text: str, what: str = "payload") -> Any:
 @click.option("--definition", "definition_key")
 @click.option("--dedupe-key")
 @click.option("--correlation-id")
+@click.option("--run", "workflow_run_id", type=click.UUID, help="Only the steps of this run of a workflow.")
 @click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z.")
 @click.option("--created-before", type=output.Moment())
 @click.option(

@@ -30,7 +30,7 @@ _TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
 
 # How many jobs a page looks at, in search of those that it shows.
 LOOK = 2000
-_INDEXED = {"id", "tenant_id", "before"}
+_INDEXED = {"id", "tenant_id", "before", "workflow_run_id"}
 _INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
 _BY_INDEX = {"dedupe_key": sql.where_key}
 

@@ -156,6 +156,10 @@ j.correlation_id = %(correlation_id)s
 -- Some of those that a job made, by their index.
 j.id = any(array(select o.id from fairlead.jobs o where o.parent_id = %(parent_id)s limit 2000))
 
+-- name: where_workflow_run_id
+-- The jobs of a run, by their index.
+j.id = any(array(select o.id from fairlead.jobs o where o.workflow_run_id = %(workflow_run_id)s))
+
 -- name: where_created_after
 j.queued_at >= %(created_after)s
 

@@ -114,6 +114,7 @@ class FilterQuery(Body):
     host_id: UUID | None = None
     dedupe_key: Text | None = None
     correlation_id: Text | None = None
+    workflow_run_id: UUID | None = None
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
     q: Text | None = Field(
