@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Compiled modules are kept, whatever this shell says: the tests start hundreds of processes, and compiling took each of
+# them longer than all else.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup dev check test test-only exact chaos tools bench screenshots schema matrix lock format clean
 
 help: ## what can be made
