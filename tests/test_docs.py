@@ -50,8 +50,10 @@ def sections(text: str) -> dict[str, str]:
 def commands(command: click.Command = main, path: str = "fairlead") -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from commands(below, f"{path} {name}")
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if below := command.get_command(context, name):
+                yield from commands(below, f"{path} {name}")
 
 
 def subclasses(kind: type[FairleadError] = FairleadError) -> Iterator[type[FairleadError]]:

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 from fairlead.actions import definitions
 from fairlead.app import Fairlead
-from fairlead.bench import app
 from fairlead.bench.run import TENANT
 from fairlead.db.tx import Tx
 from fairlead.model.job import NewJob
@@ -34,6 +33,8 @@ where definition_id = (select id from fairlead.job_definitions where key = 'noop
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
     """A Fairlead with one tenant, on a database with the workers' definitions and one that they do not serve."""
+    from fairlead.bench import app  # noqa: PLC0415 - it reads the settings, and who asks for help may have wrong ones
+
     async with Fairlead(settings=settings, actor="bench") as fl:
 
         async def published(tx: Tx) -> None:

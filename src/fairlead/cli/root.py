@@ -1,38 +1,57 @@
 """`fairlead`: every command, and the options that all of them share."""
 
 import logging
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from fairlead.cli import (
-    agent,
-    bench,
-    database,
-    definitions,
-    dev,
-    events,
-    gates,
-    hosts,
-    jobs,
-    log,
-    resources,
-    scheduler,
-    serve,
-    tenants,
-    tokens,
-    triggers,
-    usage,
-    users,
-    webhooks,
-    worker,
-    workflows,
-)
+from fairlead.cli import log
 from fairlead.cli.session import Session
 from fairlead.version import __version__
 
+# Each command, and the module that it is in.
+COMMANDS = {
+    "agent": "agent",
+    "bench": "bench",
+    "definitions": "definitions",
+    "dev": "dev",
+    "doctor": "database",
+    "events": "events",
+    "hosts": "hosts",
+    "jobs": "jobs",
+    "migrate": "database",
+    "pause": "gates",
+    "resources": "resources",
+    "resume": "gates",
+    "scheduler": "scheduler",
+    "serve": "serve",
+    "tenants": "tenants",
+    "tokens": "tokens",
+    "triggers": "triggers",
+    "usage": "usage",
+    "users": "users",
+    "webhooks": "webhooks",
+    "worker": "worker",
+    "workflows": "workflows",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    """Commands that are imported when they are called: the server's alone take as long as all that the others need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"fairlead.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fairlead")
 @click.option("--database-url", metavar="URL", help="PostgreSQL to use [FAIRLEAD_DATABASE_URL].")
 @click.option(
@@ -64,27 +83,3 @@ def main(
     }.get(context.invoked_subcommand or "", logging.ERROR)
     context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
     log.set_up(logging.INFO if verbose else quiet, context.obj)
-
-
-main.add_command(dev.dev)
-main.add_command(serve.serve)
-main.add_command(database.migrate)
-main.add_command(database.doctor)
-main.add_command(tenants.tenants)
-main.add_command(tokens.tokens)
-main.add_command(users.users)
-main.add_command(definitions.definitions)
-main.add_command(jobs.jobs)
-main.add_command(hosts.hosts)
-main.add_command(resources.resources)
-main.add_command(triggers.triggers)
-main.add_command(events.events)
-main.add_command(workflows.workflows)
-main.add_command(webhooks.webhooks)
-main.add_command(usage.usage)
-main.add_command(gates.pause)
-main.add_command(gates.resume)
-main.add_command(bench.bench)
-main.add_command(worker.worker)
-main.add_command(scheduler.scheduler)
-main.add_command(agent.agent)
