@@ -1,4 +1,4 @@
-"""Outgoing webhooks: how jobs end is told to those who listen, once, signed, and never in circles."""
+"""Outgoing webhooks: how jobs and runs end is told to those who listen, once, signed, and never in circles."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from fairlead import Fairlead, Fatal, Secret, Settings
-from fairlead.actions import bulk_jobs, events, jobs, triggers, webhooks
+from fairlead.actions import bulk_jobs, events, jobs, triggers, webhooks, workflows
 from fairlead.actions.jobs import Filter
 from fairlead.db.tx import Acting, Tx, json_text
 from fairlead.errors import DefinitionUnknown, EventInvalid, TriggerInvalid, TriggerUnknown
 from fairlead.handlers.context import Context
+from fairlead.model.end_event import JOB_EVENTS, RUN_EVENTS
 from fairlead.model.job import JobStatus
-from fairlead.model.job_event import JOB_EVENTS
 from fairlead.model.webhook import key_of, signed
 from fairlead.store import queue
 from tests import given
@@ -69,6 +69,11 @@ async def fl(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             await ctx.enqueue("work", payload={"wrong": "the child"})
         if wrong:
             raise Fatal(f"{wrong} {key}\nand more")
+
+    @opened.job(key="mend")
+    async def mend(ctx: Context) -> None:
+        await ctx.start("repair")
+        await ctx.fan_out("work", [{"wrong": "the task"}], join="work", on_failure="continue")
 
     opened.workflow("repair").step("first", "work", {"wrong": "the step"})
     async with opened:
@@ -219,6 +224,106 @@ async def test_what_a_workflow_does_that_such_an_event_began_sets_none_off(fl: F
     async with fl.transaction() as tx:
         ended = await jobs.listed(tx, TESTER, Filter(definition_key="work"))
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * 2
+
+
+async def test_what_a_job_starts_that_such_an_event_made_sets_none_off(fl: Fairlead) -> None:
+    """Runs that it does not wait for, and sub-tasks, as well."""
+    async with fl.transaction() as tx:
+        for name in ("job.failed", "workflow.failed"):
+            await given.trigger(tx, event_name=name, dedupe_window_seconds=0, definition_key="mend")
+    await fl.enqueue("work", tenant=TENANT, payload={"wrong": "x"})
+    await settle(fl)
+
+    assert await told(fl) == ["job.failed"]
+    async with fl.transaction() as tx:
+        ended = await jobs.listed(tx, TESTER, Filter(definition_key="work", status=[JobStatus.FAILED]))
+    assert len(ended.items) == 3
+
+
+# Runs
+
+
+async def test_a_run_that_ends_is_told_with_why_and_without_secrets(fl: Fairlead, hook: Server) -> None:
+    await listen(
+        fl, f"{hook.url}/acme", "workflow.failed", "workflow.succeeded", workflows=["repair", "fine"]
+    )
+    await listen(fl, f"{hook.url}/other", *RUN_EVENTS, tenant=OTHER)
+    payload = {"wrong": "{{input.word}}", "key": "{{input.word}}"}
+    fl.workflow("repairs").step("first", "work", payload)
+    fl.workflow("fine").step("first", "work")
+    run = await fl.start("repair", tenant=TENANT, correlation_id="c-1")
+    await fl.start("repairs", tenant=TENANT, input={"word": "s3cret-word"})
+    await settle(fl)
+
+    [asked] = hook.asked
+    said = body(asked)
+    assert (asked.path, said["type"]) == ("/acme", "workflow.failed")
+    ended = (await run.read()).run
+    assert said["data"] == {
+        "run_id": str(run.id),
+        "workflow": "repair",
+        "version": 1,
+        "status": "failed",
+        "correlation_id": "c-1",
+        "started_by_job": None,
+        "started_at": said["data"]["started_at"],
+        "finished_at": said["data"]["finished_at"],
+        "duration_ms": said["data"]["duration_ms"],
+        "failed_step": "first",
+        "last_error": "Fatal: the step ",
+    }
+    assert datetime.fromisoformat(said["data"]["started_at"]) == ended.created_at
+    assert datetime.fromisoformat(said["timestamp"]) == ended.finished_at
+    assert said["data"]["duration_ms"] >= 0
+    async with fl.transaction() as tx:
+        hidden, _ = await events.listed(tx, TESTER)
+    assert (hidden.data["workflow"], hidden.data["last_error"]) == ("repairs", "Fatal: [redacted] [redacted]")
+
+    await fl.retry_run(run.id)  # and ends once more
+    await fl.start("fine", tenant=TENANT)
+    await settle(fl)
+    assert [body(one)["type"] for one in hook.asked[1:]] == ["workflow.failed", "workflow.succeeded"]
+    assert body(hook.asked[2])["data"]["last_error"] is None
+
+
+async def test_a_run_that_is_canceled_is_told_and_only_where_somebody_listens(
+    fl: Fairlead, hook: Server
+) -> None:
+    unheard = await fl.start("repair", tenant=TENANT)
+    await fl.cancel_run(unheard.id)
+    await listen(fl, hook.url, "workflow.canceled")
+    run = await fl.start("repair", tenant=TENANT)
+    tenant_id = (await run.read()).run.tenant_id
+    async with fl.database.transaction(Acting(tenant_id)) as tx:  # under row-level security
+        await workflows.cancel(tx, replace(TESTER, tenant_id=tenant_id), run.id)
+    await settle(fl)
+
+    [asked] = hook.asked
+    assert (body(asked)["type"], body(asked)["data"]["run_id"]) == ("workflow.canceled", str(run.id))
+    assert await told(fl) == ["workflow.canceled"]
+
+
+async def test_a_run_that_such_an_event_began_tells_nothing(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        template = {"workflow": "repair", "input": {}}
+        again: dict[str, Any] = {"definition_key": "ENGINE_RUN", "payload_template": template}
+        await given.trigger(tx, event_name="workflow.failed", dedupe_window_seconds=0, **again)
+    await fl.start("repair", tenant=TENANT)
+    await settle(fl)
+
+    assert await told(fl) == ["workflow.failed"]
+    async with fl.transaction() as tx:
+        assert len(await workflows.runs(tx, TESTER)) == 2
+
+
+async def test_a_limit_that_limits_nothing_is_refused(fl: Fairlead) -> None:
+    with pytest.raises(TriggerInvalid, match="none of the events is of that kind"):
+        await listen(fl, "https://hooks.example.com", "job.failed", workflows=["x"])
+    with pytest.raises(TriggerInvalid, match="none of the events is of that kind"):
+        await listen(fl, "https://hooks.example.com", "workflow.failed", definitions=["x"])
+    with pytest.raises(EventInvalid, match=r"one of workflow\.succeeded, "):
+        async with fl.transaction() as tx:
+            await given.trigger(tx, event_name="workflow.started")
 
 
 async def test_whether_anybody_listens_is_asked_of_an_index_of_those_alone(tx: Tx) -> None:

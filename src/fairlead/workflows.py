@@ -239,10 +239,16 @@ class Workflows(ABC):
         version: int | None = None,
         key: str | None = None,
         correlation_id: str | None = None,
+        started_by_job: UUID | None = None,
     ) -> WorkflowRun:
         """Start a run of a workflow; it is durable when this returns. One `key` has one run."""
         asked = Start(
-            tenant=str(tenant), input=input, version=version, unique_key=key, correlation_id=correlation_id
+            tenant=str(tenant),
+            input=input,
+            version=version,
+            unique_key=key,
+            correlation_id=correlation_id,
+            started_by_job=started_by_job,
         )
         await self._publish_flows()
         name = workflow.key if isinstance(workflow, Flow) else workflow
@@ -277,11 +283,19 @@ class Workflows(ABC):
         on_failure: str | None = None,
         key: str | None = None,
         correlation_id: str | None = None,
+        started_by_job: UUID | None = None,
     ) -> WorkflowRun:
         """A job for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`."""
         flow = fan(definition, join=join, payload=payload, on_failure=on_failure)
         given = {TASKS: list(payloads)}
-        return await self.run_inline(flow, tenant=tenant, input=given, key=key, correlation_id=correlation_id)
+        return await self.run_inline(
+            flow,
+            tenant=tenant,
+            input=given,
+            key=key,
+            correlation_id=correlation_id,
+            started_by_job=started_by_job,
+        )
 
     async def run_inline(
         self,
@@ -291,9 +305,16 @@ class Workflows(ABC):
         input: Any = None,  # noqa: A002
         key: str | None = None,
         correlation_id: str | None = None,
+        started_by_job: UUID | None = None,
     ) -> WorkflowRun:
         """Start a run of a workflow that is not published, and is written for this run alone."""
-        asked = Start(tenant=str(tenant), input=input, unique_key=key, correlation_id=correlation_id)
+        asked = Start(
+            tenant=str(tenant),
+            input=input,
+            unique_key=key,
+            correlation_id=correlation_id,
+            started_by_job=started_by_job,
+        )
         started = await self.database.transact(
             lambda tx: workflows.start_inline(tx, self.principal, flow.document, asked), unhurried=True
         )

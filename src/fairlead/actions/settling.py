@@ -17,6 +17,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
+from fairlead.model.redact import mask_for
 from fairlead.model.template import compiled
 from fairlead.model.workflow_run import RunStatus
 from fairlead.model.workflow_secrets import kept_output
@@ -105,8 +106,17 @@ async def _end(tx: Tx, run: Held) -> None:
         tenant_id=run.tenant_id,
         details={"workflow": run.key},
     )
+    await _tell(tx, run)
     if run.parent_job_id is not None:
         await _wake(tx, run.parent_job_id)
+
+
+async def _tell(tx: Tx, run: Held) -> None:
+    """An event for those who listen, without the secrets of the run's input."""
+    why = run.error or {}
+    if mask := mask_for(run.input, run.secret_paths, tx.redact_patterns):
+        why = mask.value(why)
+    await workflows.tell_end(tx, run.id, failed_step=why.get("step"), last_error=why.get("message"))
 
 
 async def _explained(tx: Tx, run: Held) -> Any:

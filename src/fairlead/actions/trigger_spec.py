@@ -13,9 +13,9 @@ from fairlead.errors import (
     TriggerFormInvalid,
     TriggerInvalid,
 )
+from fairlead.model.end_event import unheard_of
 from fairlead.model.event import name_fault
 from fairlead.model.filter import filter_of
-from fairlead.model.job_event import unheard_of
 from fairlead.model.payload import unreadable
 from fairlead.model.schedule import Every, Schedule
 from fairlead.model.template import compiled

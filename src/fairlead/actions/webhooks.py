@@ -1,14 +1,15 @@
-"""Outgoing webhooks: triggers that tell a URL how jobs end. Made, listed, removed; all else is as with any trigger."""
+"""Outgoing webhooks: triggers that tell a URL how jobs and runs end. Made, listed, removed; else as any trigger."""
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from fairlead.actions import triggers
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnknown, Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Principal
+from fairlead.model.end_event import END_EVENTS, JOB_EVENTS, RUN_EVENTS, call_template, ends_of
 from fairlead.model.http_call import KEY, target_of
-from fairlead.model.job_event import JOB_EVENTS, call_template, ends_of
 from fairlead.model.path import Flaw
 from fairlead.model.trigger import Trigger, TriggerType
 
@@ -21,22 +22,33 @@ async def add(
     url: str,
     events: Sequence[str],
     definitions: Sequence[str] = (),
+    workflows: Sequence[str] = (),
     sign_with: str | None = None,
 ) -> list[Trigger]:
-    """Have a URL told of these ends of a tenant's jobs, of some definitions or (none named) of all: a trigger for each."""
+    """Have a URL told of these ends of a tenant's jobs and runs: a trigger for each.
+
+    Of jobs of these definitions and runs of these workflows; where none is named, of all.
+    """
     host = _host(url)
+    _check_limits(events, definitions, workflows)
     document = {
         "label": f"Webhook to {host}"[:200],
         "trigger_type": TriggerType.EVENT,
         "definition_key": KEY,
-        "filter": ends_of(definitions),
         "payload_template": call_template(url, sign_with=sign_with),
         # each end is one of its own
         "dedupe_window_seconds": 0,
     }
+
+    def limited(event: str) -> dict[str, Any]:
+        return {
+            "event_name": event,
+            "filter": ends_of(event, definitions=definitions, workflows=workflows),
+        }
+
     try:
         return [
-            (await triggers.create(tx, principal, tenant, {**document, "event_name": event})).trigger
+            (await triggers.create(tx, principal, tenant, {**document, **limited(event)})).trigger
             for event in dict.fromkeys(events)
         ]
     except DefinitionUnknown as error:
@@ -47,11 +59,21 @@ async def add(
         ) from None
 
 
+def _check_limits(events: Sequence[str], definitions: Sequence[str], workflows: Sequence[str]) -> None:
+    """A limit that limits nothing is a misunderstanding."""
+    for name, given, told in (("definition", definitions, JOB_EVENTS), ("workflow", workflows, RUN_EVENTS)):
+        if given and not set(events) & set(told):
+            raise TriggerInvalid(
+                f"A {name} is named, and none of the events is of that kind. Leave it out, or add one of: {', '.join(told)}.",
+                [Fault(f"{name}s", "limits none of the events")],
+            )
+
+
 async def listed(tx: Tx, principal: Principal, *, tenant: str | None = None) -> list[Trigger]:
     """Webhooks, newest first."""
     found = [
         one
-        for event in JOB_EVENTS
+        for event in END_EVENTS
         for one in await triggers.listed(
             tx, principal, tenant=tenant, limit=triggers.MAX_PAGE, event_name=event, definition_key=KEY
         )
@@ -70,7 +92,7 @@ async def remove(tx: Tx, principal: Principal, webhook_id: UUID) -> Trigger:
 
 
 def _is_webhook(trigger: Trigger) -> bool:
-    return trigger.definition_key == KEY and trigger.event_name in JOB_EVENTS
+    return trigger.definition_key == KEY and trigger.event_name in END_EVENTS
 
 
 def _host(url: str) -> str:

@@ -49,7 +49,9 @@ class Start:
     # one run for this key: another start with it gives that run
     unique_key: str | None = None
     correlation_id: str | None = None
+    # the job that waits for it, and the one that started it
     parent_job_id: UUID | None = None
+    started_by_job: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,7 @@ async def _start(
         output_template=workflow.output,
         secret_paths=hides,
         parent_job_id=asked.parent_job_id,
+        started_by_job=asked.started_by_job or asked.parent_job_id,
         unique_key=asked.unique_key,
         correlation_id=asked.correlation_id,
         created_by=principal.actor,

@@ -10,32 +10,35 @@ from fairlead.actions import triggers
 from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
 from fairlead.cli.session import Session, command
-from fairlead.model.job_event import JOB_EVENTS
+from fairlead.model.end_event import END_EVENTS
 from fairlead.model.trigger import Firing, Trigger
 
 
 @click.group()
 def webhooks() -> None:
-    """Tell a URL how jobs end. Each is a trigger: enable, disable and firings are `fairlead triggers`."""
+    """Tell a URL how jobs and runs of workflows end. Each is a trigger: enable, disable and firings are `fairlead triggers`."""
 
 
 @webhooks.command()
 @click.argument("url")
-@click.option("--tenant", required=True, help="Whose jobs: slug or id.")
+@click.option("--tenant", required=True, help="Whose: slug or id.")
 @click.option(
     "--event",
     "events",
     required=True,
     multiple=True,
-    type=click.Choice(JOB_EVENTS),
+    type=click.Choice(END_EVENTS),
     help="Which ends; often.",
 )
-@click.option("--definition", "definitions", multiple=True, help="Only jobs of this definition; often.")
+@click.option(
+    "--definition", "definitions", multiple=True, help="Of jobs, only those of this definition; often."
+)
+@click.option("--workflow", "workflows", multiple=True, help="Of runs, only those of this workflow; often.")
 @click.option("--sign-with", help="The signing secret, by its name in [http.secrets] of the worker.")
 @output.json_option
 @command
 async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says: Any) -> None:
-    """Have URL told of each job that ends so, in a POST with type, timestamp and data."""
+    """Have URL told of each job or run that ends so, in a POST with type, timestamp and data."""
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.add(tx, fl.principal, tenant, url=url, **says)
     if as_json:
@@ -76,14 +79,14 @@ async def remove(session: Session, *, webhook_id: UUID, as_json: bool) -> None:
 
 def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
     output.table(
-        ("id", "tenant", "event", "url", "definitions", "signed with", "enabled", "last fired", "job"),
+        ("id", "tenant", "event", "url", "of", "signed with", "enabled", "last fired", "job"),
         [
             (
                 one.id,
                 one.tenant,
                 one.event_name,
                 one.payload_template.get("url"),
-                _definitions(one),
+                _limit(one),
                 one.payload_template.get("sign_with"),
                 "yes" if one.is_enabled else "no",
                 one.last_fired_at,
@@ -95,11 +98,11 @@ def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
     )
 
 
-def _definitions(webhook: Trigger) -> str:
-    """Of which definitions; a filter that was made by hand may say more than that."""
+def _limit(webhook: Trigger) -> str:
+    """Of which definitions or workflows; a filter that was made by hand may say more than that."""
     if not webhook.filter:
         return "all"
     match webhook.filter:
-        case {"definition_key": {"in": [*keys]}, **more} if not more:
+        case {"definition_key": {"in": [*keys]}, **more} | {"workflow": {"in": [*keys]}, **more} if not more:
             return ", ".join(keys)
     return "filtered"

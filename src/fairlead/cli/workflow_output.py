@@ -146,6 +146,7 @@ def run_facts(shown: Shown) -> None:
         ("started", f"{output.exact(run.created_at)} by {run.created_by}"),
         ("finished", output.exact(run.finished_at)),
         ("for job", run.parent_job_id),
+        ("started by job", None if run.parent_job_id else run.started_by_job),
         ("correlation id", run.correlation_id),
         ("input", _json(run.input)),
         ("output", None if run.output is None else _json(run.output)),

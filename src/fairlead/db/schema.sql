@@ -665,6 +665,30 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    with recursive line as (
+        -- a job, the job that made it, and so on; no circle is that long
+        select follows_an_end.job as id, 1 as length
+        union all
+        select above.id, l.length + 1
+        from line l cross join lateral (
+            select coalesce(j.parent_id, (
+                select r.started_by_job from fairlead.workflow_runs r where r.id = j.workflow_run_id)) as id
+            from fairlead.jobs j where j.id = l.id limit 1) above
+        where above.id is not null and l.length < 100
+    )
+    select exists (
+        select from line l
+        cross join lateral (
+            select j.created_by, r.created_by as run_by
+            from fairlead.jobs j left join fairlead.workflow_runs r on r.id = j.workflow_run_id
+            where j.id = l.id limit 1) made
+        cross join lateral unnest(array[made.created_by, made.run_by]) as actor(name)
+        where fairlead.listens_to_ends(actor.name))
+$$;
+
 CREATE FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) RETURNS boolean
     LANGUAGE plpgsql STABLE
     AS $$
@@ -695,6 +719,16 @@ CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uui
         and j.dedupe_key = jobs_with_key.key
     order by j.id desc limit jobs_with_key.most
 $$;
+
+CREATE FUNCTION fairlead.listens_to_ends(actor text) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $_$
+    select exists (
+        select from fairlead.job_triggers g
+        where (g.event_name like 'job.%' or g.event_name like 'workflow.%')
+            and g.id = case when listens_to_ends.actor ~ '^trigger:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                then substr(listens_to_ends.actor, 9)::uuid end)
+$_$;
 
 CREATE FUNCTION fairlead.move_on(ended jsonb, over jsonb DEFAULT '[]'::jsonb) RETURNS json
     LANGUAGE plpgsql
@@ -988,7 +1022,7 @@ $_$;
 
 CREATE FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) RETURNS void
     LANGUAGE plpgsql
-    AS $_$
+    AS $$
 declare
     heard uuid[];
 begin
@@ -1008,35 +1042,11 @@ begin
     if heard is null then
         return;
     end if;
-    with recursive ended as materialized (
+    with ended as materialized (
         select j.* from unnest(heard) as o(id) cross join lateral (
             select j.id, j.tenant_id, j.definition_id, j.status, j.attempt_count, j.correlation_id, j.parent_id,
                 j.workflow_run_id, j.queued_at, j.started_at, j.finished_at, j.last_error
             from fairlead.jobs j where j.id = o.id limit 1) j
-    ), line as (
-        -- a job, the job that made it, and so on; no circle is that long
-        select e.id as job_id, e.id as maker, 1 as length from ended e
-        union all
-        select l.job_id, above.id, l.length + 1
-        from line l cross join lateral (
-            select coalesce(j.parent_id, (
-                select r.parent_job_id from fairlead.workflow_runs r where r.id = j.workflow_run_id)) as id
-            from fairlead.jobs j where j.id = l.maker limit 1) above
-        where above.id is not null and l.length < 100
-    ), silent as materialized (
-        select l.job_id from line l
-        cross join lateral (
-            select j.created_by, r.created_by as run_by
-            from fairlead.jobs j left join fairlead.workflow_runs r on r.id = j.workflow_run_id
-            where j.id = l.maker limit 1) made
-        -- triggers are never deleted, so it can always be told what set them off
-        cross join lateral unnest(array[made.created_by, made.run_by]) as actor(name)
-        cross join lateral (
-            select from fairlead.job_triggers g
-            where g.event_name like 'job.%'
-                and g.id = case when actor.name ~ '^trigger:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-                    then substr(actor.name, 9)::uuid end
-            limit 1) of_ends
     ), told as (
         insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
         select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
@@ -1053,7 +1063,7 @@ begin
                 'last_error', split_part(e.last_error, E'\n', 1)),
             e.correlation_id, e.finished_at, 'system'
         from ended e join fairlead.job_definitions d on d.id = e.definition_id
-        where not exists (select from silent s where s.job_id = e.id)
+        where not fairlead.follows_an_end(e.id)
         returning id, tenant_id
     )
     insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
@@ -1061,7 +1071,37 @@ begin
         perform pg_notify('fairlead', 'event');
     end if;
 end
-$_$;
+$$;
+
+CREATE FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    with told as (
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        select fairlead.uuid7(), r.tenant_id, 'workflow.' || r.status,
+            jsonb_build_object(
+                'run_id', r.id, 'workflow', r.key, 'version', r.version, 'status', r.status,
+                'correlation_id', r.correlation_id, 'started_by_job', r.started_by_job,
+                'started_at', r.created_at, 'finished_at', r.finished_at,
+                'duration_ms', (date_part('epoch', r.finished_at - r.created_at) * 1000)::bigint,
+                'failed_step', tell_run_end.failed_step, 'last_error', split_part(tell_run_end.last_error, E'\n', 1)),
+            r.correlation_id, r.finished_at, 'system'
+        from fairlead.workflow_runs r
+        where r.id = tell_run_end.run
+            and exists (
+                select from fairlead.job_triggers g
+                where g.tenant_id = r.tenant_id and g.event_name = 'workflow.' || r.status
+                    and g.is_enabled and g.deleted_at is null)
+            and not fairlead.listens_to_ends(r.created_by) and not fairlead.follows_an_end(r.started_by_job)
+        returning id, tenant_id
+    )
+    insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
+    if found then
+        perform pg_notify('fairlead', 'event');
+    end if;
+end
+$$;
 
 CREATE FUNCTION fairlead.tenant_of_session() RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1654,6 +1694,7 @@ CREATE TABLE fairlead.workflow_runs (
     created_by text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     finished_at timestamp with time zone,
+    started_by_job uuid,
     CONSTRAINT workflow_runs_life CHECK (((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text])) AND ((status = 'running'::text) = (finished_at IS NULL)) AND (live >= 0)))
 )
 WITH (fillfactor='50');
@@ -2210,6 +2251,10 @@ REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, pa
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
 
@@ -2219,6 +2264,10 @@ GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.listens_to_ends(actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_system;
@@ -2245,6 +2294,10 @@ GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, pay
 REVOKE ALL ON FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error text) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_tenant;

@@ -39,6 +39,7 @@ class Runs(Protocol):
         version: int | None = None,
         key: str | None = None,
         correlation_id: str | None = None,
+        started_by_job: UUID | None = None,
     ) -> Any:
         """Start a run of a workflow."""
 
@@ -53,6 +54,7 @@ class Runs(Protocol):
         on_failure: str | None = None,
         key: str | None = None,
         correlation_id: str | None = None,
+        started_by_job: UUID | None = None,
     ) -> Any:
         """Start many jobs and one that waits for them."""
 
@@ -272,6 +274,7 @@ class Context:
             "tenant": self.tenant_id,
             "key": f"job:{self.job_id}:{name}"[:LONGEST_RUN_KEY],
             "correlation_id": self.correlation_id or str(self.job_id),
+            "started_by_job": self.job_id,
         }
 
     def _awaited(self, answer: Coroutine[Any, Any, Any]) -> Any:

@@ -57,7 +57,9 @@ class Run:
     steps: int
     live: int
     cancel_requested_at: datetime | None
+    # the job that waits for it, and the one that started it
     parent_job_id: UUID | None
+    started_by_job: UUID | None
     correlation_id: str | None
     input: Any
     output: Any

@@ -181,6 +181,7 @@ async def start(
     output_template: Any,
     secret_paths: Sequence[str],
     parent_job_id: UUID | None,
+    started_by_job: UUID | None,
     unique_key: str | None,
     correlation_id: str | None,
     created_by: str,
@@ -194,6 +195,7 @@ async def start(
         "version": workflow and workflow.version,
         "steps": len(nodes),
         "parent_job_id": parent_job_id,
+        "started_by_job": started_by_job,
         "unique_key": unique_key,
         "correlation_id": correlation_id,
         "input": json_text(input),
@@ -307,6 +309,11 @@ async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
         "error": None if run.error is None else json_text(run.error),
     }
     await tx.run(sql.end, values)
+
+
+async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error: str | None) -> None:
+    """Let those know who listen that a run is over."""
+    await tx.values(sql.tell_end, {"id": run_id, "failed_step": failed_step, "last_error": last_error})
 
 
 async def wake(tx: Tx, job_id: UUID) -> bool:

@@ -33,11 +33,11 @@ order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is
 -- Nothing comes back when a run with this key was there before.
 with run as (
     insert into fairlead.workflow_runs (
-        id, tenant_id, workflow_id, key, version, steps, parent_job_id, unique_key, correlation_id, input,
-        output_template, secret_paths, created_by)
+        id, tenant_id, workflow_id, key, version, steps, parent_job_id, started_by_job, unique_key,
+        correlation_id, input, output_template, secret_paths, created_by)
     values (
-        %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s, %(unique_key)s,
-        %(correlation_id)s, %(input)s, %(output_template)s, %(secret_paths)s, %(created_by)s)
+        %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s,
+        %(started_by_job)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s, %(secret_paths)s, %(created_by)s)
     on conflict (tenant_id, unique_key) where unique_key is not null do nothing
     returning id, tenant_id
 ), steps as (
@@ -171,6 +171,10 @@ update fairlead.workflow_steps s
 set state = case when s.is_compensation then 'skipped' else 'stopped' end, finished_at = clock_timestamp()
 from run where s.run_id = run.id and s.state = 'waiting';
 
+-- name: tell_end
+-- An event, if the run's tenant listens.
+select fairlead.tell_run_end(%(id)s, %(failed_step)s, %(last_error)s);
+
 -- name: wake
 -- The job that waited for a run goes on; one that runs, or is over, is left alone.
 with job as (
@@ -234,7 +238,7 @@ from restarted r, run where s.run_id = run.id and s.place = r.place;
 
 -- name: run
 select r.id, r.tenant_id, t.slug as tenant, r.workflow_id, r.key, r.version, r.status, r.steps, r.live,
-    r.cancel_requested_at, r.parent_job_id, r.correlation_id, r.input, r.output, r.error, r.secret_paths, r.created_by,
+    r.cancel_requested_at, r.parent_job_id, r.started_by_job, r.correlation_id, r.input, r.output, r.error, r.secret_paths, r.created_by,
     r.created_at, r.finished_at
 from fairlead.workflow_runs r join fairlead.tenants t on t.id = r.tenant_id
 where

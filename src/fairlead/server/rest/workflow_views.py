@@ -129,6 +129,7 @@ class RunView(View):
     live: int
     cancel_requested_at: datetime | None
     parent_job_id: UUID | None
+    started_by_job: UUID | None
     correlation_id: str | None
     input: Any
     output: Any

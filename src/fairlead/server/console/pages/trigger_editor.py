@@ -17,8 +17,8 @@ from fairlead.actions.triggers import Made
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused
 from fairlead.model.access import Permission, Tenant
+from fairlead.model.end_event import END_EVENTS
 from fairlead.model.event import Event
-from fairlead.model.job_event import JOB_EVENTS
 from fairlead.model.schedule import Run
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
 from fairlead.model.zone import known, names
@@ -210,7 +210,7 @@ async def _editor(
         faults=_by_field(faults),
         tenant=tenant,
         definitions=[one for one in await definitions.every(tx, visit.principal) if one.is_active],
-        event_names=sorted({*JOB_EVENTS, *(one.name for one in recent)}),
+        event_names=sorted({*END_EVENTS, *(one.name for one in recent)}),
         zones=sorted(names()),
         units=list(trigger_form.UNITS),
         catch_ups=list(CatchUp),
