@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 import structlog
 
-from fairlead import Fairlead, Settings
+from fairlead import Fairlead, Settings, testing
 from fairlead.db import migrate
-from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import at_database
 from fairlead.db.tx import Database, Tx
 from tests import given
@@ -20,10 +18,10 @@ TEMPLATE = "fairlead_template"
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server() -> Iterator[str]:
     """The URL of a PostgreSQL of this test process's own."""
-    with EmbeddedPostgres(Path(tmp_path_factory.mktemp("postgres"))) as embedded:
-        yield embedded.url
+    with testing.postgres() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

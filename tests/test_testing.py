@@ -59,7 +59,8 @@ def app() -> Fairlead:
 def test_without_anything_there_is_a_database_with_a_tenant_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it has been read before
     tmp_path.chmod(0o755)
 
     async def use() -> list[Path]:

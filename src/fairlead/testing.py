@@ -1,12 +1,10 @@
 """Helpers for users' own tests: a Fairlead to test with, triggers and jobs run now, and what was emitted and enqueued."""
 
 import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,7 +17,7 @@ from fairlead.actions.instants import fire_due
 from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.scratch import scratch_database
+from fairlead.db.scratch import scratch_database, scratch_folder
 from fairlead.errors import InvalidInput, NotOpen, TriggerUnknown
 from fairlead.handles import JobFunction
 from fairlead.model.event import Event
@@ -53,12 +51,12 @@ LONGEST_LIST = 20
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """A PostgreSQL of its own in a temporary folder, gone at the end. Its URL."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-test-") as folder:
-        # as root the server runs as another user: let it pass, or its files end up elsewhere
-        Path(folder).chmod(0o711)
-        with EmbeddedPostgres(Path(folder, "data")) as embedded:
-            yield embedded.url
+    """A PostgreSQL of its own in a temporary folder, gone at the end. Its URL.
+
+    The folder is in memory where there is plenty of it, unless TMPDIR says where temporary folders are to be.
+    """
+    with scratch_folder() as folder, EmbeddedPostgres(folder / "data") as embedded:
+        yield embedded.url
 
 
 @asynccontextmanager

@@ -1,8 +1,12 @@
-"""Databases that are made for a purpose and dropped after it, and raw figures to compare with."""
+"""Servers and databases that are made for a purpose and dropped after it, and raw figures to compare with."""
 
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,9 +14,59 @@ from psycopg import AsyncConnection, conninfo, errors, sql
 from psycopg.types.json import Jsonb
 from uuid_utils.compat import uuid7
 
+from fairlead.db.binaries import give_up, is_last, take_share
 from fairlead.db.sql import in_schema
 
+MEMORY = Path("/dev/shm")  # noqa: S108 - TemporaryDirectory makes a private folder there
+PREFIX = "fairlead-test-"
+ROOM = 2 << 30
+# Held by whoever uses the folder; one that is younger may not have it yet.
+IN_USE = "in_use"
+NEW_SECONDS = 60.0
+
 _COLUMNS = "id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for a server's files: in memory where there is plenty, unless TMPDIR says where such things are to be.
+
+    Each database is hundreds of files, and a disk may be slow to make files where many have just been deleted.
+    """
+    above = None if "TMPDIR" in os.environ or not _is_roomy(MEMORY) else MEMORY
+    if above is not None:
+        _prune(above)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=above) as name:
+        folder = Path(name)
+        share = take_share(folder / IN_USE)
+        try:
+            # as root the server runs as another user: let it pass, or its files end up elsewhere
+            folder.chmod(0o711)
+            yield folder
+        finally:
+            give_up(share)
+
+
+def _is_roomy(folder: Path) -> bool:
+    try:
+        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= ROOM
+    except OSError:
+        return False
+
+
+def _prune(above: Path) -> None:
+    """What killed processes left in memory would stay there until the machine is started anew."""
+    for folder in above.glob(f"{PREFIX}*"):
+        try:
+            seen = folder.lstat()
+            if seen.st_uid != os.geteuid() or time.time() - seen.st_mtime < NEW_SECONDS:
+                continue
+            share = take_share(folder / IN_USE)
+        except OSError:
+            continue  # it goes away just now
+        if is_last(share):
+            shutil.rmtree(folder, ignore_errors=True)
+        give_up(share)
 
 
 @asynccontextmanager

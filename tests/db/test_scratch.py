@@ -1,0 +1,79 @@
+"""Where a server of tests has its files."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairlead.db import scratch
+from fairlead.db.scratch import scratch_folder
+
+HOLD = """
+import sys
+from pathlib import Path
+from fairlead.db import scratch
+scratch.MEMORY, scratch.ROOM = Path(sys.argv[1]), 0
+with scratch.scratch_folder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is taken for memory, with room enough."""
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(scratch, "MEMORY", tmp_path)
+    monkeypatch.setattr(scratch, "ROOM", 0)
+    return tmp_path
+
+
+def test_it_is_in_memory_where_there_is_room(memory: Path) -> None:
+    with scratch_folder() as folder:
+        assert folder.parent == memory
+    assert list(memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("why", ["no room", "no memory", "TMPDIR"])
+def test_else_it_is_where_temporary_folders_are(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    if why == "no room":
+        monkeypatch.setattr(scratch, "ROOM", 1 << 60)
+    elif why == "no memory":
+        monkeypatch.setattr(scratch, "MEMORY", memory / "nowhere")
+    else:
+        monkeypatch.setenv("TMPDIR", "/tmp")  # noqa: S108
+    with scratch_folder() as folder:
+        assert folder.parent != memory
+
+
+def test_what_a_killed_process_left_is_taken_away_and_what_is_in_use_stays(memory: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    dead, alive = processes
+    try:
+        left, used = (Path(process.stdout.readline().strip()) for process in processes if process.stdout)
+        dead.kill()
+        dead.wait()
+        new = memory / f"{scratch.PREFIX}new"
+        new.mkdir()
+        long_ago = time.time() - 2 * scratch.NEW_SECONDS
+        for folder in (left, used):
+            os.utime(folder, (long_ago, long_ago))
+        with scratch_folder():
+            assert [one.is_dir() for one in (left, used, new)] == [False, True, True]
+    finally:
+        alive.communicate()
+        dead.communicate()
+    assert not used.exists()
