@@ -51,6 +51,7 @@ def put(shell: Shell, *more: str, **changes: Any) -> Any:
 def run_all(url: str, *, broken: bool = False) -> None:
     """Run what waits, and what follows from it."""
     fl = Fairlead(settings=Settings(database_url=url))
+    fl.allow_engine()
 
     @fl.job(key="anything")
     async def anything(email: str = "") -> str:
@@ -193,6 +194,26 @@ def test_what_cannot_be_is_refused_each_with_its_code(shell: Shell) -> None:
     for command in ("run", "cancel", "retry"):
         assert shell.refused("workflows", command, NOBODY) == "workflow_run_unknown", command
     assert shell("workflows", "put", "/nowhere/x.json").exit_code == 2
+
+
+def test_a_trigger_runs_a_workflow(shell: Shell, database_url: str) -> None:
+    put(shell)
+    run_all(database_url)  # ENGINE_RUN is there once a worker was
+    add = ("triggers", "add", "--tenant", "acme", "--event", "user.created")
+    assert "either --definition or --workflow" in shell(*add).stderr
+    assert shell(*add, "--workflow", "onboard", "--definition", "anything").exit_code == 2
+    template = '{"email": "{{event.email}}", "name": "{{event.name}}"}'
+
+    made = shell.json(*add, "--workflow", "onboard", "--payload", template)
+    missing = shell.json(*add, "--workflow", "offboard", "--disabled")
+    shell.json("events", "emit", "user.created", ADA, "--tenant", "acme")
+    run_all(database_url)
+
+    assert (made["label"], made["definition_key"], made["warnings"]) == ("onboard", "ENGINE_RUN", [])
+    assert missing["warnings"] == [{"path": "/workflow", "message": "there is no workflow 'offboard' yet"}]
+    [run] = shell.json("workflows", "runs")["items"]
+    assert (run["key"], run["status"]) == ("onboard", "succeeded")
+    assert shell.json("workflows", "run", run["id"])["run"]["input"] == json.loads(ADA)
 
 
 def test_the_group_names_its_commands() -> None:

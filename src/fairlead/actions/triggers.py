@@ -21,7 +21,8 @@ from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.template import compiled, misfits
 from fairlead.model.template_secrets import secret_fields, shown_template
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, schedule_context
-from fairlead.store import audit, bulk, definitions, firings, tenants, triggers
+from fairlead.model.workflow import ENGINE_RUN
+from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
 
 MAX_PAGE = 1000
 
@@ -189,7 +190,19 @@ async def made(
     await _audit(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
     template = compiled(trigger.payload_template, trigger.roots)
-    return Made(shown(tx, trigger), misfits(template, definition.arg_schema))
+    warnings = misfits(template, definition.arg_schema) + await _missing_workflow(tx, trigger)
+    return Made(shown(tx, trigger), warnings)
+
+
+async def _missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:
+    """Of a trigger that runs a workflow: that there is none of this name, or not yet."""
+    template = trigger.payload_template
+    named = template.get("workflow") if isinstance(template, dict) else None
+    if trigger.definition_key != ENGINE_RUN or not isinstance(named, str) or "{{" in named:
+        return []
+    if await workflows.newest(tx, tenant_id=trigger.tenant_id, key=named):
+        return []
+    return [Fault("/workflow", f"there is no workflow {named!r} yet")]
 
 
 async def _held(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:

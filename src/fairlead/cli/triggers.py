@@ -13,6 +13,7 @@ from fairlead.cli.jobs import read_json
 from fairlead.cli.preview import preview
 from fairlead.cli.session import Session, command
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, when
+from fairlead.model.workflow import ENGINE_RUN
 
 SHOWN = 5
 FIELDS = {
@@ -96,15 +97,23 @@ async def show(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 
 @triggers.command()
 @click.option("--tenant", required=True, help="Whose it is: slug or id.")
-@click.option("--definition", required=True, help="What its jobs are: a definition's key.")
+@click.option("--definition", help="What its jobs are: a definition's key.")
+@click.option("--workflow", help="Run this workflow, with --payload as its input, instead of --definition.")
 @_says
 @click.option("--disabled", is_flag=True, help="Do not fire yet.")
 @output.json_option
 @command
-async def add(session: Session, *, tenant: str, disabled: bool, as_json: bool, **says: Any) -> None:
+async def add(
+    session: Session, *, tenant: str, workflow: str | None, disabled: bool, as_json: bool, **says: Any
+) -> None:
     """Add a trigger: on an --event, at the times of a --cron expression, or --every so many seconds."""
+    if (workflow is None) == (says["definition"] is None):
+        raise click.UsageError("Name what it runs: either --definition or --workflow.")
     document = _document(says)
-    document.setdefault("label", document["definition_key"])
+    if workflow is not None:
+        given = document.get("payload_template", {})
+        document |= {"definition_key": ENGINE_RUN, "payload_template": {"workflow": workflow, "input": given}}
+    document.setdefault("label", workflow or document["definition_key"])
     document["trigger_type"] = TriggerType.EVENT if "event_name" in document else TriggerType.SCHEDULE
     document["is_enabled"] = not disabled
     async with session.open() as fl, fl.transaction() as tx:
@@ -212,7 +221,8 @@ async def _change(
 
 def _answer(made: Made, what: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json({**trigger_output.document(made.trigger, None), "warnings": made.warnings})
+        warnings = [warning._asdict() for warning in made.warnings]
+        output.say_json({**trigger_output.document(made.trigger, None), "warnings": warnings})
         return
     output.console().print(f"{what} {made.trigger.id}: {when(made.trigger)}", markup=False)
     if made.trigger.next_fire_at is not None:
