@@ -29,6 +29,8 @@ class Finisher:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        # smaller as long as batches fail: one end that cannot be written keeps few others from it
+        self._size = BATCH
         self.writing = False
         self.refused = 0
 
@@ -48,21 +50,23 @@ class Finisher:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                batch, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
                 self.writing = True
                 await self._write(batch)
                 self.writing = False
             self._idle.set()
 
     async def _write(self, batch: list[tuple[Lease, Change]]) -> None:
-        while True:
-            try:
-                done = await self._source.finish(batch)
-                break
-            except FairleadError as error:
-                # the leases may still hold when the database is back; if not, it refuses them
-                log.warning("finish_postponed", jobs=len(batch), why=error.message)
-                await asyncio.sleep(PAUSE_SECONDS)
+        try:
+            done = await self._source.finish(batch)
+        except FairleadError as error:
+            # the leases may still hold when the database is back; if not, it refuses them
+            log.warning("finish_postponed", jobs=len(batch), why=error.message)
+            self._size = max(1, len(batch) // 2)
+            self._waiting += batch
+            await asyncio.sleep(PAUSE_SECONDS)
+            return
+        self._size = min(BATCH, self._size * 2)
         if any(change.delay > 0 for _, change in batch):
             self._later()
         if len(done) < len(batch):

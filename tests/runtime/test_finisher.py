@@ -1,0 +1,85 @@
+"""Ends are written in batches, and one that cannot be written keeps no other from it."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.errors import DatabaseBusy
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Backoff, Budget, Change, Succeeded, decide
+from fairlead.runtime import finisher
+from fairlead.runtime.finisher import Finisher
+from fairlead.runtime.source import Held
+from fairlead.store.queue import Beat
+
+DONE = decide(Budget(1, 0, 0, Backoff()), Succeeded(None))
+
+
+class Source:
+    """Takes ends, but none that comes with one of these."""
+
+    crowded = False
+
+    def __init__(self) -> None:
+        self.bad: set[Lease] = set()
+        self.batches: list[int] = []
+
+    async def claim(self, wanted: int) -> list[Held]:
+        raise NotImplementedError
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+        raise NotImplementedError
+
+    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+        await asyncio.sleep(0)
+        if any(lease in self.bad for lease, _ in ends):
+            raise DatabaseBusy("not this one")
+        self.batches.append(len(ends))
+        return {lease.job_id: JobStatus.SUCCEEDED for lease, _ in ends}
+
+
+async def test_an_end_that_cannot_be_written_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
+    source, written = Source(), set[Lease]()
+    leases = [Lease(uuid4(), 1, uuid4()) for _ in range(100)]
+    bad = leases[40]
+    source.bad.add(bad)
+    writer = Finisher(source, written.update, lambda: None)
+    running = asyncio.create_task(writer.run())
+    for lease in leases:
+        writer.add(lease, DONE)
+
+    async with asyncio.timeout(10):
+        while len(written) < 99:
+            await asyncio.sleep(0)
+    assert written == {*leases} - {bad}
+
+    source.bad.clear()
+    async with asyncio.timeout(10):
+        await writer.flushed()
+    assert written == {*leases}
+    running.cancel()
+
+
+async def test_what_waits_is_written_together_again_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
+    source, written = Source(), set[Lease]()
+    leases = [Lease(uuid4(), 1, uuid4()) for _ in range(600)]
+    source.bad.update(leases)
+    writer = Finisher(source, written.update, lambda: None)
+    running = asyncio.create_task(writer.run())
+    for lease in leases:
+        writer.add(lease, DONE)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not written
+
+    source.bad.clear()
+    async with asyncio.timeout(10):
+        await writer.flushed()
+
+    assert written == {*leases}
+    assert len(source.batches) <= 12
+    running.cancel()
