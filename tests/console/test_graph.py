@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.model.workflow_run import StepState
 from fairlead.server.console.graph import (
     BOX_HEIGHT,
     BOX_WIDTH,
@@ -15,6 +16,8 @@ from fairlead.server.console.graph import (
     layers_of,
     spaced,
 )
+from fairlead.server.console.picture import of_marks
+from fairlead.store.run_steps import StepMark
 
 
 @st.composite
@@ -101,3 +104,27 @@ def test_what_nobody_could_read_is_not_drawn() -> None:
     assert drawing_of(Shape.of(many, {})) is None
     assert drawing_of(Shape.of(carpet, {})) is None
     assert drawing_of(Shape.of(many[1:], {})) is not None
+
+
+def test_layers_whose_steps_are_all_in_one_state_are_told_as_one() -> None:
+    """Wherever a long run stands, that is among what is told."""
+    done, now, later = StepState.SUCCEEDED, StepState.RUNNING, StepState.WAITING
+    marks = [
+        StepMark(
+            place=place,
+            name=f"s{place}",
+            before=(place - 1,) if place else (),
+            compensation=None,
+            state=state,
+        )
+        for place, state in enumerate([done] * 200 + [now] + [later] * 99)
+    ]
+
+    picture = of_marks(marks)
+
+    assert [(one.first, one.last, one.steps, dict(one.states)) for one in picture.layers] == [
+        (1, 200, 200, {done: 200}),
+        (201, 201, 1, {now: 1}),
+        (202, 300, 99, {later: 99}),
+    ]
+    assert picture.more_layers == 0

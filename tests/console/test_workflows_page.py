@@ -34,7 +34,7 @@ ONBOARD = {
         {"name": "done", "definition": "gated", "after": ["index"]},
     ],
 }
-CHECKS = {
+CHECKS: dict[str, Any] = {
     "key": "checks",
     "steps": [
         {"name": "undo", "definition": "steady"},
@@ -185,15 +185,23 @@ async def test_a_run_that_failed_says_why_first_and_goes_on_from_there(console: 
         await expect(page.locator("[id^=item-]")).to_have_count(1)
         await expect(page.locator("#item-3")).to_contain_text("number three is broken")
 
-        moods.bad = False
+        # what was undone cannot go on
         await page.goto(f"/console/workflow-runs/{run_id}")
+        await expect(page.locator("text=Retry from failed step")).to_have_count(0)
+
+        check = {name: value for name, value in CHECKS["steps"][1].items() if name != "on_failure"}
+        await publish(console, {"key": "kept", "steps": [check, CHECKS["steps"][2]]})
+        run_id = await started(console, "kept", input={"list": list(range(4))})
+        await page.goto(f"/console/workflow-runs/{run_id}")
+        await expect(page.locator("h1 .status")).to_contain_text("failed")
+        moods.bad = False
         await page.click("text=Retry from failed step")
         await page.click("#confirm [value=no]")
         await page.click("text=Retry from failed step")
         await page.click("#confirm [data-yes]")
         await expect(page.locator(".toast")).to_contain_text("It goes on")
         await expect(page.locator("h1 .status")).to_contain_text("succeeded")
-        await expect(page.locator("#box-2.succeeded")).to_be_visible()
+        await expect(page.locator("#box-1.succeeded")).to_be_visible()
         await expect(page.locator("text=Retry from failed step")).to_have_count(0)
 
         # a job that waits for a run leads to it, and it to the job

@@ -161,7 +161,9 @@ def make_server(app: FastAPI) -> Server:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket, or a plain word about the port."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # with the protocol named, or asyncio leaves small answers waiting for the acknowledgement of the ones before
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))

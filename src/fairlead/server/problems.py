@@ -59,6 +59,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.DedupeClash: 409,
     errors.WorkflowRunOver: 409,
     errors.WorkflowRunNotRetryable: 409,
+    errors.WorkflowTooDeep: 409,
     errors.DefinitionUnsettled: 409,
     errors.IdempotencyClash: 409,
     errors.LeaseLost: 409,

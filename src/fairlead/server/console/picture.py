@@ -32,10 +32,21 @@ class Pictured:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """How many steps stand in a layer, and of a run in which states."""
+    """How many steps stand in a layer, and of a run in which states; or in some layers, all of them in one state."""
 
+    first: int
+    last: int
     steps: int
     states: Mapping[StepState, int]
+
+    def is_all_like(self, other: "Layer") -> bool:
+        """Whether every step of both is in the same state: what goes on elsewhere is what people look for."""
+        return len(self.states) == 1 and self.states.keys() == other.states.keys()
+
+    def and_next(self, other: "Layer") -> "Layer":
+        """This and the one behind it."""
+        steps = self.steps + other.steps
+        return Layer(self.first, other.last, steps, dict.fromkeys(self.states, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +125,18 @@ def _layered(shape: Shape, states: Sequence[StepState | None]) -> Picture:
     counts: list[Counter[StepState | None]] = [Counter() for _ in range(max(layers, default=-1) + 1)]
     for layer, state in zip(layers, states, strict=True):
         counts[layer][state] += 1
-    told = [
-        Layer(found.total(), {state: found[state] for state in StepState if found[state]})
-        for found in counts[:MOST_LAYERS]
-    ]
-    return Picture(None, (), told, len(counts) - len(told))
+    told: list[Layer] = []
+    for number, found in enumerate(counts, 1):
+        one = Layer(
+            number, number, found.total(), {state: found[state] for state in StepState if found[state]}
+        )
+        if told and told[-1].is_all_like(one):
+            told[-1] = told[-1].and_next(one)
+        elif len(told) < MOST_LAYERS:
+            told.append(one)
+        else:
+            break
+    return Picture(None, (), told, len(counts) - (told[-1].last if told else 0))
 
 
 def _pictured(step: Mapping[str, Any], *, is_compensation: bool) -> Pictured:
@@ -138,7 +156,7 @@ def _running(step: RunStep) -> Pictured:
         name=step.name,
         definition=step.definition_key,
         when=step.spec.get("when"),
-        each=each if step.items is None else f"{done(step)}/{step.items}",
+        each=each if step.items is None else f"{done(step):,}/{step.items:,}",
         on_failure=step.on_failure,
         is_compensation=step.is_compensation,
         state=step.state,

@@ -62,7 +62,9 @@ async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
     async with visit.transaction() as tx:
         shown = await workflows.show(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
         seen, marks = await _picture(tx, visit, shown)
-    run = shown.run
+        run = shown.run
+        culprit = await _culprit(tx, visit, shown, marks)
+        retryable = await workflows.is_retryable(tx, visit.principal, run)
     return visit.page(
         "workflow_run.html",
         run=run,
@@ -70,7 +72,7 @@ async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
         states={state: shown.states[state] for state in StepState if state in shown.states},
         picture=seen,
         named=picture.named(marks),
-        culprit=_culprit(run, shown.steps),
+        culprit=culprit,
         links=[_leads_to(visit, run, one) for one in shown.steps],
         first=first,
         page_size=MOST_STEPS,
@@ -78,16 +80,21 @@ async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
         done=picture.done,
         span=lambda step: picture.span(run, step),
         cancelable=run.status is RunStatus.RUNNING and run.cancel_requested_at is None,
-        retryable=run.status in (RunStatus.FAILED, RunStatus.CANCELED),
+        retryable=retryable,
         largest_tree=LARGEST_TREE,
         mark=mark,
     )
 
 
-def _culprit(run: Run, steps: Sequence[RunStep]) -> RunStep | None:
-    """The step for which it failed, if it is one of these."""
-    name = (run.error or {}).get("step")
-    return next((one for one in steps if one.name == name), None)
+async def _culprit(tx: Tx, visit: Visit, shown: Shown, marks: Sequence[StepMark]) -> RunStep | None:
+    """The step for which it failed, also if it is not on this page."""
+    name = (shown.run.error or {}).get("step")
+    if name is None:
+        return None
+    place = next((one.place for one in marks if one.name == name), None)
+    if place is not None and all(one.place != place for one in shown.steps):
+        shown = await workflows.show(tx, visit.principal, shown.run.id, first=place, limit=1)
+    return next((one for one in shown.steps if one.name == name), None)
 
 
 def _leads_to(visit: Visit, run: Run, one: RunStep) -> str:

@@ -57,7 +57,7 @@
 
   // Live: the socket says that something happened, and the parts of the page that are marked data-live are fetched anew.
 
-  let wanted = false, busy = false, last = 0, timer = null, socket = null, tries = 0, cursor = null;
+  let wanted = false, busy = false, last = 0, pause = 1000, timer = null, socket = null, tries = 0, cursor = null;
   const PAUSE = 1000, WORDS = { live: "live", reconnecting: "reconnecting…", stale: "not up to date", off: "not live" };
 
   function setState(state) {
@@ -68,7 +68,7 @@
   }
   function soon() {
     wanted = true;
-    if (timer === null && !busy) timer = setTimeout(refresh, Math.max(0, last + PAUSE - Date.now()));
+    if (timer === null && !busy) timer = setTimeout(refresh, Math.max(0, last + pause - Date.now()));
   }
   async function refresh() {
     timer = null;
@@ -90,6 +90,8 @@
       tell("refreshed");
       if (socket?.readyState === WebSocket.OPEN) setState("live");
     } catch { setState("stale"); }
+    // a page that takes long is asked for less often, whoever pays for it
+    pause = Math.min(10000, Math.max(PAUSE, 5 * (Date.now() - last)));
     busy = false; last = Date.now();
     if (wanted) soon();
   }
