@@ -207,6 +207,10 @@ class WorkflowRunOver(Refused):
     code = "workflow_run_over"
 
 
+class WorkflowTooDeep(Refused):
+    code = "workflow_too_deep"
+
+
 class WorkflowRunNotRetryable(Refused):
     code = "workflow_run_not_retryable"
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from fairlead.actions.workflows import Shown, Start, Started
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import (
     Fault,
+    InvalidInput,
     Refused,
     ResultTimeout,
     SignatureInvalid,
@@ -72,7 +73,7 @@ class Flow:
         definition: Any,
         payload: Any = None,
         *,
-        after: Sequence[FlowStep | str] = (),
+        after: "Sequence[FlowStep | str] | FlowStep | str" = (),
         when: Mapping[str, Any] | None = None,
         for_each: Any = None,
         max_items: int | None = None,
@@ -89,7 +90,7 @@ class Flow:
         """
         said = {
             "payload": payload,
-            "after": [getattr(one, "name", one) for one in after] or None,
+            "after": [getattr(one, "name", one) for one in _listed(after)] or None,
             "when": when,
             "for_each": for_each,
             "max_items": max_items,
@@ -188,11 +189,15 @@ class WorkflowRun:
         return f"<run {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
 
 
+def _listed(after: "Sequence[FlowStep | str] | FlowStep | str") -> "Sequence[FlowStep | str]":
+    return [after] if isinstance(after, FlowStep | str) else after
+
+
 def failed(run: Run) -> WorkflowRunFailed:
     """Why there is no output."""
-    why = (run.error or {}).get("message") or "no error was recorded"
-    step = (run.error or {}).get("step")
-    return WorkflowRunFailed(f"Run {run.id} of {run.key} is {run.status}: {f'{step}: ' if step else ''}{why}")
+    error = run.error or {}
+    why = [str(error[name]) for name in ("step", "message") if error.get(name)]
+    return WorkflowRunFailed(f"Run {run.id} of {run.key} is {': '.join([run.status, *why])}.")
 
 
 class Workflows(ABC):
@@ -267,7 +272,7 @@ class Workflows(ABC):
         flow, last = Flow("chain"), list[FlowStep]()
         taken: set[str] = set()
         for one in steps:
-            definition, payload = one if isinstance(one, tuple) else (one, None)
+            definition, payload = _with_payload(one)
             name = _named(str(getattr(definition, "key", definition)), taken)
             last = [flow.step(name, definition, payload, after=last)]
         return await self.run_inline(flow, tenant=tenant, key=key, correlation_id=correlation_id)
@@ -286,6 +291,10 @@ class Workflows(ABC):
         started_by_job: UUID | None = None,
     ) -> WorkflowRun:
         """A job for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`."""
+        if isinstance(payloads, str | bytes | Mapping) or not isinstance(payloads, Iterable):
+            raise InvalidInput(
+                "payloads must be a list, of one payload for each job.", [Fault("payloads", "must be a list")]
+            )
         flow = fan(definition, join=join, payload=payload, on_failure=on_failure)
         given = {TASKS: list(payloads)}
         return await self.run_inline(
@@ -322,22 +331,22 @@ class Workflows(ABC):
 
     async def read_run(self, run_id: UUID | str) -> Shown:
         """A run and its steps as they stand now."""
-        wanted = as_id(run_id)
+        wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.show(tx, self.principal, wanted))
 
     async def run_standing(self, run_id: UUID | str) -> Run:
         """A run as it stands now, without its steps."""
-        wanted = as_id(run_id)
+        wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.standing(tx, self.principal, wanted))
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
         """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
-        wanted = as_id(run_id)
+        wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.cancel(tx, self.principal, wanted))
 
     async def retry_run(self, run_id: UUID | str) -> Run:
         """Let a run that failed or was canceled go on from the steps that did not succeed."""
-        wanted = as_id(run_id)
+        wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.retry(tx, self.principal, wanted))
 
     async def _publish_flows(self) -> None:
@@ -394,6 +403,18 @@ def fan(definition: Any, *, join: Any, payload: Any, on_failure: str | None = No
     elif payload is not None:
         raise WorkflowInvalid("payload is for the join: name one.", [Fault("payload", "without join")])
     return flow
+
+
+def _with_payload(step: Any) -> tuple[Any, Any]:
+    """What a chain is given for a step: a definition, or a definition and its payload."""
+    if not isinstance(step, tuple):
+        return step, None
+    if len(step) != 2:
+        raise InvalidInput(
+            "A step of a chain is a definition, or a definition and its payload.",
+            [Fault("steps", "a definition, or a pair")],
+        )
+    return step
 
 
 def _named(key: str, taken: set[str]) -> str:

@@ -196,6 +196,15 @@ def test_what_cannot_be_is_refused_each_with_its_code(shell: Shell) -> None:
     assert shell("workflows", "put", "/nowhere/x.json").exit_code == 2
 
 
+def test_what_is_no_text_is_refused_plainly(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(b"\xff")
+    put(shell)
+    assert shell.refused("workflows", "put", str(file)) == "invalid_input"
+    assert shell.refused("jobs", "enqueue", "--file", str(file)) == "invalid_input"
+    assert shell.refused("events", "emit", "a.b", "\udcff", "--tenant", "acme") == "invalid_input"
+
+
 def test_a_trigger_runs_a_workflow(shell: Shell, database_url: str) -> None:
     put(shell)
     run_all(database_url)  # ENGINE_RUN is there once a worker was

@@ -7,7 +7,8 @@ from fairlead.actions.workflows import Start, reopen, start
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.model.workflow_run import Run, RunStatus
-from fairlead.store import workflows
+from fairlead.model.workflow_secrets import shown_run
+from fairlead.store import jobs, workflows
 
 
 async def go_on(
@@ -41,7 +42,10 @@ async def go_on(
     held = (await workflows.hold(tx, [run_id]))[run_id]
     if held.status is RunStatus.RUNNING:
         return None
-    if not await workflows.answer(tx, run_id) and held.status is not RunStatus.SUCCEEDED:
+    if held.answered and held.status is not RunStatus.SUCCEEDED:
         await reopen(tx, run_id)
         return None
-    return await workflows.run(tx, run_id, tenant_id=None)
+    if held.status is RunStatus.CANCELED:
+        await jobs.request_cancel(tx, job_id)  # so that the job, which can only fail, ends as its run did
+    run = await workflows.run(tx, run_id, tenant_id=None)
+    return None if run is None else shown_run(run, tx.redact_patterns)

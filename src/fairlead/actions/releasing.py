@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import enqueue, inactive
 from fairlead.db.tx import Tx
-from fairlead.errors import Refused
+from fairlead.errors import Fault, Refused, TemplateFailed
 from fairlead.model.access import trusted
 from fairlead.model.definition import Kind, check_payload, validator
 from fairlead.model.job import NewJob, Source
@@ -24,6 +24,8 @@ from fairlead.store import workflows
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
 
 LONGEST_MESSAGE = 1000
+# All payloads of a step for each item.
+MOST_STEP_BYTES = 134_217_728
 
 _step = msgspec.json.Decoder(Step)
 
@@ -126,6 +128,7 @@ class _Releasing:
     def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
         """Jobs for anybody: all of them, or the step fails."""
         said, definition = recipe.step, self._active(recipe)
+        payloads = self._payloads(definition, released)
         made = [
             StepJob(
                 id=uuid7(),
@@ -140,13 +143,26 @@ class _Releasing:
                 max_attempts=said.max_attempts or definition.max_attempts,
                 timeout=said.timeout_seconds,
                 name=step.name,
-                payload=msgspec.Raw(self._payload(definition, task)),
+                payload=msgspec.Raw(payload),
             )
-            for task in released.tasks
+            for task, payload in zip(released.tasks, payloads, strict=True)
         ]
         self.jobs += made
         if recipe.for_each is not None:
             self._is_many(step, jobs=len(made))
+
+    def _payloads(self, definition: StepDefinition, released: Released) -> list[bytes]:
+        """What a template makes of a few megabytes of input may be more than anybody has memory for."""
+        payloads, size = list[bytes](), 0
+        for task in released.tasks:
+            payloads.append(self._payload(definition, task))
+            size += len(payloads[-1])
+            if size > MOST_STEP_BYTES:
+                raise TemplateFailed(
+                    f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together.",
+                    [Fault("/payload", "too much for so many items")],
+                )
+        return payloads
 
     def _payload(self, definition: StepDefinition, task: Task) -> bytes:
         settings = self.tx.settings
@@ -159,7 +175,13 @@ class _Releasing:
     async def _enqueue(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
         """Jobs for hosts, in the ordinary way and one by one: the database finds where they belong, or refuses."""
         made, refused = 0, list[Refused]()
+        # of a step that is retried since some were refused, the others are done
+        done = (
+            await workflows.items_done(self.tx, run.id, step.place) if recipe.for_each is not None else set()
+        )
         for task in released.tasks:
+            if task.item in done:
+                continue
             try:
                 await self._enqueue_one(run, step, recipe, (released, task))
             except Refused as refusal:
@@ -169,7 +191,7 @@ class _Releasing:
         if not made:
             raise refused[0]
         if recipe.for_each is not None:
-            self._is_many(step, jobs=made, refused=refused)
+            self._is_many(step, jobs=made, refused=refused, done=len(done))
 
     async def _enqueue_one(self, run: Held, step: Free, recipe: Recipe, what: tuple[Released, Task]) -> None:
         released, task = what
@@ -191,13 +213,13 @@ class _Releasing:
             self.tx, made.id, run_id=run.id, place=step.place, item=task.item, seconds=seconds
         )
 
-    def _is_many(self, step: Free, *, jobs: int, refused: Sequence[Refused] = ()) -> None:
+    def _is_many(self, step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0) -> None:
         self.begun.append(
             Begun(
                 step.run_id,
                 step.place,
                 StepState.RUNNING,
-                items=jobs + len(refused),
+                items=jobs + len(refused) + done,
                 remaining=jobs,
                 failed=len(refused),
                 error=_error(refused[0]) if refused else None,

@@ -67,7 +67,9 @@ async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
         if jobs[job_id] is JobStatus.QUEUED:
             if run.status is not RunStatus.RUNNING:
                 await _wake(tx, job_id)
-        elif run.status is RunStatus.RUNNING:
+            continue
+        await workflows.forgo(tx, run_id)
+        if run.status is RunStatus.RUNNING:
             await stop(tx, run)
 
 
@@ -86,7 +88,7 @@ async def _end(tx: Tx, run: Held) -> None:
     status = RunStatus.SUCCEEDED
     output = None
     if run.is_canceling:
-        status = RunStatus.CANCELED
+        status, run.error = RunStatus.CANCELED, None
     elif run.failing:
         status = RunStatus.FAILED
         run.error = await _explained(tx, run)

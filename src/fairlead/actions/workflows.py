@@ -17,6 +17,7 @@ from fairlead.errors import (
     WorkflowRunNotRetryable,
     WorkflowRunOver,
     WorkflowRunUnknown,
+    WorkflowTooDeep,
     WorkflowUnknown,
 )
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
@@ -30,13 +31,15 @@ from fairlead.model.workflow_graph import Node, graph_of
 from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
 from fairlead.model.workflow_secrets import restored_spec, shown_run, shown_spec, shown_steps
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
-from fairlead.store import audit, bulk, bulk_jobs, definitions, tenants, workflows
+from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
 
 MAX_PAGE = 1000
 MAX_KEY = 255
 SHOWN_STEPS = 1000
 # more than a payload: it may be a list of many
 MAX_INPUT_BYTES = 4_194_304
+# Runs that wait for one another, each a step of the one before.
+MAX_DEPTH = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,12 @@ def _secrets(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
 async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started:
     """Start a run of a workflow: its first steps become jobs at once."""
     tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.RUN_WORKFLOWS)
+    if not isinstance(key, str):
+        raise InvalidInput(
+            "Name the workflow by its key, or give a Flow.", [Fault("workflow", "must be text")]
+        )
+    if asked.version is not None and type(asked.version) is not int:
+        raise InvalidInput("version must be a whole number.", [Fault("version", "must be a whole number")])
     published = await _published(tx, tenant_id, key, asked.version)
     return await _start(
         tx, principal, tenant_id, asked, workflow=workflow_of(published.spec), published=published
@@ -220,6 +229,7 @@ async def _start(
         hides = _secret_inputs(workflow, found)
     else:
         hides = published.secret_paths
+    depth = await _depth(tx, workflow, asked)
     run_id = uuid7()
     is_new = await workflows.start(
         tx,
@@ -233,6 +243,7 @@ async def _start(
         secret_paths=hides,
         parent_job_id=asked.parent_job_id,
         started_by_job=asked.started_by_job or asked.parent_job_id,
+        depth=depth,
         unique_key=asked.unique_key,
         correlation_id=asked.correlation_id,
         created_by=principal.actor,
@@ -246,11 +257,23 @@ async def _start(
     return Started(run_id)
 
 
+async def _depth(tx: Tx, workflow: Workflow, asked: Start) -> int:
+    depth = 0 if asked.parent_job_id is None else await workflows.depth_below(tx, asked.parent_job_id)
+    if depth > MAX_DEPTH:
+        raise WorkflowTooDeep(
+            f"{workflow.key} would run within {depth} runs that wait for one another, and {MAX_DEPTH} are the most: "
+            "does it run itself?"
+        )
+    return depth
+
+
 def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
-    for name, value in (("key", asked.unique_key), ("correlation_id", asked.correlation_id)):
-        if value is not None and not 1 <= len(value) <= MAX_KEY:
+    texts: dict[str, Any] = {"key": asked.unique_key, "correlation_id": asked.correlation_id}
+    for name, value in texts.items():
+        if value is not None and not (isinstance(value, str) and 1 <= len(value) <= MAX_KEY):
             raise InvalidInput(
-                f"{name} must have 1 to {MAX_KEY} characters.", [Fault(name, f"1 to {MAX_KEY} characters")]
+                f"{name} must be text of 1 to {MAX_KEY} characters.",
+                [Fault(name, f"text of 1 to {MAX_KEY} characters")],
             )
     given, _ = encode(
         {} if asked.input is None else asked.input,
@@ -279,9 +302,10 @@ async def cancel(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     held = (await workflows.hold(tx, [run.id]))[run.id]
     if held.status is not RunStatus.RUNNING and held.status is not RunStatus.CANCELED:
         raise WorkflowRunOver(f"Run {run.id} is {held.status}: only runs that go on can be canceled.")
-    if held.status is RunStatus.RUNNING and not held.is_canceling:
-        await _audit_run(tx, principal, "workflow_cancel_requested", run)
-        await stop(tx, held)
+    if held.status is RunStatus.RUNNING:
+        if not held.is_canceling:
+            await _audit_run(tx, principal, "workflow_cancel_requested", run)
+        await stop(tx, held)  # again as well: what somebody held when it was asked first was not reached
     return await _visible(tx, principal, run_id)
 
 
@@ -294,12 +318,34 @@ async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
             f"Run {run.id} is {held.status}: only failed and canceled runs can be retried."
         )
     await reopen(tx, run.id)
+    if held.parent_job_id is not None:
+        await _retry_waiting(tx, held.parent_job_id)
     await _audit_run(tx, principal, "workflow_retried", run)
     return await _visible(tx, principal, run_id)
 
 
+async def is_retryable(tx: Tx, principal: Principal, run: Run) -> bool:
+    """Whether a run, which this principal was shown, can go on from where it failed."""
+    principal.require(Permission.READ_WORKFLOWS, run.tenant_id)
+    over = run.status in (RunStatus.FAILED, RunStatus.CANCELED)
+    return over and await workflows.undone(tx, run.id) is None
+
+
+async def _retry_waiting(tx: Tx, job_id: UUID) -> None:
+    """The job that waited for a run waits for it again. One that is a step itself is retried with its own run."""
+    job = await jobs.get(tx, job_id)
+    if job is not None and job.workflow_run_id is None and await bulk_jobs.hold_terminal(tx, [job_id]):
+        await bulk_jobs.requeue(tx, [job_id])
+        await bulk.notify(tx, "ready")
+
+
 async def reopen(tx: Tx, run_id: UUID) -> None:
     """The same, of a run that we hold."""
+    if (undone := await workflows.undone(tx, run_id)) is not None:
+        raise WorkflowRunNotRetryable(
+            f"Run {run_id} was undone by its step {undone!r}, and what had succeeded before would count as done. "
+            "Start a new one."
+        )
     troubled = await workflows.troubled_jobs(tx, run_id)
     held = [one.id for one in await bulk_jobs.hold_terminal(tx, list(troubled))]
     again: dict[int, int] = {}

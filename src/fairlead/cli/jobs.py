@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 from uuid import UUID
 
 import click
@@ -45,12 +45,12 @@ jobs.add_command(watch)
 @click.option("--resource", help="Run it on the host that this resource is on: its id or name.")
 @click.option(
     "--file",
-    type=click.File(encoding="utf-8"),
+    type=click.File("rb"),
     help='Many at once, all or none: a JSON object a line, {"definition": …, "tenant": …, "payload": …}. - is stdin.',
 )
 @output.json_option
 @command
-async def enqueue(session: Session, *, file: TextIO | None, as_json: bool, **request: Any) -> None:
+async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **request: Any) -> None:
     """Enqueue one job with its PAYLOAD as JSON, or with --file many."""
     if file is not None:
         if extra := sorted(name for name, value in request.items() if value is not None and name != "tenant"):
@@ -87,7 +87,7 @@ async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | No
     return msgspec.structs.replace(new, host_id=at, resource_id=on)
 
 
-async def _enqueue_file(session: Session, file: TextIO, tenant: str | None, *, as_json: bool) -> None:
+async def _enqueue_file(session: Session, file: BinaryIO, tenant: str | None, *, as_json: bool) -> None:
     requests = [_read_line(number, line, tenant) for number, line in enumerate(file, 1) if line.strip()]
     async with session.open() as fl:
         with _progress(len(requests), as_json=as_json) as progress:
@@ -110,7 +110,7 @@ def _progress(total: int, *, as_json: bool) -> Iterator[Any]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _read_line(number: int, line: str, tenant: str | None) -> NewJob:
+def _read_line(number: int, line: bytes, tenant: str | None) -> NewJob:
     try:
         request = msgspec.json.decode(line)
     except msgspec.DecodeError as error:
@@ -123,11 +123,14 @@ def _read_line(number: int, line: str, tenant: str | None) -> NewJob:
         raise InvalidInput(f"Line {number}: {error.message} Nothing was enqueued.", error.faults) from error
 
 
-def read_json(text: str, what: str = "payload") -> Any:
+def read_json(text: str | bytes, what: str = "payload") -> Any:
     """What somebody wrote as JSON."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (
+        msgspec.DecodeError,
+        UnicodeEncodeError,
+    ) as error:  # the latter: bytes that no text could be made of
         raise InvalidInput(
             f'The {what} is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
         ) from error

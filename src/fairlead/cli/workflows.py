@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 from uuid import UUID
 
 import click
@@ -68,11 +68,11 @@ async def show(session: Session, *, key: str, tenant: str | None, version: int |
 
 
 @workflows.command()
-@click.argument("file", type=click.File(encoding="utf-8"))
+@click.argument("file", type=click.File("rb"))
 @click.option("--tenant", default=GLOBAL_TENANT, help="Whose it is, slug or id (default: shared by all).")
 @output.json_option
 @command
-async def put(session: Session, *, file: TextIO, tenant: str, as_json: bool) -> None:
+async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -> None:
     """Publish the workflow in FILE, a JSON object with key and steps; - is stdin.
 
     A version that says the same as the newest is not made again.
@@ -113,7 +113,7 @@ async def start(
     as_json: bool,
 ) -> None:
     """Start a run of the workflow KEY."""
-    text = sys.stdin.read() if given == "-" else given
+    text = sys.stdin.buffer.read() if given == "-" else given
     async with session.open() as fl:
         run = await fl.start(
             key,

@@ -1695,6 +1695,7 @@ CREATE TABLE fairlead.workflow_runs (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     finished_at timestamp with time zone,
     started_by_job uuid,
+    depth integer DEFAULT 0 NOT NULL,
     CONSTRAINT workflow_runs_life CHECK (((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text])) AND ((status = 'running'::text) = (finished_at IS NULL)) AND (live >= 0)))
 )
 WITH (fillfactor='50');

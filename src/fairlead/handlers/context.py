@@ -1,8 +1,10 @@
 """What a handler is given besides its arguments, and how it says more than a result."""
 
 import asyncio
+import hashlib
 import math
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +21,7 @@ logger = structlog.get_logger(__name__)
 
 PROGRESS_SECONDS = 0.5
 LONGEST_PROGRESS_MESSAGE = 1000
-LONGEST_RUN_KEY = 255
+LONGEST_RUN_NAME = 200
 LONGEST_SNOOZE = 10 * 365 * 86_400.0
 
 
@@ -158,6 +160,7 @@ class Context:
         self.payload = payload
         self.correlation_id = correlation_id
         self.parent_id = parent_id
+        self._calls: Counter[str] = Counter()
         self._enqueue = enqueue
         self._runs = runs
         self._on_progress = on_progress
@@ -232,12 +235,13 @@ class Context:
         version: int | None = None,
         key: str | None = None,
     ) -> Any:
-        """Start a run of a workflow for this tenant. This job has one run for each `key`, also when it runs again."""
-        name = key or getattr(workflow, "key", workflow)
+        """Start a run of a workflow for this tenant.
+
+        A job that runs again finds the runs that it began: by `key`, or else by the workflow and by which call of it this is.
+        """
+        part = self._part("start", workflow, key)
         return self._awaited(
-            self._start(
-                lambda runs: runs.start(workflow, input=input, version=version, **self._as_part(name))
-            )
+            self._start(lambda runs: runs.start(workflow, input=input, version=version, **part))
         )
 
     def fan_out(
@@ -252,9 +256,9 @@ class Context:
     ) -> Any:
         """A sub-task for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`.
 
-        This job has one such run for each `key`, also when it runs again.
+        A job that runs again finds the runs that it began: by `key`, or else by the definition and by which call of it this is.
         """
-        name = key or getattr(definition, "key", definition)
+        part = self._part("fan_out", definition, key)
         return self._awaited(
             self._start(
                 lambda runs: runs.fan_out(
@@ -263,16 +267,24 @@ class Context:
                     join=join,
                     payload=payload,
                     on_failure=on_failure,
-                    **self._as_part(name),
+                    **part,
                 )
             )
         )
 
-    def _as_part(self, name: str) -> dict[str, Any]:
-        """What says that a run belongs to this job."""
+    def _part(self, call: str, what: Any, key: str | None) -> dict[str, Any]:
+        """What says that a run belongs to this job, and which of its runs it is."""
+        name = f"{call}:{getattr(what, 'key', what)}"
+        if key is not None:
+            name = f"{call}={key}"
+        else:
+            self._calls[name] += 1
+            name += f"#{self._calls[name]}"
+        if len(name) > LONGEST_RUN_NAME:
+            name = f"{call}:{hashlib.sha256(name.encode()).hexdigest()}"
         return {
             "tenant": self.tenant_id,
-            "key": f"job:{self.job_id}:{name}"[:LONGEST_RUN_KEY],
+            "key": f"job:{self.job_id}:{name}",
             "correlation_id": self.correlation_id or str(self.job_id),
             "started_by_job": self.job_id,
         }

@@ -73,13 +73,13 @@ def parsed(request: Any) -> NewJob:
     return checked(NewJob(**given))
 
 
-def as_id(value: Any) -> UUID:
-    """A job's id, also from text."""
+def as_id(value: Any, whose: str = "job") -> UUID:
+    """The id of a job or run, also from text."""
     try:
         return value if isinstance(value, UUID) else UUID(value)
     except (ValueError, TypeError, AttributeError) as error:
         raise InvalidInput(
-            f"{str(value)[:80]!r} is not a job's id: that is a UUID.", [Fault("id", "not a UUID")]
+            f"{str(value)[:80]!r} is not a {whose}'s id: that is a UUID.", [Fault("id", "not a UUID")]
         ) from error
 
 

@@ -12,6 +12,7 @@ from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS, STEPS, pat
 
 # what of a step others may look at
 SEEN = ("output", "status", "error")
+MAX_IN_LINE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,21 @@ class _Graph:
             names = " → ".join(self.steps[place].name for place in circle)
             self.trouble.at(f"/steps/{circle[0]}/after", f"these steps wait for each other: {names}")
             self.trouble.refuse()
+        self._check_length(order)
         return order
+
+    def _check_length(self, order: Sequence[int]) -> None:
+        """Steps that are skipped are over in the transaction of the one before: a line of them must end in time."""
+        levels = [1] * len(self.steps)
+        for place in order:
+            for child in self.after[place]:
+                levels[child] = max(levels[child], levels[place] + 1)
+        if max(levels) > MAX_IN_LINE:
+            self.trouble.at(
+                "/steps",
+                f"{max(levels)} steps wait for one another in a line, and {MAX_IN_LINE} are the most",
+            )
+            self.trouble.refuse()
 
     def _circle(self, stuck: set[int]) -> list[int]:
         """Some steps that wait for each other, the first one named again at the end."""

@@ -57,7 +57,7 @@ class StoreSource:
         self._cursor = Cursor(uuid4())
         self.crowded = False
         # of what is held: steps of runs, and jobs that wait for runs
-        self._of_runs: set[UUID] = set()
+        self._of_runs: set[Lease] = set()
 
     async def claim(self, wanted: int) -> list[Held]:
         """Take up to this many jobs, going on round the circle of tenants where the last claim stopped."""
@@ -68,8 +68,11 @@ class StoreSource:
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             claim = await self._claim(wanted)
         token = claim.token
-        self._of_runs.update(claim.of_runs)
-        return [Held(Lease(job.job_id, job.attempt_no, token), job) for job in claim.jobs]
+        held = [Held(Lease(job.job_id, job.attempt_no, token), job) for job in claim.jobs]
+        if claim.of_runs:
+            of_runs = set(claim.of_runs)
+            self._of_runs.update(one.lease for one in held if one.lease.job_id in of_runs)
+        return held
 
     async def _claim(self, wanted: int) -> Claim:
         claim = await self._database.single(
@@ -90,21 +93,24 @@ class StoreSource:
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
         """Renew leases. Those that do not come back are lost."""
-        return await self._database.single(
+        beats = await self._database.single(
             lambda tx: queue.heartbeat(tx, leases, lease_seconds=self._lease_seconds)
         )
+        if self._of_runs and len(beats) < len(leases):
+            self._of_runs.difference_update(lease for lease in leases if lease.job_id not in beats)
+        return beats
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write how attempts ended; safe to repeat, since each is known by its lease."""
         actor = f"worker:{self._worker}"
         if not self._of_runs:
             return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=actor))
-        of_runs = [end for end in ends if end[0].job_id in self._of_runs]
-        others = [end for end in ends if end[0].job_id not in self._of_runs]
+        of_runs = [end for end in ends if end[0] in self._of_runs]
+        others = [end for end in ends if end[0] not in self._of_runs]
         done: dict[UUID, JobStatus] = {}
         if others:
             done |= await self._database.reach(lambda tx: queue.finish(tx, others, actor=actor))
         if of_runs:
             done |= await self._database.reach(lambda tx: settling.finish(tx, of_runs, actor=actor))
-            self._of_runs.difference_update(lease.job_id for lease, _ in of_runs)
+            self._of_runs.difference_update(lease for lease, _ in of_runs)
         return done

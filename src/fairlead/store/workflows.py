@@ -15,6 +15,11 @@ from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, Step
 
 sql = queries_beside(__file__)
 
+# The outputs of a step's items that can be looked at together, as they are stored.
+MOST_OUTPUT_BYTES = 33_554_432
+# How much of payloads goes into one statement.
+MOST_RELEASED_BYTES = 8_388_608
+
 
 class Held(msgspec.Struct, kw_only=True):
     """A run whose row we hold, and where it stands as we change it."""
@@ -37,6 +42,8 @@ class Held(msgspec.Struct, kw_only=True):
     output_template: Any
     error: Any
     secret_paths: tuple[str, ...] = ()
+    # whether the job that waited for it has ended, and would want it to go on if it came back
+    answered: bool = False
 
 
 class Free(msgspec.Struct, array_like=True, frozen=True):
@@ -182,6 +189,7 @@ async def start(
     secret_paths: Sequence[str],
     parent_job_id: UUID | None,
     started_by_job: UUID | None,
+    depth: int,
     unique_key: str | None,
     correlation_id: str | None,
     created_by: str,
@@ -196,6 +204,7 @@ async def start(
         "steps": len(nodes),
         "parent_job_id": parent_job_id,
         "started_by_job": started_by_job,
+        "depth": depth,
         "unique_key": unique_key,
         "correlation_id": correlation_id,
         "input": json_text(input),
@@ -224,6 +233,12 @@ def _row(place: int, node: Node) -> dict[str, Any]:
 async def with_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID | None:
     rows = await tx.values(sql.with_unique_key, {"tenant_id": tenant_id, "unique_key": unique_key})
     return rows[0][0] if rows else None
+
+
+async def depth_below(tx: Tx, job_id: UUID) -> int:
+    """How deep a run is that this job waits for, within others."""
+    rows = await tx.values(sql.depth_below, {"job_id": job_id})
+    return int(rows[0][0]) if rows else 0
 
 
 async def of_job(tx: Tx, job_id: UUID) -> UUID | None:
@@ -263,17 +278,26 @@ async def waited_for_by(tx: Tx, job_ids: Collection[UUID]) -> list[tuple[UUID, U
 
 async def ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[str, Any]]:
     """How named steps of runs ended: output, status and error of each."""
-    values = {"runs": [run_id for run_id, _ in wanted], "names": [name for _, name in wanted]}
+    values = {
+        "runs": [run_id for run_id, _ in wanted],
+        "names": [name for _, name in wanted],
+        "most": MOST_OUTPUT_BYTES,
+    }
     found: dict[UUID, dict[str, Any]] = {}
-    for run_id, name, status, output, error in await tx.values(sql.ends, values):
+    for run_id, name, status, output, error, of_items in await tx.values(sql.ends, values):
         seen: dict[str, Any] = {"status": status}
         # what is not there is missing, so that a default takes its place
-        if status == StepState.SUCCEEDED or output is not None:
+        if output is not None or (status == StepState.SUCCEEDED and not of_items):
             seen["output"] = output
         if error is not None:
             seen["error"] = error
         found.setdefault(run_id, {})[name] = seen
     return found
+
+
+async def items_done(tx: Tx, run_id: UUID, place: int) -> set[int]:
+    """The items of a step whose jobs succeeded."""
+    return {item for (item,) in await tx.values(sql.items_done, {"run_id": run_id, "place": place})}
 
 
 async def leaves(tx: Tx, run_id: UUID) -> list[str]:
@@ -288,7 +312,15 @@ async def correct(tx: Tx, begun: Sequence[Begun]) -> None:
 
 async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
     """Insert the jobs of steps, ready to run."""
-    await tx.quick(sql.release, {"jobs": json_text(jobs)})
+    part, size = list[StepJob](), 0
+    for job in jobs:
+        part.append(job)
+        size += len(job.payload)
+        if size > MOST_RELEASED_BYTES:
+            await tx.quick(sql.release, {"jobs": json_text(part)})
+            part, size = [], 0
+    if part:
+        await tx.quick(sql.release, {"jobs": json_text(part)})
 
 
 async def belongs(
@@ -346,9 +378,15 @@ async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
     await tx.run(sql.reopen, values)
 
 
-async def answer(tx: Tx, run_id: UUID) -> bool:
-    """Tell once that a run is over; False if that was told before, or it is not."""
-    return bool(await tx.values(sql.answer, {"id": run_id}))
+async def forgo(tx: Tx, run_id: UUID) -> None:
+    """Nobody waits to be told how a run ended."""
+    await tx.run(sql.forgo, {"id": run_id})
+
+
+async def undone(tx: Tx, run_id: UUID) -> str | None:
+    """A step that undid what the run had done, or began to."""
+    rows = await tx.values(sql.undone, {"run_id": run_id})
+    return rows[0][0] if rows else None
 
 
 # Reading

@@ -33,11 +33,11 @@ order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is
 -- Nothing comes back when a run with this key was there before.
 with run as (
     insert into fairlead.workflow_runs (
-        id, tenant_id, workflow_id, key, version, steps, parent_job_id, started_by_job, unique_key,
+        id, tenant_id, workflow_id, key, version, steps, parent_job_id, started_by_job, depth, unique_key,
         correlation_id, input, output_template, secret_paths, created_by)
     values (
         %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s,
-        %(started_by_job)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s, %(secret_paths)s, %(created_by)s)
+        %(started_by_job)s, %(depth)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s, %(secret_paths)s, %(created_by)s)
     on conflict (tenant_id, unique_key) where unique_key is not null do nothing
     returning id, tenant_id
 ), steps as (
@@ -54,6 +54,10 @@ select id from run;
 
 -- name: with_unique_key
 select r.id from fairlead.workflow_runs r where r.tenant_id = %(tenant_id)s and r.unique_key = %(unique_key)s;
+
+-- name: depth_below
+-- How deep a run is that a job waits for: one more than the run of which the job is a step.
+select r.depth + 1 from fairlead.jobs j join fairlead.workflow_runs r on r.id = j.workflow_run_id where j.id = %(job_id)s;
 
 -- name: of_job
 -- The run that a job waits for.
@@ -77,13 +81,13 @@ from begun b;
 -- name: hold
 select r.id, r.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as tenant_timezone, r.key, r.version,
     r.status, r.live, r.failing, r.cancel_requested_at is not null as is_canceling, r.parent_job_id, r.correlation_id,
-    r.input, r.output_template, r.error, r.secret_paths
+    r.input, r.output_template, r.error, r.secret_paths, r.answered
 from fairlead.workflow_runs r join fairlead.tenants t on t.id = r.tenant_id
 where r.id = any(%(ids)s) order by r.id for update of r;
 
 -- name: waited_for_by
 select r.id, r.parent_job_id from fairlead.workflow_runs r
-where r.parent_job_id = any(%(ids)s);
+where r.parent_job_id = any(%(ids)s) order by r.id;
 
 -- name: move_on
 select fairlead.move_on(%(ended)s, %(over)s)::text;
@@ -131,15 +135,21 @@ select pg_notify('fairlead', 'ready');
 -- How steps ended, for those that look at them: with outputs, of a step for each item all of them in order.
 select s.run_id, s.name, s.state as status,
     case when s.items is null then last.output
-        else coalesce((
-            select jsonb_agg(one.output order by one.workflow_item) from (
-                select distinct on (j.workflow_item) j.workflow_item, j.output from fairlead.jobs j
-                where j.workflow_run_id = s.run_id and j.workflow_step = s.place
-                order by j.workflow_item, j.id desc) one), '[]') end as output,
+        -- together they may be more than one value can hold: then they are not there
+        when (
+            select coalesce(sum(pg_column_size(j.output)), 0) <= %(most)s from fairlead.jobs j
+            where j.workflow_run_id = s.run_id and j.workflow_step = s.place)
+        then coalesce((
+            select jsonb_agg(one.output order by item.number)
+            from generate_series(0, s.items - 1) as item(number) left join lateral (
+                select j.output from fairlead.jobs j
+                where j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.workflow_item = item.number
+                order by j.id desc limit 1) one on true), '[]') end as output,
     coalesce(s.error ->> 'message', last.last_error, case when s.failed + s.canceled > 0 then (
         select j.last_error from fairlead.jobs j
         where j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.troubled
-        order by j.workflow_item limit 1) end) as error
+        order by j.workflow_item limit 1) end) as error,
+    s.items is not null as of_items
 from unnest(%(runs)s::uuid[], %(names)s::text[]) as e(run_id, name)
 cross join lateral (
     select * from fairlead.workflow_steps s where s.run_id = e.run_id and s.name = e.name limit 1) s
@@ -147,6 +157,10 @@ left join lateral (
     select j.output, j.last_error from fairlead.jobs j
     where s.items is null and j.workflow_run_id = s.run_id and j.workflow_step = s.place
     order by j.workflow_item, j.id desc limit 1) last on true;
+
+-- name: items_done
+select j.workflow_item from fairlead.jobs j
+where j.workflow_run_id = %(run_id)s and j.workflow_step = %(place)s and j.status = 'succeeded';
 
 -- name: leaves
 -- The steps that nobody waits for.
@@ -162,7 +176,7 @@ where id = %(id)s;
 -- name: end
 with run as (
     update fairlead.workflow_runs
-    set status = %(status)s, live = 0, failing = %(failing)s, output = %(output)s, error = %(error)s, answered = false,
+    set status = %(status)s, live = 0, failing = %(failing)s, output = %(output)s, error = %(error)s,
         finished_at = clock_timestamp()
     where id = %(id)s
     returning id, tenant_id, key
@@ -180,7 +194,11 @@ select fairlead.tell_run_end(%(id)s, %(failed_step)s, %(last_error)s);
 with job as (
     select j.id, j.scheduled_for from fairlead.jobs j where j.id = %(job_id)s and j.status = 'queued'
 ), woken as (
-    delete from fairlead.later l using job where l.due_at = job.scheduled_for and l.job_id = job.id
+    -- whoever holds it cancels or stages it just now, and may wait for the run that we hold
+    delete from fairlead.later l where l.ctid = any(array(
+        select spot.ctid from job cross join lateral (
+            select l.ctid from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = job.id
+            limit 1 for update skip locked) spot))
     returning l.job_id, l.tenant_id, l.definition_id, l.host_id, l.priority
 ), moved as (
     update fairlead.jobs j set scheduled_for = clock_timestamp() from woken w where j.id = w.job_id
@@ -202,11 +220,12 @@ select j.id from fairlead.jobs j where j.workflow_run_id = %(run_id)s and j.stat
 select j.id, j.workflow_step as place from fairlead.jobs j
 join fairlead.workflow_steps s on s.run_id = j.workflow_run_id and s.place = j.workflow_step
 where j.workflow_run_id = %(run_id)s and j.troubled and s.state in ('failed', 'canceled')
-    and s.on_failure <> 'continue' and not s.is_compensation;
+    and not s.is_compensation and (s.on_failure <> 'continue' or s.canceled > 0 and s.finished_at >= (
+        select r.cancel_requested_at from fairlead.workflow_runs r where r.id = s.run_id));
 
 -- name: reopen
 -- A run that failed or was canceled goes on: steps that failed run again, what was stopped waits for what is not over.
--- Those that failed with their run going on stay as they are.
+-- Those that failed with their run going on stay as they are; those that ended with its cancel run again.
 with run as (
     update fairlead.workflow_runs
     set status = 'running', failing = false, cancel_requested_at = null, finished_at = null, output = null, error = null,
@@ -218,7 +237,9 @@ with run as (
     select s.place, a.jobs from fairlead.workflow_steps s left join again a on a.place = s.place
     where s.run_id = %(run_id)s and (
         s.state = 'stopped' or s.is_compensation
-        or s.state in ('failed', 'canceled') and s.on_failure <> 'continue')
+        or s.state in ('failed', 'canceled') and (s.on_failure <> 'continue'
+            or s.canceled > 0 and s.finished_at >= (
+                select r.cancel_requested_at from fairlead.workflow_runs r where r.id = s.run_id)))
 )
 update fairlead.workflow_steps s
 set state = case when r.jobs is null then 'waiting' else 'running' end,
@@ -238,8 +259,8 @@ from restarted r, run where s.run_id = run.id and s.place = r.place;
 
 -- name: run
 select r.id, r.tenant_id, t.slug as tenant, r.workflow_id, r.key, r.version, r.status, r.steps, r.live,
-    r.cancel_requested_at, r.parent_job_id, r.started_by_job, r.correlation_id, r.input, r.output, r.error, r.secret_paths, r.created_by,
-    r.created_at, r.finished_at
+    r.cancel_requested_at, r.parent_job_id, r.started_by_job, r.correlation_id, r.input, r.output, r.error, r.secret_paths,
+    r.created_by, r.created_at, r.finished_at
 from fairlead.workflow_runs r join fairlead.tenants t on t.id = r.tenant_id
 where
 
@@ -269,10 +290,14 @@ order by s.place limit %(limit)s;
 -- name: step_counts
 select s.state, count(*) as steps from fairlead.workflow_steps s where s.run_id = %(run_id)s group by s.state;
 
--- name: answer
--- How the run of a job ended: its status, output and error, told once.
-update fairlead.workflow_runs set answered = true where id = %(id)s and status <> 'running' and not answered
-returning id;
+-- name: forgo
+-- The job that waits for a run has ended and hears no more of it: should it come back, it wants the run to go on.
+update fairlead.workflow_runs set answered = true where id = %(id)s;
+
+-- name: undone
+-- A step of a run that undid what was done, or began to.
+select s.name from fairlead.workflow_steps s
+where s.run_id = %(run_id)s and s.is_compensation and s.state not in ('waiting', 'skipped') order by s.place limit 1;
 
 -- name: forget
 -- Runs that ended so many days ago, with their steps; in the order of their ids, which is that of their beginning.

@@ -7,6 +7,9 @@
 alter table fairlead.workflow_runs add column started_by_job uuid;
 update fairlead.workflow_runs set started_by_job = parent_job_id where parent_job_id is not null;
 
+-- How many runs wait for this one, each within the next: a workflow that runs itself comes to an end.
+alter table fairlead.workflow_runs add column depth integer not null default 0;
+
 -- Whether this actor is a trigger for ends. Triggers are never deleted, so it can always be told what set them off.
 create function fairlead.listens_to_ends(actor text) returns boolean language sql stable as $$
     select exists (

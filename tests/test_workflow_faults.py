@@ -1,0 +1,386 @@
+"""What goes wrong around runs: late reports, lost workers, cancels and retries at bad moments, too much of everything."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Context, Fairlead, Flow, JobStatus
+from fairlead.actions import definitions, engine, hosts, settling, workflows
+from fairlead.db.tx import Tx
+from fairlead.errors import InvalidInput, WorkflowInvalid
+from fairlead.model.outcome import Succeeded, decide
+from fairlead.model.workflow_run import RunStatus
+from fairlead.runtime.store_source import StoreSource
+from fairlead.store import jobs, queue, testing
+from fairlead.store import workflows as stored
+from tests import given
+from tests.given import TENANT, TESTER
+from tests.runs import ANY, begun, claimed, diamond, end_all, published, states, succeeded
+
+NOWHERE = "00000000-0000-7000-8000-000000000001"
+
+
+async def waiting_job(fl: Fairlead, **more: Any) -> Any:
+    """A job that waits for its run of the workflow w."""
+    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w", **more})
+    await fl.tick()
+    return job
+
+
+async def only_run(fl: Fairlead) -> UUID:
+    [run] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
+    return run.id
+
+
+async def again_now(fl: Fairlead) -> None:
+    """What waits for its time is due."""
+    await fl.database.transact(testing.bring_forward)
+    await fl.database.transact(queue.stage)
+
+
+# Workers
+
+
+async def test_the_late_report_of_a_lost_attempt_takes_nothing_from_the_next(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("b", ANY, after=flow.step("a", ANY))
+    run = await begun(fl, flow)
+    source = StoreSource(fl.database, worker="w", lease_seconds=30)
+    [first] = await source.claim(1)
+    await end_all(fl)
+    await again_now(fl)
+    [second] = await source.claim(1)  # by the same process
+
+    await source.finish([(first.lease, decide(first.job, Succeeded(1)))])  # late, and refused
+    assert await source.finish([(second.lease, decide(second.job, Succeeded(2)))])
+
+    assert await states(run) == {"a": "succeeded", "b": "running"}
+
+
+@pytest.mark.parametrize("how", ["failed", "canceled"])
+async def test_a_worker_that_dies_before_it_tells_revives_no_run(fl: Fairlead, how: str) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    run_id = await only_run(fl)
+    if how == "failed":
+        await (await claimed(fl))["a"].fail("no", retryable=False)
+    else:
+        await fl.cancel_run(run_id)
+    [lease] = await fl.claim(1)
+    told = await fl.database.transact(
+        lambda tx: engine.go_on(tx, TESTER, lease.job_id, tenant=TENANT, workflow="w")
+    )
+    assert told is not None
+    await end_all(fl)
+    await again_now(fl)
+    await fl.tick()
+
+    assert (await fl.run_standing(run_id)).status == told.status == how
+    assert (await job.read()).status == how
+
+
+# Cancel and retry
+
+
+async def test_a_canceled_job_that_is_retried_lets_its_run_go_on(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    await fl.cancel(job.id)
+
+    await fl.retry(job.id)
+    await fl.tick()
+    await (await claimed(fl))["a"].succeed("yes")
+    await fl.tick()
+
+    assert (await job.result(1))["output"] == {"a": "yes"}
+
+
+async def test_the_same_where_the_run_had_not_yet_stopped(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    step = (await claimed(fl))["a"]
+    await fl.cancel(job.id)
+    await fl.retry(job.id)
+    await fl.tick()  # it waits for the end of what it was asked to do anew
+    assert (await job.read()).status is JobStatus.QUEUED
+
+    await step.fail("stopped", retryable=False)
+    await fl.tick()
+    await (await claimed(fl))["a"].succeed("yes")
+    await fl.tick()
+
+    assert (await job.result(1))["output"] == {"a": "yes"}
+
+
+async def test_a_canceled_run_of_runs_goes_on_when_it_is_retried(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    fl.workflow("outer").step("sub", "ENGINE_RUN", {"workflow": "w"})
+    await published(fl)
+    run = await fl.start("outer", tenant=TENANT)
+    await fl.tick()
+    await run.cancel()
+    assert (await run.read()).run.status is RunStatus.CANCELED
+
+    await run.retry()
+    await fl.tick()
+    assert (await run.read()).run.status is RunStatus.RUNNING
+    await (await claimed(fl))["a"].succeed()
+    await fl.tick()
+
+    assert (await run.read()).run.status is RunStatus.SUCCEEDED
+
+
+async def test_a_job_ends_canceled_with_its_run_and_goes_on_with_its_retry(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    run_id = await only_run(fl)
+    await fl.cancel_run(run_id)
+    await fl.tick()
+    ended = await job.read()
+    assert (ended.status, (await fl.run_standing(run_id)).error) == (JobStatus.CANCELED, None)
+
+    await fl.retry_run(run_id)
+    await fl.tick()  # the job waits again
+    await (await claimed(fl))["a"].succeed("yes")
+    await fl.tick()
+
+    assert (await job.result(1))["output"] == {"a": "yes"}
+
+
+async def test_what_the_cancel_ended_runs_again_also_if_its_failure_would_not_matter(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("a", ANY, on_failure="continue")
+    run = await begun(fl, flow)
+    await run.cancel()
+
+    await run.retry()
+
+    assert await states(run) == {"a": "running"}
+
+
+async def test_a_second_cancel_reaches_what_the_first_could_not(fl: Fairlead) -> None:
+    run = await begun(fl, diamond())
+    first = (await claimed(fl))["first"]
+    async with fl.transaction() as tx:
+        await tx.values("select from fairlead.leases where job_id = %s for update", [first.job_id])
+        await run.cancel()
+    await run.cancel()
+
+    assert (await fl.read(first.job_id)).cancel_requested_at is not None
+
+
+async def test_the_end_of_a_run_and_the_cancel_of_its_job_do_not_wait_for_each_other(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    step = (await claimed(fl))["a"]
+    async with fl.transaction() as tx:
+        assert await jobs.cancel_queued(tx, job.id)  # the first half of a cancel
+        await asyncio.wait_for(step.succeed(1), 10)  # ends the run, and leaves the job that somebody holds
+        await settling.settle(tx, {job.id: JobStatus.CANCELED})
+
+    assert (await job.read()).status is JobStatus.CANCELED
+
+
+async def test_runs_that_jobs_wait_for_are_held_in_the_order_of_their_ids(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    waiting = [await waiting_job(fl) for _ in range(3)]
+
+    async def held(tx: Tx) -> list[UUID]:
+        await tx.by_index()
+        return [run_id for run_id, _ in await stored.waited_for_by(tx, [one.id for one in waiting[::-1]])]
+
+    found = await fl.database.transact(held)
+    assert found == sorted(found)
+
+
+# Too much
+
+
+async def test_a_workflow_that_runs_itself_comes_to_an_end(fl: Fairlead) -> None:
+    fl.workflow("w").step("again", "ENGINE_RUN", {"workflow": "w"})
+    await published(fl)
+    run = await fl.start("w", tenant=TENANT)
+    for _ in range(60):
+        await fl.tick()
+
+    ended = (await run.read()).run
+    assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "again")
+    [deepest, *_] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
+    assert "does it run itself?" in deepest.error["message"]
+    async with fl.transaction() as tx:
+        assert await given.count(tx, "workflow_runs") == workflows.MAX_DEPTH + 1
+
+
+async def test_outputs_that_are_too_much_together_are_not_there(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "MOST_OUTPUT_BYTES", 100)
+    flow = Flow("w")
+    each = flow.step("each", ANY, for_each=[1, 2])
+    flow.step("all", ANY, {"all": "{{steps.each.output}}"}, after=each)
+    run = await begun(fl, flow)
+    for lease in await fl.claim(2):
+        await lease.succeed("x" * 90)
+
+    ended = (await run.read()).run
+    assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "all")
+    assert "steps.each.output" in ended.error["message"]
+
+
+async def test_payloads_that_are_too_much_together_fail_their_step(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.actions.releasing.MOST_STEP_BYTES", 1 << 20)
+    flow = Flow("w")
+    flow.step("each", ANY, {"big": "{{input.big}}"}, for_each=list(range(20)))
+    run = await begun(fl, flow, input={"big": "x" * 100_000})
+
+    ended = (await run.read()).run
+    assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "each")
+    assert "more than 1 MiB together" in ended.error["message"]
+    assert await fl.claim() == []
+
+
+async def test_many_payloads_go_in_parts(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "MOST_RELEASED_BYTES", 30)
+    flow = Flow("w")
+    flow.step("each", ANY, {"i": "{{item}}"}, for_each=list(range(20)))
+    run = await begun(fl, flow)
+
+    await succeeded(fl)
+
+    assert (await run.result(1))["each"] == [{"i": number} for number in range(20)]
+
+
+def test_a_line_of_too_many_steps_is_refused() -> None:
+    flow = Flow("w")
+    last = flow.step("s0", ANY)
+    for number in range(1, 2001):
+        last = flow.step(f"s{number}", ANY, after=last)
+    with pytest.raises(WorkflowInvalid, match="2001 steps wait for one another in a line"):
+        flow.check()
+
+
+# Items
+
+
+async def bound(fl: Fairlead) -> tuple[UUID, str]:
+    """A host, and a resource there that jobs of `bound` name."""
+
+    async def make(tx: Tx) -> tuple[UUID, str]:
+        [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
+        host = await hosts.add(tx, TESTER, tenant_id=tenant_id, name="box")
+        resource = await hosts.add_resource(
+            tx, TESTER, tenant_id=tenant_id, host_id=host.id, kind="k", name="r"
+        )
+        await definitions.patch(tx, TESTER, "bound", {"key": "bound", "resource_pointer": "/r"})
+        return host.id, str(resource.id)
+
+    return await fl.database.transact(make)
+
+
+async def run_there(fl: Fairlead, host_id: UUID) -> int:
+    """Run what waits for a host. How many."""
+
+    async def run(tx: Tx) -> int:
+        claim = await queue.claim(tx, worker="agent", wanted=5, lease_seconds=30, host=host_id)
+        ends = [(claim.lease(job), decide(job, Succeeded("there"))) for job in claim.jobs]
+        await settling.finish(tx, ends, actor="t")
+        return len(ends)
+
+    return await fl.database.transact(run)
+
+
+async def test_outputs_of_items_stay_in_their_places(fl: Fairlead) -> None:
+    """Also where one was refused and never became a job."""
+    host_id, there = await bound(fl)
+    flow = Flow("w")
+    items = [NOWHERE, there]
+    each = flow.step("each", "bound", {"r": "{{item}}"}, for_each=items, on_failure="continue")
+    flow.step("all", ANY, {"all": "{{steps.each.output}}"}, after=each)
+    await begun(fl, flow)
+
+    await run_there(fl, host_id)
+
+    assert (await claimed(fl))["all"].payload == {"all": [None, "there"]}
+
+
+async def test_an_item_that_succeeded_does_not_run_again_for_one_that_was_refused(fl: Fairlead) -> None:
+    host_id, there = await bound(fl)
+    flow = Flow("w")
+    flow.step("each", "bound", {"r": "{{item}}"}, for_each=[there, NOWHERE])
+    run = await begun(fl, flow)
+    assert await run_there(fl, host_id) == 1
+    assert (await run.read()).run.status is RunStatus.FAILED
+
+    await run.retry()
+
+    assert await run_there(fl, host_id) == 0
+    assert (await run.read()).run.status is RunStatus.FAILED
+
+
+# From jobs
+
+
+async def test_each_call_of_a_job_starts_a_run_and_none_twice(fl: Fairlead) -> None:
+    fl.workflow(ANY).step("a", ANY, {"n": "{{input.n}}"})
+    started: list[list[Any]] = []
+
+    @fl.job(key="starter")
+    async def starter(ctx: Context) -> None:
+        runs = [await ctx.start(ANY, input={"n": number}) for number in range(3)]
+        runs += [await ctx.fan_out(ANY, [{"n": 3}]), await ctx.fan_out(ANY, [{"n": 4}])]
+        runs += [await ctx.start(ANY, input={"n": 5}, key=f"{'k' * 300}{number}") for number in range(2)]
+        runs += [await ctx.start(ANY, input={"n": 5}, key=f"{'k' * 300}0")]
+        started.append([run.id for run in runs])
+        if len(started) == 1:
+            raise RuntimeError("again")
+
+    await published(fl)
+    await fl.enqueue("starter", tenant=TENANT)
+    await fl.tick()
+    await fl.database.transact(testing.bring_forward)
+    await fl.tick()
+
+    first, second = started
+    assert first == second
+    assert len(set(first)) == 7
+    assert first[-1] == first[-3]
+
+
+async def test_a_run_hides_the_secrets_of_its_input_from_the_job_that_waits(fl: Fairlead) -> None:
+    schema = {"type": "object", "properties": {"token": {"type": "string", "x-secret": True}}}
+    fl.workflow("w", input_schema=schema).step("a", ANY, {"t": "{{input.token}}"})
+    await published(fl)
+    job = await waiting_job(fl, input={"token": "hunter2-hunter2"})
+    step = (await claimed(fl))["a"]
+    await step.succeed(step.payload)
+    await fl.tick()
+
+    assert "hunter2" not in repr((await job.read()).output)
+
+
+async def test_what_cannot_be_is_refused_by_name(fl: Fairlead) -> None:
+    anything: Any = 5
+    wrong: Any = "x"
+    for attempt in (
+        lambda: fl.start(anything, tenant=TENANT),
+        lambda: fl.start("w", tenant=TENANT, version=wrong),
+        lambda: fl.run_inline(diamond(), tenant=TENANT, key=anything),
+        lambda: fl.chain((ANY, {}, 3), tenant=TENANT),
+        lambda: fl.fan_out(ANY, anything, tenant=TENANT),
+        lambda: fl.fan_out(ANY, wrong, tenant=TENANT),
+        lambda: fl.read_run("nope"),
+    ):
+        with pytest.raises(InvalidInput):
+            await attempt()
+    with pytest.raises(InvalidInput, match="not a run's id"):
+        await fl.read_run("nope")
