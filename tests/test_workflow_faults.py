@@ -2,7 +2,7 @@
 
 import asyncio
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -80,6 +80,21 @@ async def test_a_worker_that_dies_before_it_tells_revives_no_run(fl: Fairlead, h
 
     assert (await fl.run_standing(run_id)).status == told.status == how
     assert (await job.read()).status == how
+
+
+async def test_a_job_that_fails_for_the_moment_waits_its_time_also_if_its_run_is_over(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    await (await claimed(fl))["a"].succeed("yes")
+    [lease] = await fl.claim(1)
+    await lease.fail("the database was away")
+    assert await fl.claim() == []
+
+    await again_now(fl)
+    await fl.tick()
+
+    assert (await job.result(1))["output"] == {"a": "yes"}
 
 
 # Cancel and retry
@@ -233,6 +248,22 @@ async def test_outputs_that_are_too_much_together_are_not_there(
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "all")
     assert "steps.each.output" in ended.error["message"]
+
+
+async def test_a_run_whose_outputs_are_too_much_has_none_of_its_own(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(stored, "ends", lambda *given: read.append(given))
+    flow = Flow("w")
+    for name in ("a", "b"):
+        flow.step(name, ANY)
+    run = await begun(fl, flow)
+    for lease in await fl.claim(2):
+        await lease.succeed([uuid4().hex for _ in range(6000)])
+
+    ended = (await run.read()).run
+    assert (ended.status, ended.output, read) == (RunStatus.SUCCEEDED, None, [])
 
 
 async def test_payloads_that_are_too_much_together_fail_their_step(

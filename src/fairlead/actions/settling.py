@@ -65,7 +65,8 @@ async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
     for run_id, job_id in await workflows.waited_for_by(tx, jobs):
         run = (await workflows.hold(tx, [run_id]))[run_id]
         if jobs[job_id] is JobStatus.QUEUED:
-            if run.status is not RunStatus.RUNNING:
+            # one that failed for the moment comes back in its own time
+            if run.status is not RunStatus.RUNNING and await workflows.gave_itself_back(tx, job_id):
                 await _wake(tx, job_id)
             continue
         await workflows.forgo(tx, run_id)
@@ -141,7 +142,8 @@ async def _output(tx: Tx, run: Held) -> Any:
             output, given=run.input, secret_paths=run.secret_paths, patterns=tx.redact_patterns
         )
     leaves = await workflows.leaves(tx, run.id)
-    if len(leaves) > MOST_LEAVES:
+    # as it is stored, it is smaller than it is
+    if len(leaves) > MOST_LEAVES or await workflows.stored_output(tx, run.id) > most:
         return None
     seen = await _seen(tx, run, leaves)
     output = {name: seen[name]["output"] for name in leaves if "output" in seen[name]}

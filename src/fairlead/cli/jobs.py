@@ -127,10 +127,8 @@ def read_json(text: str | bytes, what: str = "payload") -> Any:
     """What somebody wrote as JSON."""
     try:
         return msgspec.json.decode(text)
-    except (
-        msgspec.DecodeError,
-        UnicodeEncodeError,
-    ) as error:  # the latter: bytes that no text could be made of
+    # a terminal's bytes that are no text come as what cannot be encoded
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InvalidInput(
             f'The {what} is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
         ) from error

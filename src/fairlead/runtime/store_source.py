@@ -56,7 +56,8 @@ class StoreSource:
         # anywhere: workers that all began with the same tenant would give it more than its turn
         self._cursor = Cursor(uuid4())
         self.crowded = False
-        # of what is held: steps of runs, and jobs that wait for runs
+        # of what is held: steps of runs, and jobs that wait for runs. By lease, since the end of an attempt that was lost may
+        # still be on its way when the next one has begun
         self._of_runs: set[Lease] = set()
 
     async def claim(self, wanted: int) -> list[Held]:
@@ -93,12 +94,9 @@ class StoreSource:
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
         """Renew leases. Those that do not come back are lost."""
-        beats = await self._database.single(
+        return await self._database.single(
             lambda tx: queue.heartbeat(tx, leases, lease_seconds=self._lease_seconds)
         )
-        if self._of_runs and len(beats) < len(leases):
-            self._of_runs.difference_update(lease for lease in leases if lease.job_id not in beats)
-        return beats
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write how attempts ended; safe to repeat, since each is known by its lease."""

@@ -305,6 +305,12 @@ async def leaves(tx: Tx, run_id: UUID) -> list[str]:
     return [name for (name,) in await tx.values(sql.leaves, {"run_id": run_id})]
 
 
+async def stored_output(tx: Tx, run_id: UUID) -> int:
+    """How many bytes the outputs of the steps that nobody waits for take where they are stored."""
+    [(size,)] = await tx.values(sql.stored_output, {"run_id": run_id})
+    return int(size)
+
+
 async def correct(tx: Tx, begun: Sequence[Begun]) -> None:
     """Write what became of free steps that are not one job."""
     await tx.run(sql.correct, {"begun": json_text(begun)})
@@ -376,6 +382,11 @@ async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
         "jobs": list(again.values()),
     }
     await tx.run(sql.reopen, values)
+
+
+async def gave_itself_back(tx: Tx, job_id: UUID) -> bool:
+    """Whether a job that is queued again did not fail before."""
+    return bool(await tx.values(sql.gave_itself_back, {"job_id": job_id}))
 
 
 async def forgo(tx: Tx, run_id: UUID) -> None:

@@ -167,6 +167,12 @@ where j.workflow_run_id = %(run_id)s and j.workflow_step = %(place)s and j.statu
 select s.name from fairlead.workflow_steps s
 where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensation order by s.place;
 
+-- name: stored_output
+-- How much the outputs of those steps are, as they are stored.
+select coalesce(sum(pg_column_size(j.output)), 0)::bigint
+from fairlead.workflow_steps s join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
+where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensation;
+
 -- name: belongs
 -- A job that was enqueued in the ordinary way is a step of a run.
 update fairlead.jobs set workflow_run_id = %(run_id)s, workflow_step = %(place)s, workflow_item = %(item)s,
@@ -289,6 +295,10 @@ order by s.place limit %(limit)s;
 
 -- name: step_counts
 select s.state, count(*) as steps from fairlead.workflow_steps s where s.run_id = %(run_id)s group by s.state;
+
+-- name: gave_itself_back
+select from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
+where j.id = %(job_id)s and a.status = 'released';
 
 -- name: forgo
 -- The job that waits for a run has ended and hears no more of it: should it come back, it wants the run to go on.
