@@ -197,7 +197,7 @@ def failed(run: Run) -> WorkflowRunFailed:
     """Why there is no output."""
     error = run.error or {}
     why = [str(error[name]) for name in ("step", "message") if error.get(name)]
-    return WorkflowRunFailed(f"Run {run.id} of {run.key} is {': '.join([run.status, *why])}.")
+    return WorkflowRunFailed(f"Run {run.id} of {run.key} is {': '.join([run.status, *why])}")
 
 
 class Workflows(ABC):

@@ -37,7 +37,8 @@ with run as (
         correlation_id, input, output_template, secret_paths, created_by)
     values (
         %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s,
-        %(started_by_job)s, %(depth)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s, %(secret_paths)s, %(created_by)s)
+        %(started_by_job)s, %(depth)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s,
+        %(secret_paths)s, %(created_by)s)
     on conflict (tenant_id, unique_key) where unique_key is not null do nothing
     returning id, tenant_id
 ), steps as (
