@@ -1,6 +1,7 @@
 """The watchdog's duties: each at its own pace, by one process at a time, and never in the way of the leases."""
 
 import math
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from fairlead.actions import settling
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
@@ -200,6 +202,36 @@ async def test_a_duty_that_fails_stops_neither_the_rescue_nor_the_other_duties(
         job = await jobs.get(tx, job_id)
     assert job is not None
     assert job.status is JobStatus.QUEUED
+
+
+async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with db.transaction() as tx:
+        held = [await given.running_job(tx) for _ in range(5)]
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - %s", [timedelta(minutes=1)])
+    stuck, settle = held[1], settling.settle
+
+    async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
+        if stuck in ended:
+            await tx.run("select 1 / 0")
+        await settle(tx, ended)
+
+    monkeypatch.setattr(settling, "settle", broken)
+    dog = watchdog(db, sweep_seconds=0)
+
+    with capture_logs() as logs:
+        await dog()
+
+    assert await values(db, "select id from fairlead.jobs where status = 'running'") == [(stuck,)]
+    assert dog.rescued == 4
+    [told] = [entry for entry in logs if entry["event"] == "lease_not_rescued"]
+    assert told["job_id"] == str(stuck)
+    assert "division by zero" in told["why"]
+
+    monkeypatch.setattr(settling, "settle", settle)
+    await dog()
+    assert await values(db, "select from fairlead.leases") == []
 
 
 async def test_without_rights_to_the_duties_leases_are_rescued_all_the_same(db: Database) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import math
+from functools import partial
+from uuid import UUID
 
 import structlog
 
 from fairlead.actions import settling
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import FairleadError
+from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.runtime.duties import Duties
 from fairlead.store import bulk, queue, workers
 
@@ -38,7 +40,7 @@ class Watchdog:
         """Seconds until the next sweep, or the next round of a duty that has more to do."""
         now = asyncio.get_running_loop().time
         if now() >= self._sweep_at:
-            rescued = await self._database.transact(self._sweep)
+            rescued = await self._swept()
             self.rescued += rescued
             self._sweep_at = now() + (0.0 if rescued == BATCH else self._sweep_seconds)
         pause = math.inf if self._duties is None else await self._dutifully(self._duties)
@@ -53,14 +55,37 @@ class Watchdog:
             log.error("duty_failed", why=repr(error))  # noqa: TRY400 - one line
             return math.inf
 
+    async def _swept(self) -> int:
+        """How many leases were rescued: together, or one by one where one of them will not be."""
+        try:
+            return await self._database.transact(self._sweep)
+        except DatabaseUnreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others must not wait for it
+            log.error("sweep_failed", why=repr(error))  # noqa: TRY400 - one line
+        rescued = 0
+        for job_id in await self._database.transact(partial(queue.overdue, limit=BATCH)):
+            try:
+                rescued += await self._database.transact(partial(_rescue, only=job_id))
+            except DatabaseUnreachable:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above; the next sweep tries it again
+                log.error("lease_not_rescued", job_id=str(job_id), why=repr(error))  # noqa: TRY400 - one line
+        return rescued
+
     async def _sweep(self, tx: Tx) -> int:
         # after an outage every lease looks expired: its owner gets one lease's time to renew it first
         if await workers.server_uptime(tx) < self._lease_seconds:
             return 0
-        rescued = await queue.rescue(tx, limit=BATCH)
-        if rescued:
-            await settling.settle(tx, rescued)
-            log.warning("leases_rescued", jobs=len(rescued))
-            await bulk.notify(tx, "later")
+        rescued = await _rescue(tx)
         await workers.prune(tx, seconds=self._lease_seconds * 10)
-        return len(rescued)
+        return rescued
+
+
+async def _rescue(tx: Tx, only: UUID | None = None) -> int:
+    rescued = await queue.rescue(tx, limit=BATCH, only=only)
+    if rescued:
+        await settling.settle(tx, rescued)
+        log.warning("leases_rescued", jobs=len(rescued))
+        await bulk.notify(tx, "later")
+    return len(rescued)

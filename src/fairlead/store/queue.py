@@ -329,13 +329,18 @@ async def next_due(tx: Tx) -> float | None:
 
 
 async def rescue(
-    tx: Tx, *, grace_seconds: float = 0.0, limit: int = 500, actor: str = "watchdog"
+    tx: Tx,
+    *,
+    grace_seconds: float = 0.0,
+    limit: int = 500,
+    only: UUID | None = None,
+    actor: str = "watchdog",
 ) -> dict[UUID, JobStatus]:
     """Put back the jobs whose leases expired; poison is contained. Which ones, and how they stand now.
 
     What no agent has accepted was never begun, and nobody is to blame for it.
     """
-    expired = await tx.values(sql.expired, {"grace_seconds": grace_seconds, "limit": limit})
+    expired = await tx.values(sql.expired, {"grace_seconds": grace_seconds, "limit": limit, "only": only})
     if not expired:
         return {}
     ends = [
@@ -343,6 +348,11 @@ async def rescue(
         for job_id, attempt_no, token, _, lost_count, unaccepted in expired
     ]
     return await end(tx, ends, actor=actor)
+
+
+async def overdue(tx: Tx, *, limit: int) -> list[UUID]:
+    """Jobs whose leases expired."""
+    return [job_id for (job_id,) in await tx.values(sql.overdue, {"limit": limit})]
 
 
 def _left(lost_count: int, *, was_begun: bool) -> Change:

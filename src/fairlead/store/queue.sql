@@ -175,7 +175,11 @@ select l.job_id, l.attempt_no, l.token, l.worker_id, j.lost_count, exists (
     where d.job_id = l.job_id and d.attempt_no = l.attempt_no and d.token = l.token) as unaccepted
 from fairlead.leases l join fairlead.jobs j on j.id = l.job_id
 where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)
+    and l.job_id = coalesce(%(only)s, l.job_id)
 order by l.job_id limit %(limit)s for update of l skip locked;
+
+-- name: overdue
+select job_id from fairlead.leases where expires_at < clock_timestamp() order by job_id limit %(limit)s;
 
 -- name: progress
 -- How far attempts have come; of a lease that is no longer ours nothing is taken, and the job does not come back.
