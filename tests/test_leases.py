@@ -24,6 +24,7 @@ from fairlead.model.job import Attempt
 from fairlead.store import queue, testing, workers
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.waiting import until_somebody_waits
 
 TABLES = ("jobs", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "audit_log")
 
@@ -189,9 +190,7 @@ async def test_a_claim_that_is_cancelled_gives_back_what_it_took(fl: Fairlead) -
     async with fl.transaction() as tx:
         await tx.run("lock table fairlead.system in access exclusive mode")
         claiming = asyncio.create_task(fl.claim())
-        async with asyncio.timeout(30):
-            while not await tx.values("select from pg_locks where not granted"):
-                await asyncio.sleep(0.01)
+        await until_somebody_waits(tx)
         claiming.cancel()
 
     with pytest.raises(asyncio.CancelledError):

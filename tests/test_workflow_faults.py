@@ -9,7 +9,7 @@ import pytest
 from fairlead import Context, Fairlead, Flow, JobStatus
 from fairlead.actions import definitions, engine, hosts, settling, workflows
 from fairlead.db.tx import Tx
-from fairlead.errors import InvalidInput, WorkflowInvalid
+from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
 from fairlead.model.outcome import Succeeded, decide
 from fairlead.model.workflow_run import RunStatus
 from fairlead.runtime.store_source import StoreSource
@@ -18,6 +18,7 @@ from fairlead.store import workflows as stored
 from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import ANY, begun, claimed, diamond, end_all, published, states, succeeded
+from tests.waiting import until_somebody_waits
 
 NOWHERE = "00000000-0000-7000-8000-000000000001"
 
@@ -214,6 +215,78 @@ async def test_runs_that_jobs_wait_for_are_held_in_the_order_of_their_ids(fl: Fa
 
     found = await fl.database.transact(held)
     assert found == sorted(found)
+
+
+async def test_a_run_that_is_started_while_its_job_is_canceled_stops_with_it(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    [lease] = await fl.claim(1)
+    await fl.cancel(job.id)
+    async with fl.transaction() as tx:
+        await engine.go_on(tx, TESTER, job.id, tenant=TENANT, workflow="w")
+        ending = asyncio.create_task(lease.fail("asked to stop"))
+        await until_somebody_waits(tx)
+    await ending
+
+    assert (await fl.run_standing(await only_run(fl))).status is RunStatus.CANCELED
+    assert (await job.read()).status is JobStatus.CANCELED
+
+
+async def test_a_job_that_runs_no_more_starts_no_run(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    [_] = await fl.claim(1)
+    await end_all(fl)
+
+    async with fl.transaction() as tx:
+        assert await engine.go_on(tx, TESTER, job.id, tenant=TENANT, workflow="w") is None
+        assert await given.count(tx, "workflow_runs") == 0
+
+
+async def test_a_run_with_a_key_that_is_a_jobs_is_not_that_jobs_run(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    other = await fl.start("w", tenant=TENANT, key=f"job:{job.id}")
+    await other.cancel()
+
+    await fl.tick()
+    await (await claimed(fl))["a"].succeed("mine")
+    await fl.tick()
+
+    assert (await job.result(1))["output"] == {"a": "mine"}
+
+
+async def test_a_retry_waits_for_whoever_holds_a_job_and_makes_no_second_one(fl: Fairlead) -> None:
+    run = await begun(fl, diamond())
+    first = (await claimed(fl))["first"]
+    await first.fail("no", retryable=False)
+    async with fl.transaction() as tx:
+        await tx.values("select from fairlead.jobs where id = %s for update", [first.job_id])
+        retrying = asyncio.create_task(run.retry())
+        await until_somebody_waits(tx)
+    await retrying
+
+    assert (await claimed(fl))["first"].job_id == first.job_id
+
+
+async def test_a_host_is_not_removed_under_a_run_that_is_being_retried(fl: Fairlead) -> None:
+    host_id, there = await bound(fl)
+    flow = Flow("w")
+    flow.step("a", "bound", {"r": there})
+    run = await begun(fl, flow)
+    await run.cancel()
+    async with fl.transaction() as tx:
+        await workflows.retry(tx, TESTER, run.id)
+        removing = asyncio.create_task(fl.database.transact(lambda tx: hosts.remove(tx, TESTER, host_id)))
+        await until_somebody_waits(tx)
+    with pytest.raises(HostInUse):
+        await removing
+
+    assert await run_there(fl, host_id) == 1
+    assert (await run.read()).run.status is RunStatus.SUCCEEDED
 
 
 # Too much

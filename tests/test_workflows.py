@@ -281,13 +281,15 @@ async def test_an_item_that_could_not_be_retried_has_still_failed(fl: Fairlead) 
     found = await fl.claim(10)
     for lease in found:
         await lease.fail("no", retryable=False)
-    async with fl.transaction() as tx:  # somebody is just looking after this one
-        await tx.values("select id from fairlead.jobs where id = %s for update", [found[0].job_id])
-        await run.retry()
+    async with fl.transaction() as tx:  # as if its host had been removed
+        await tx.run("update fairlead.jobs set host_id = gen_random_uuid() where id = %s", [found[0].job_id])
+    await run.retry()
     await succeeded(fl)
 
     assert await states(run) == {"each": "failed"}
     assert (await run.read()).run.status is RunStatus.FAILED
+    async with fl.transaction() as tx:
+        await tx.run("update fairlead.jobs set host_id = null where id = %s", [found[0].job_id])
     await run.retry()
     await succeeded(fl)
     assert (await run.read()).run.status is RunStatus.SUCCEEDED

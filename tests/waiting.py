@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from fairlead.db.tx import Tx
+
 T = TypeVar("T")
 SECONDS = 30.0
 
@@ -17,3 +19,10 @@ async def eventually(look: Callable[[], T | None], what: str, *, seconds: float 
             return found
         await asyncio.sleep(0.01)
     raise AssertionError(f"waited {seconds:.0f} s for {what}")
+
+
+async def until_somebody_waits(tx: Tx) -> None:
+    """Until somebody else waits for a lock that this transaction holds, as far as is known of a test's own server."""
+    async with asyncio.timeout(SECONDS):
+        while not (await tx.values("select from pg_locks where not granted"))[:1]:
+            await asyncio.sleep(0.001)

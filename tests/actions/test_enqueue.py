@@ -20,6 +20,7 @@ from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.waiting import until_somebody_waits
 
 
 async def test_options_of_the_request_win_over_the_definition(fl: Fairlead) -> None:
@@ -164,7 +165,7 @@ async def test_a_key_held_by_an_unfinished_transaction_is_waited_for(fl: Fairlea
     async with db.transaction() as tx:
         held = await enqueue.enqueue(tx, TESTER, given.catalog(), given.request(dedupe_key="k"))
         waiting = asyncio.create_task(fl.submit(given.request(dedupe_key="k")))
-        await _until_somebody_waits(tx)
+        await until_somebody_waits(tx)
         assert not waiting.done()
     assert ((await waiting).id, (await waiting).deduplicated) == (held.id, True)
 
@@ -179,12 +180,6 @@ async def test_waiting_for_a_key_ends_with_a_plain_word(settings: Any, db: Datab
         await enqueue.enqueue(tx, TESTER, given.catalog(), given.request(dedupe_key="k"))
         with pytest.raises(DatabaseBusy):
             await impatient.submit(given.request(dedupe_key="k"))
-
-
-async def _until_somebody_waits(tx: Tx) -> None:
-    async with asyncio.timeout(20):
-        while not (await tx.values("select from pg_locks where not granted"))[:1]:
-            await asyncio.sleep(0)
 
 
 async def test_an_id_that_is_taken_is_refused_unless_the_answer_was_lost(tx: Tx) -> None:

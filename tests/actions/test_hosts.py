@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, FairleadError, NewJob, sync
-from fairlead.actions import definitions, dispatch, hosts, tenants
+from fairlead.actions import bulk_jobs, definitions, dispatch, hosts, tenants
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     HostExists,
@@ -27,6 +27,7 @@ from fairlead.model.presets import PRESETS
 from fairlead.store import audit, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.waiting import until_somebody_waits
 
 START = "SERVER_START"
 
@@ -325,7 +326,7 @@ async def test_a_host_is_not_removed_under_a_job_that_is_being_enqueued(fl: Fair
     async with fl.transaction() as first:
         await fl.enqueue("anything", tenant=TENANT, host_id=place.elsewhere.id, tx=first.connection)
         removing = asyncio.create_task(_removed(fl, place.elsewhere))
-        await _blocked(fl)
+        await until_somebody_waits(first)
     with pytest.raises(HostInUse, match="1 wait for it, and 0 run on it"):
         await removing
 
@@ -334,29 +335,27 @@ async def test_a_job_is_not_enqueued_for_a_host_that_is_being_removed(fl: Fairle
     async with fl.transaction() as first:
         await hosts.remove(first, TESTER, place.elsewhere.id)
         enqueuing = asyncio.create_task(fl.enqueue("anything", tenant=TENANT, host_id=place.elsewhere.id))
-        await _blocked(fl)
+        await until_somebody_waits(first)
     with pytest.raises(HostUnknown):
         await enqueuing
     async with fl.transaction() as tx:
         assert await given.count(tx, "jobs") == 0
 
 
+async def test_a_host_is_not_removed_under_jobs_that_are_being_retried(fl: Fairlead, place: Place) -> None:
+    job = await fl.enqueue("anything", tenant=TENANT, host_id=place.elsewhere.id)
+    await fl.cancel(job.id)
+    async with fl.transaction() as first:
+        assert (await bulk_jobs.retry_chosen(first, TESTER, [job.id], told={})).count == 1
+        removing = asyncio.create_task(_removed(fl, place.elsewhere))
+        await until_somebody_waits(first)
+    with pytest.raises(HostInUse, match="1 wait for it, and 0 run on it"):
+        await removing
+
+
 async def _removed(fl: Fairlead, gone: Host) -> None:
     async with fl.transaction() as tx:
         await hosts.remove(tx, TESTER, gone.id)
-
-
-async def _blocked(fl: Fairlead) -> None:
-    """Wait until somebody waits for somebody else."""
-    async with asyncio.timeout(10):
-        while True:
-            async with fl.transaction() as tx:
-                if await tx.values(
-                    "select pid from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"
-                    " and datname = current_database()"
-                ):
-                    return
-            await asyncio.sleep(0.01)
 
 
 async def test_names_are_taken_once_a_tenant_and_kind(tx: Tx) -> None:

@@ -11,6 +11,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.store import counts, jobs
 from tests import given
 from tests.given import OTHER
+from tests.waiting import until_somebody_waits
 
 STATUSES = "queued, running, succeeded, failed, dead_letter, canceled"
 SUMS = ", ".join(f"sum({status})" for status in STATUSES.split(", "))
@@ -197,17 +198,11 @@ async def test_two_that_fold_at_once_count_nothing_twice(db: Database, minutes: 
     async with db.transaction() as one:
         assert await fold(one) == 6
         two = asyncio.create_task(db.transact(fold))
-        await until_blocked(db)
+        await until_somebody_waits(one)
     assert await two == 0
 
     async with db.transaction() as tx:
         assert await tx.values("select sum(succeeded), count(*) from fairlead.counts") == [(2, 1)]
-
-
-async def until_blocked(db: Database) -> None:
-    async with asyncio.timeout(30), db.transaction() as tx:
-        while not await tx.values("select from pg_stat_activity where wait_event_type = 'Lock'"):
-            await tx.run("select pg_stat_clear_snapshot()")
 
 
 async def test_folders_appenders_and_readers_in_parallel_never_disagree(db: Database) -> None:

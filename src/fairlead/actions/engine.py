@@ -27,13 +27,14 @@ async def go_on(
     The first time it is started. One that failed, and of which the job was told, goes on from its failed steps: somebody
     has retried the job.
     """
+    if not await workflows.hold_running(tx, job_id):
+        return None  # it was canceled or lost meanwhile, and nobody would stop what it starts
     run_id = await workflows.of_job(tx, job_id)
     if run_id is None:
         asked = Start(
             tenant=tenant,
             input=input,
             version=version,
-            unique_key=f"job:{job_id}",
             correlation_id=correlation_id,
             parent_job_id=job_id,
         )

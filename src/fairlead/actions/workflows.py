@@ -1,5 +1,6 @@
 """Workflows: published, started, shown, canceled, retried."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -347,15 +348,12 @@ async def reopen(tx: Tx, run_id: UUID) -> None:
             "Start a new one."
         )
     troubled = await workflows.troubled_jobs(tx, run_id)
-    held = [one.id for one in await bulk_jobs.hold_terminal(tx, list(troubled))]
-    again: dict[int, int] = {}
-    for job_id in held:
-        again[troubled[job_id]] = again.get(troubled[job_id], 0) + 1
+    held = list(troubled)
     for start_at in range(0, len(held), MAX_PAGE):
         await bulk_jobs.requeue(tx, held[start_at : start_at + MAX_PAGE])
     if held:
         await bulk.notify(tx, "ready")
-    await workflows.reopen(tx, run_id, dict(sorted(again.items())))
+    await workflows.reopen(tx, run_id, Counter(troubled.values()))
     await _go(tx, run_id)
 
 

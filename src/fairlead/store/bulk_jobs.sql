@@ -99,11 +99,16 @@ where id = any(array(select id from free))
 returning id;
 
 -- name: hold_terminal
--- A terminal job has no hot row: its own row is the lock between two who retry it. One whose host was removed stays.
+-- A terminal job has no hot row: its own row is the lock between two who retry it. One whose host was removed stays, and
+-- no other host is removed meanwhile.
+with host as materialized (
+    select h.id from fairlead.hosts h
+    where h.id = any(array(select distinct j.host_id from fairlead.jobs j where j.id = any(%(ids)s))) for key share
+)
 select j.id, j.tenant_id, j.dedupe_key from fairlead.jobs j
 where j.id = any(%(ids)s) and j.status in ('failed', 'dead_letter', 'canceled')
-    and (j.host_id is null or exists (select from fairlead.hosts h where h.id = j.host_id))
-for update skip locked;
+    and (j.host_id is null or j.host_id in (select h.id from host h))
+for update of j skip locked;
 
 -- name: requeue
 -- Of jobs that are held. A fresh budget; attempt numbers go on.

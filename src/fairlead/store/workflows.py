@@ -241,6 +241,11 @@ async def depth_below(tx: Tx, job_id: UUID) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+async def hold_running(tx: Tx, job_id: UUID) -> bool:
+    """Keep a job from ending until the transaction ends; False if it does not run."""
+    return bool(await tx.values(sql.hold_running, {"job_id": job_id}))
+
+
 async def of_job(tx: Tx, job_id: UUID) -> UUID | None:
     """The run that a job waits for."""
     rows = await tx.values(sql.of_job, {"job_id": job_id})
@@ -369,7 +374,7 @@ async def active_jobs(tx: Tx, run_id: UUID) -> list[UUID]:
 
 
 async def troubled_jobs(tx: Tx, run_id: UUID) -> dict[UUID, int]:
-    """The jobs of the steps for which a run failed, and the places of those."""
+    """The jobs of the steps for which a run failed, held, and the places of those."""
     return dict(await tx.values(sql.troubled_jobs, {"run_id": run_id}))
 
 

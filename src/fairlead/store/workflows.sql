@@ -24,7 +24,7 @@ returning id, tenant_id, is_shared, key, version, spec, secret_paths, created_by
 select distinct on (w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end)
     w.id, w.tenant_id, w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
 from fairlead.workflows w
-where (%(tenant_id)s::uuid is null or w.tenant_id = %(tenant_id)s or w.is_shared) 
+where (%(tenant_id)s::uuid is null or w.tenant_id = %(tenant_id)s or w.is_shared)
     and (w.key > %(after)s
         or w.key = %(after)s and %(tenant_id)s::uuid is null and w.tenant_id > %(after_tenant)s::uuid)
 order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is_shared, w.version desc limit %(limit)s;
@@ -59,6 +59,10 @@ select r.id from fairlead.workflow_runs r where r.tenant_id = %(tenant_id)s and 
 -- name: depth_below
 -- How deep a run is that a job waits for: one more than the run of which the job is a step.
 select r.depth + 1 from fairlead.jobs j join fairlead.workflow_runs r on r.id = j.workflow_run_id where j.id = %(job_id)s;
+
+-- name: hold_running
+-- A job keeps running until the transaction ends, and of two who ask the second waits; nothing if it runs no more.
+select from fairlead.jobs j where j.id = %(job_id)s and j.status = 'running' for update;
 
 -- name: of_job
 -- The run that a job waits for.
@@ -223,12 +227,21 @@ where id = %(id)s and cancel_requested_at is null;
 select j.id from fairlead.jobs j where j.workflow_run_id = %(run_id)s and j.status <= 'running';
 
 -- name: troubled_jobs
--- The jobs of steps that failed, to be queued again.
+-- The jobs of steps that failed, held to be queued again. One whose host was removed is not among them, and no other
+-- host is removed meanwhile.
+with host as materialized (
+    select h.id from fairlead.hosts h
+    where h.id = any(array(
+        select distinct j.host_id from fairlead.jobs j where j.workflow_run_id = %(run_id)s and j.troubled))
+    for key share
+)
 select j.id, j.workflow_step as place from fairlead.jobs j
 join fairlead.workflow_steps s on s.run_id = j.workflow_run_id and s.place = j.workflow_step
 where j.workflow_run_id = %(run_id)s and j.troubled and s.state in ('failed', 'canceled')
     and not s.is_compensation and (s.on_failure <> 'continue' or s.canceled > 0 and s.finished_at >= (
-        select r.cancel_requested_at from fairlead.workflow_runs r where r.id = s.run_id));
+        select r.cancel_requested_at from fairlead.workflow_runs r where r.id = s.run_id))
+    and (j.host_id is null or j.host_id in (select h.id from host h))
+order by j.id for update of j;
 
 -- name: reopen
 -- A run that failed or was canceled goes on: steps that failed run again, what was stopped waits for what is not over.
