@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/pip install -qq --disable-pip-version-check
+# uv, itself as the lock file has it, takes a quarter of the time; but it knows nothing of how pip was set up here.
+UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
+	&& $(PIP_INSTALL) --require-hashes -r $(VENV)/uv.lock \
+	&& $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 
 # Compiled modules are kept, whatever this shell says: the tests start hundreds of processes, and compiling took each of
 # them longer than all else.
@@ -20,8 +25,8 @@ $(STAMP): requirements.lock pyproject.toml
 		{ echo "Fairlead needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "==> setting up $(VENV) from requirements.lock"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(UV_INSTALL) || { echo "    with pip, which takes its time: uv could not"; $(PIP_INSTALL) --require-hashes -r requirements.lock; }
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 dev: setup ## run Fairlead here: embedded PostgreSQL, demo tenant
@@ -56,7 +61,6 @@ bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)
 
 lock: setup ## renew requirements.lock from pyproject.toml
-	@$(BIN)/pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet -o requirements.lock
 
