@@ -29,6 +29,8 @@ from tests.handlers.mail_servers import (
 )
 
 FROM = "Acme <no-reply@acme.example>"
+# a line break, to whoever decodes it
+ENCODED = "=?utf-8?q?x=0D=0AFrom:_eve=40example.com?="
 HELLO = {"to": "ada@example.com", "subject": "Hello", "text": "How are you?"}
 
 
@@ -234,6 +236,13 @@ async def test_without_the_encryption_that_was_asked_for_nothing_is_sent() -> No
         {"subject": "a\r\nBcc: eve@example.com"},
         {"subject": "a\u2028b"},
         {"subject": "a\x00"},
+        {"subject": f"a {ENCODED} b"},
+        {"to": f"{ENCODED} <ada@example.com>"},
+        {"to": ["=?utf-8?q?x=0D=0ABcc:_eve=40example.com <ada@example.com>", "y?= <bob@example.com>"]},
+        {"reply_to": f'"{ENCODED}" <ada@example.com>'},
+        {"headers": {"X-A": ENCODED}},
+        {"headers": {"References": f"<1@example.com> {ENCODED}"}},
+        {"attachments": [{"filename": ENCODED, "content": ""}]},
         {"headers": {"X-A": "a\nBcc: eve@example.com"}},
         {"headers": {"X-A\r\nBcc": "eve@example.com"}},
         {"headers": {"X-A:": "b"}},

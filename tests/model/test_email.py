@@ -21,8 +21,10 @@ from fairlead.model.path import Flaw
 SENDER = Mailbox("Acme", "a@acme.example")
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 # what a header could be broken with, more often than chance would have it
-TEXT = st.text(
-    st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('\r\n\0:<>",=?@ \t\u2028'))
+PIECES = ["=?utf-8?q?", "=?latin-1?B?", "=0D=0A", "DQpY", "?=", "X-More:_x"]
+TEXT = st.one_of(
+    st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('\r\n\0:<>",=?@ \t\u2028'))),
+    st.lists(st.sampled_from([*PIECES, " ", "a"])).map("".join),
 )
 
 

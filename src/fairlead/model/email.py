@@ -19,6 +19,8 @@ LONGEST_HEADER = 900
 LONGEST_SAID = 300
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# What mail programs, and Python's own library, turn into other characters, line breaks among them (RFC 2047).
+_ENCODED = re.compile(r"=\?.*\?=")
 _NAMED = re.compile(r'(?:"([^"\\<>]*)"|([^"\\<>@]*))\s*<([^<>]*)>')
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -99,8 +101,8 @@ def message_id(job_id: UUID, sender: Mailbox) -> str:
 
 def mailbox_of(text: str) -> Mailbox:
     """`ada@example.com` or `Ada Lovelace <ada@example.com>`, or a Flaw that repeats nothing of it."""
-    if _CONTROLS.search(text):
-        raise Flaw("has line breaks or control characters")
+    if _CONTROLS.search(text) or "=?" in text:  # the rest of an encoded word may be in the next name
+        raise Flaw("has line breaks, control characters or =?")
     match = _NAMED.fullmatch(text.strip())
     name, address = (match[1] or match[2] or "", match[3]) if match else ("", text.strip())
     if not _SPEC.fullmatch(address) or len(name) > 200:
@@ -132,22 +134,28 @@ def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
             raise Flaw("headers must have names of letters, digits and -")
         if name.lower() in _FORBIDDEN or name.lower().startswith(_FORBIDDEN_BY_PREFIX):
             raise Flaw(f"headers must not have {name}")
-        if _CONTROLS.search(value) or len(value) > LONGEST_HEADER:
-            raise Flaw(f"headers.{name} must be one line of {LONGEST_HEADER} characters at most")
+        if _says_more(value) or len(value) > LONGEST_HEADER:
+            raise Flaw(
+                f"headers.{name} must be one line of {LONGEST_HEADER} characters at most, without =?…?="
+            )
     return found
 
 
 def subject_of(text: str) -> str:
     """A subject, or a Flaw."""
-    if _CONTROLS.search(text) or len(text) > LONGEST_SUBJECT:
-        raise Flaw(f"subject must be one line of {LONGEST_SUBJECT} characters at most")
+    if _says_more(text) or len(text) > LONGEST_SUBJECT:
+        raise Flaw(f"subject must be one line of {LONGEST_SUBJECT} characters at most, without =?…?=")
     return text
+
+
+def _says_more(text: str) -> bool:
+    return bool(_CONTROLS.search(text) or _ENCODED.search(text))
 
 
 def attachment_of(number: int, filename: str, content_type: str, content: str) -> Attachment:
     """A file that goes with a message, or a Flaw; `content` is base64."""
     where = f"attachments[{number}]"
-    if not filename or len(filename) > 200 or _CONTROLS.search(filename) or re.search(r'[/\\"]', filename):
+    if not filename or len(filename) > 200 or _says_more(filename) or re.search(r'[/\\"]', filename):
         raise Flaw(f"{where}.filename must be a plain name of 200 characters at most")
     kind = content_type.lower()
     if not _TYPE.fullmatch(kind) or kind.startswith(("multipart/", "message/")):

@@ -1,12 +1,14 @@
 """A message as it goes over SMTP."""
 
 from datetime import datetime
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 
 from fairlead.model.email import Mailbox, Message
+from fairlead.model.path import Flaw
 
 # ASCII on the wire: not every server on the way takes more.
 _POLICY = SMTP.clone(cte_type="7bit")
@@ -32,7 +34,17 @@ def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
     for one in message.attachments:
         main, _, sub = one.content_type.partition("/")
         mime.add_attachment(one.content, maintype=main, subtype=sub, filename=one.filename)
-    return mime.as_bytes()
+    try:
+        wire = mime.as_bytes()
+    except MessageError:  # what newer versions of the library find of the same
+        raise Flaw("its headers cannot be written") from None
+    head, _, _ = wire.partition(b"\r\n\r\n")
+    written = [
+        line.partition(b":")[0].decode("ascii") for line in head.split(b"\r\n") if line[:1] not in b" \t"
+    ]
+    if written != mime.keys():
+        raise Flaw("it would have other headers than were asked for")
+    return wire
 
 
 def _address(mailbox: Mailbox) -> Address:
