@@ -6,10 +6,13 @@ from uuid import uuid4
 
 import pytest
 
-from fairlead.actions import definitions
-from fairlead.store import queue
+from fairlead.actions import definitions, hosts
+from fairlead.model.access import Principal, Role
+from fairlead.model.secret import secret_hash
+from fairlead.store import access, queue
 from tests import given
 from tests.server.world import World
+from tests.waiting import until_somebody_waits
 
 SERVER_START = {
     "kind": "host",
@@ -231,6 +234,38 @@ async def test_a_revocation_cuts_the_old_token_and_the_new(world: World) -> None
                 await asyncio.sleep(0.05)
 
     assert [one.status_code for one in answers] == [401, 401]
+
+
+async def test_a_token_that_was_revoked_gives_no_other(world: World) -> None:
+    """Not even in a server that has not heard of it yet."""
+    old = await enrolled(world)
+    assert (await world.call("GET", "/me", headers=old)).status_code == 200
+    async with world.fl.database.transaction() as tx:
+        await hosts.revoke_agents(tx, given.TESTER, world.hosts[given.TENANT])
+    assert (await world.call("GET", "/me", headers=old)).status_code == 200  # it is remembered
+
+    answer = await as_agent(world, old, "POST", "/token")
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+
+async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World) -> None:
+    await enrolled(world)
+    host_id = world.hosts[given.TENANT]
+    async with world.fl.database.transaction() as tx:
+        [(token_id, tenant_id)] = await tx.values(
+            "select id, tenant_id from fairlead.tokens where host_id = %s and revoked_at is null order by id desc limit 1",
+            [host_id],
+        )
+        made = await hosts.rotate(tx, Principal("agent:a", Role.AGENT, tenant_id, host_id), token_id)
+        revoking = asyncio.create_task(
+            world.fl.database.transact(lambda tx: hosts.revoke_agents(tx, given.TESTER, host_id))
+        )
+        await until_somebody_waits(tx)
+    await revoking
+
+    async with world.fl.database.transaction() as tx:
+        assert await access.token(tx, secret_hash(made.secret)) is None
 
 
 async def test_another_hosts_jobs_are_not_there(world: World) -> None:

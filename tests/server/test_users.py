@@ -1,11 +1,16 @@
 """Users over HTTP: added, listed, changed; passwords never come back."""
 
+import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from fairlead.actions import access
+from fairlead.model.access import Role
 from tests import given
 from tests.server.world import PASSWORD, World
+from tests.waiting import until_somebody_waits
 
 ADA = {"email": "Ada@acme.test", "password": PASSWORD, "role": "operator"}
 
@@ -54,6 +59,56 @@ async def test_a_change_of_password_ends_sessions(world: World) -> None:
     assert changed.status_code == 200
     assert (await world.call("GET", "/me", who=None)).status_code == 401
     assert (await signs_in(world), await signs_in(world, "quite another one")) == (401, 200)
+
+
+@pytest.mark.parametrize("change", [{"password": "another password"}, {"disabled": True}])
+async def test_who_was_changed_while_their_password_was_checked_is_not_let_in(
+    world: World, change: dict[str, Any]
+) -> None:
+    made = await world.call("POST", "/users", who="tenant_admin", json=ADA)
+
+    async def slowly() -> Any:
+        async with world.fl.database.transaction() as tx:
+            user = await access.verified(tx, email=ADA["email"], password=PASSWORD)
+            assert user is not None
+            checked.set()
+            await changing.wait()
+            return await access.sign_in(tx, user, seconds=60)
+
+    checked, changing = asyncio.Event(), asyncio.Event()
+    signing_in = asyncio.create_task(slowly())
+    await checked.wait()
+    async with world.fl.database.transaction() as tx:
+        await access.change_user(tx, given.TESTER, UUID(made.json()["id"]), **change)
+        changing.set()
+        await until_somebody_waits(tx)
+
+    assert await signing_in is None
+
+
+async def test_a_password_that_is_no_text_is_a_wrong_one(world: World) -> None:
+    await world.call("POST", "/users", who="tenant_admin", json=ADA)
+
+    answer = await world.call(
+        "POST", "/login", who=None, content=b'{"email": "ada@acme.test", "password": "\\ud800"}',
+        headers={"Content-Type": "application/json"},
+    )  # fmt: skip
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("path", ["/users", "/tokens", "/admin/users"])
+async def test_the_largest_page_says_that_there_are_more(
+    world: World, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in (Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN):
+        await world.signed_in(role)
+    monkeypatch.setattr(access, "MAX_PAGE", 2)
+
+    page = (await world.call("GET", path, who="super_admin", params={"limit": 2})).json()
+
+    assert len(page["items"]) == 2
+    assert page["next_cursor"] is not None
 
 
 async def test_a_disabled_user_is_let_in_no_longer(world: World) -> None:

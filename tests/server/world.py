@@ -70,8 +70,9 @@ class World:
             )
             user = await secrets.credentials(tx, email)
             assert user is not None
-            _, secret = await access.sign_in(tx, user, seconds=600)
-        return f"{COOKIE}={secret}"
+            begun = await access.sign_in(tx, user, seconds=600)
+            assert begun is not None
+        return f"{COOKIE}={begun[1]}"
 
 
 async def _hash() -> str:

@@ -92,7 +92,7 @@ def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> li
 async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[Token]:
     """The tokens of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
-    return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+    return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
 
 
 async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | None:
@@ -140,7 +140,7 @@ async def add_user(
 async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[User]:
     """The users of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+    return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
 
 
 async def find_user(tx: Tx, principal: Principal, name: str) -> User:
@@ -220,10 +220,11 @@ async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials |
     return found if fits else None
 
 
-async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str]:
-    """A session for a verified user: the principal, and the secret for the cookie."""
+async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
+    """A session for a verified user: the principal, and the secret for the cookie. None if they were changed meanwhile."""
     secret = new_secret()
-    await access.start_session(tx, secret_hash=secret.hash, user_id=user.id, seconds=seconds)
+    if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
+        return None
     principal = Principal(f"user:{user.email}", user.role, user.tenant_id)
     await audit.write(
         tx,
@@ -280,7 +281,8 @@ def _nobodys() -> str:
 
 async def _fits(password_hash: str, password: str) -> bool:
     try:
-        return await asyncio.to_thread(_hasher.verify, password_hash, password)
+        # what is no text is nobody's password either
+        return await asyncio.to_thread(_hasher.verify, password_hash, password.encode(errors="surrogatepass"))
     except argon2.exceptions.VerificationError:
         return False
 

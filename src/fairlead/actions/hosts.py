@@ -17,6 +17,7 @@ from fairlead.errors import (
     InvalidInput,
     ResourceExists,
     ResourceUnknown,
+    Unauthenticated,
 )
 from fairlead.model.access import Permission, Principal, Role, Token
 from fairlead.model.host import Host, Resource
@@ -276,14 +277,18 @@ async def rotate(tx: Tx, principal: Principal, token_id: UUID) -> Enrolled:
     if principal.host_id is None:
         raise EnrolmentRefused("Only an agent has a token to rotate.")
     host = await _host(tx, principal.host_id, principal.tenant_id)
-    enrolled = await _new_token(tx, principal, host, "agent_token_rotated")
-    await access.end_token(tx, token_id, seconds=ROTATION_SECONDS)
-    return enrolled
+    await hosts.hold(tx, host.id)  # whoever revokes takes the new one too
+    if not await access.end_token(tx, token_id, seconds=ROTATION_SECONDS):
+        raise Unauthenticated(
+            "This token is not good any more. Enrol the agent again: fairlead hosts enrol HOST."
+        )
+    return await _new_token(tx, principal, host, "agent_token_rotated")
 
 
 async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
     """Take every agent's token of a host away; within five seconds they are cut off. How many there were."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
+    await hosts.hold(tx, host.id, alone=True)
     count = await hosts.revoke_tokens(tx, host.id)
     await _audit(tx, principal, "agents_revoked", host, {"tokens": count})
     return count

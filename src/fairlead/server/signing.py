@@ -28,8 +28,9 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
         # here, so that many at once do not all pass before the first has failed
         gatekeeper.check_failures(ip)
         user = await access.verified(tx, email=email, password=password)
-        if user is not None:
-            return await access.sign_in(tx, user, seconds=fl.settings.session_hours * 3600)
+        seconds = fl.settings.session_hours * 3600
+        if user is not None and (begun := await access.sign_in(tx, user, seconds=seconds)):
+            return begun
         await access.sign_in_failed(tx, email=email)
     gatekeeper.failed(ip)
     raise Unauthenticated("This address and password do not go together.")

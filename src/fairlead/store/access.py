@@ -102,8 +102,10 @@ async def credentials(tx: Tx, email: str) -> Credentials | None:
 # Sessions
 
 
-async def start_session(tx: Tx, *, secret_hash: bytes, user_id: UUID, seconds: float) -> None:
-    await tx.run(sql.start_session, {"secret_hash": secret_hash, "user_id": user_id, "seconds": seconds})
+async def start_session(tx: Tx, user: Credentials, *, secret_hash: bytes, seconds: float) -> bool:
+    """A session for a user who was verified; False if that holds no more."""
+    values = {"secret_hash": secret_hash, "seconds": seconds, "id": user.id, "role": user.role}
+    return bool(await tx.run(sql.start_session, {**values, "password_hash": user.password_hash}))
 
 
 async def session(tx: Tx, secret_hash: bytes) -> SignedIn | None:
@@ -167,9 +169,9 @@ async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Tok
     return await tx.first(Token, sql.revoke_token, {"id": token_id, "tenant_id": tenant_id})
 
 
-async def end_token(tx: Tx, token_id: UUID, *, seconds: float) -> None:
-    """Let a token be good for so long at the most."""
-    await tx.run(sql.end_token, {"id": token_id, "seconds": seconds})
+async def end_token(tx: Tx, token_id: UUID, *, seconds: float) -> bool:
+    """Let a token be good for so long at the most; False if it is good no more."""
+    return bool(await tx.values(sql.end_token, {"id": token_id, "seconds": seconds}))
 
 
 async def token(tx: Tx, secret_hash: bytes) -> Known | None:

@@ -38,9 +38,13 @@ select id, tenant_id, email, role, password_hash
 from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null;
 
 -- name: start_session
+-- Checking a password takes its time: whoever changes the user meanwhile, which ends their sessions, ends this one too or
+-- keeps it from beginning.
 insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at)
 select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s)
-from fairlead.users u where u.id = %(user_id)s;
+from fairlead.users u
+where u.id = %(id)s and u.password_hash = %(password_hash)s and u.role = %(role)s and u.disabled_at is null
+for share;
 
 -- name: session
 select u.id, u.tenant_id, u.email, u.role
@@ -79,9 +83,11 @@ where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: end_token
--- Never later than it was to end anyway.
+-- Never later than it was to end anyway. No row comes back if it is not good any more.
 update fairlead.tokens
-set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => %(seconds)s)) where id = %(id)s;
+set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => %(seconds)s))
+where id = %(id)s and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
+returning id;
 
 -- name: token
 select t.id, t.tenant_id, t.host_id, t.name, t.role

@@ -175,10 +175,13 @@ async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeVie
 
 
 @router.post("/hosts/{host_id}/revoke")
-async def revoke(host_id: UUID, caller: Manager) -> RevokedView:
+async def revoke(request: Request, host_id: UUID, caller: Manager) -> RevokedView:
     """Take the tokens of all the host's agents away: within five seconds they are cut off."""
     async with caller.transaction() as tx:
-        return RevokedView(host_id=host_id, tokens=await hosts.revoke_agents(tx, caller.principal, host_id))
+        count = await hosts.revoke_agents(tx, caller.principal, host_id)
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper.forget()
+    return RevokedView(host_id=host_id, tokens=count)
 
 
 @router.get("/resources")
