@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.actions import definitions, events, triggers
+from fairlead.actions import dispatch as dispatching
 from fairlead.actions.dispatch import dispatch
 from fairlead.db.tx import Database, Tx
 from fairlead.model.template import Template
@@ -293,6 +294,46 @@ async def test_one_that_works_for_long_is_not_taken_for_stopped(
     monkeypatch.setattr(Template, "render", slow)
     assert await db.transact(lambda tx: dispatch(tx, given.catalog(), limit=9, patience_seconds=0.5)) == 6
     assert [one.outcome for one in await db.transact(lambda tx: of(tx, trigger))] == [ENQUEUED] * 6
+
+
+async def test_no_more_is_made_at_once_than_is_affordable_and_each_tenant_has_its_turn(
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tenant in (TENANT, OTHER):
+        await given.trigger(tx, tenant=tenant, payload_template={"e": "{{event}}"})
+    for n in range(4):
+        await given.event(tx, data={"n": n, "large": "x" * 1000})
+    await given.event(tx, tenant=OTHER, data={"n": 4})
+    monkeypatch.setattr(dispatching, "MOST_BYTES", 1500)
+
+    seen = []
+    while done := await dispatched(tx):
+        rows = await tx.values(
+            "select data -> 'n' from fairlead.events where dispatched_at is not null order by id"
+        )
+        seen.append((done, [n for (n,) in rows]))
+
+    assert seen == [(2, [0, 4]), (1, [0, 1, 4]), (1, [0, 1, 2, 4]), (1, [0, 1, 2, 3, 4])]
+    assert await given.count(tx, "jobs") == 5
+    assert await given.count(tx, "events_waiting") == 0
+
+
+async def test_a_payload_that_is_too_deep_is_told_and_holds_up_no_other(tx: Tx) -> None:
+    """Also where a window is to be found for it."""
+    deep: Any = "{{event}}"
+    for _ in range(60):
+        deep = {"k": deep}
+    poison = await given.trigger(tx, payload_template=deep)
+    fine = await given.trigger(tx)
+    data: Any = {}
+    for _ in range(50):
+        data = {"k": data}
+    await given.event(tx, data=data)
+
+    assert await dispatched(tx) == 1
+
+    assert [(one.outcome, one.reason) for one in await of(tx, poison)] == [(FAILED, "payload_too_deep")]
+    assert [one.outcome for one in await of(tx, fine)] == [ENQUEUED]
 
 
 async def test_a_tenant_that_emits_a_flood_delays_others_by_one_turn_at_most(tx: Tx) -> None:

@@ -1,9 +1,11 @@
 """Dispatching: what waits in the outbox becomes firings. The system's own work."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import PATIENCE_SECONDS, Shot, failed, fire_all
@@ -16,6 +18,10 @@ from fairlead.model.job import Source
 from fairlead.model.trigger import Trigger, event_context
 from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring
+
+# Of events, each as often as a trigger makes a payload of it: what is rendered together is held in memory, and whoever
+# comes next waits for it.
+MOST_BYTES = 4_194_304
 
 
 async def dispatch(
@@ -37,12 +43,17 @@ async def dispatch(
     if not found:
         return 0
     rules = await _rules(tx, found)
-    shots, records = _shots(found, rules)
-    records += await fire_all(tx, catalog, shots)
+    aims = [_aim(event, rules) for event in found]
+    chosen = _affordable(aims)
+    if len(chosen) < len(aims):
+        kept = {aim.event.id for aim in chosen}
+        await events.put_back(tx, [event.id for event in found if event.id not in kept])
+    records = [record for aim in chosen for record in aim.unreadable]
+    records += await fire_all(tx, catalog, [shot for aim in chosen for shot in aim.shots])
     await firings.add(tx, records)
     await triggers.set_off(tx, {record.trigger_id for record in records})
-    await events.dispatched(tx, {event.id: _secret_paths(event, rules) for event in found})
-    return len(found)
+    await events.dispatched(tx, {aim.event.id: _secret_paths(aim.event, rules) for aim in chosen})
+    return len(chosen)
 
 
 class Rule(NamedTuple):
@@ -72,18 +83,44 @@ def _filter(trigger: Trigger) -> Filter | FilterInvalid:
         return refusal
 
 
-def _shots(found: Iterable[Event], rules: Rules) -> tuple[list[Shot], list[NewFiring]]:
-    """A shot for each event and trigger that match; and a record where a filter cannot be read."""
-    shots, unreadable = list[Shot](), list[NewFiring]()
-    for event in found:
-        for trigger, wanted, _ in rules[event.tenant_id, event.name]:
-            if event.only_trigger_id not in (None, trigger.id):
-                continue  # a replay for one trigger only
-            if isinstance(wanted, FilterInvalid):
-                unreadable.append(failed(event_shot(trigger, event), wanted))
-            elif wanted.matches(event.data):
-                shots.append(event_shot(trigger, event))
-    return shots, unreadable
+class Aim(NamedTuple):
+    """What an event sets off: a shot for each trigger that it matches, and a record where a filter cannot be read."""
+
+    event: Event
+    shots: list[Shot]
+    unreadable: list[NewFiring]
+
+    @property
+    def weight(self) -> int:
+        return len(self.shots) * len(msgspec.json.encode(self.event.data)) if self.shots else 0
+
+
+def _aim(event: Event, rules: Rules) -> Aim:
+    aim = Aim(event, [], [])
+    for trigger, wanted, _ in rules[event.tenant_id, event.name]:
+        if event.only_trigger_id not in (None, trigger.id):
+            continue  # a replay for one trigger only
+        if isinstance(wanted, FilterInvalid):
+            aim.unreadable.append(failed(event_shot(trigger, event), wanted))
+        elif wanted.matches(event.data):
+            aim.shots.append(event_shot(trigger, event))
+    return aim
+
+
+def _affordable(aims: Sequence[Aim]) -> list[Aim]:
+    """Those whose payloads are not too much to be made at once, at least one; of each tenant the first, then the next."""
+    turns = Counter[UUID]()
+    ranked = list[tuple[int, Aim]]()
+    for aim in aims:
+        ranked.append((turns[aim.event.tenant_id], aim))
+        turns[aim.event.tenant_id] += 1
+    chosen, weight = list[Aim](), 0
+    for _, aim in sorted(ranked, key=lambda one: one[0]):
+        weight += aim.weight
+        if chosen and weight > MOST_BYTES:
+            break
+        chosen.append(aim)
+    return sorted(chosen, key=lambda aim: aim.event.id)
 
 
 def _secret_paths(event: Event, rules: Rules) -> set[str]:

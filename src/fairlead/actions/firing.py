@@ -118,6 +118,8 @@ def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template])
     trigger = shot.trigger
     try:
         payload = template(trigger).render(shot.context, max_bytes=catalog.max_bytes)
+        windowed = shot.windowed and trigger.dedupe_window_seconds
+        window = window_of(trigger, payload) if windowed else None
     except Refused as refusal:
         return failed(shot, refusal)
     new = NewJob(
@@ -131,8 +133,7 @@ def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template])
         # a key that only its own jobs have: while one of them is active, the database admits no other
         dedupe_key=f"trigger:{trigger.id}" if trigger.overlap is Overlap.SKIP else None,
     )
-    windowed = shot.windowed and trigger.dedupe_window_seconds
-    return Load(shot, new, window_of(trigger, payload) if windowed else None)
+    return Load(shot, new, window)
 
 
 async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, holders: Holders) -> NewFiring:

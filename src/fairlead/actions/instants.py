@@ -11,7 +11,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import Shot, failed, fire_all, skipped
 from fairlead.db.refusals import as_refusal
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError, InternalError, Refused
+from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
 from fairlead.model.due import TOO_MANY, Passed, due
 from fairlead.model.job import Source
 from fairlead.model.trigger import FiringOutcome, Trigger, schedule_context, schedule_for
@@ -125,6 +125,10 @@ async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> li
     try:
         async with tx.connection.transaction():
             return await fire_all(tx, catalog, shots)
+    except DefinitionUnsettled:
+        raise
+    except Refused as refusal:
+        return [failed(shot, refusal) for shot in shots]
     except FairleadError:
         raise
     except Exception as error:

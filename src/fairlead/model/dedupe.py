@@ -7,6 +7,8 @@ import msgspec
 from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.payload import encode, whole
 
+DEEPEST = 500
+
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
@@ -17,6 +19,7 @@ def dedupe_key(definition: str, tenant: str | None, payload: Any = None) -> str:
 
 def canonical(payload: Any) -> bytes:
     """A payload as JSON with sorted keys, no spaces, and whole numbers as integers."""
-    plain, _ = encode({} if payload is None else payload, max_bytes=2**31)
+    # how large and deep it may be is for whoever takes it to say
+    plain, _ = encode({} if payload is None else payload, max_bytes=2**31, max_depth=DEEPEST)
     # to JSON 1 and 1.0 are one number, and they should make one key
     return _ENCODER.encode(whole(plain))

@@ -4,7 +4,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import PATIENCE_SECONDS
 from fairlead.actions.instants import fire_due
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, Refused
 from fairlead.store import triggers
 
 BATCH = 100
@@ -31,7 +31,8 @@ class Scheduler:
         try:
             pause = await self._database.transact(self._round)
         except Exception as error:
-            self._careful = not isinstance(error, FairleadError)
+            # the database's trouble is no trigger's
+            self._careful = isinstance(error, Refused) or not isinstance(error, FairleadError)
             raise
         self._careful = False
         return pause

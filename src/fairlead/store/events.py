@@ -96,6 +96,11 @@ async def dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) -> No
     await tx.run(sql.dispatched, {"events": json_text(done)})
 
 
+async def put_back(tx: Tx, ids: Sequence[UUID]) -> None:
+    """Have events that were taken wait again, for whoever comes next."""
+    await tx.run(sql.put_back, {"ids": list(ids)})
+
+
 async def put_off(tx: Tx, ids: Sequence[UUID]) -> None:
     """Have these wait longer than the others: dispatching them went wrong."""
     await tx.run(sql.put_off, {"ids": list(ids)})

@@ -80,6 +80,10 @@ order by e.id
 update fairlead.events e set dispatched_at = clock_timestamp(), secret_paths = d.secret_paths
 from jsonb_to_recordset(%(events)s) as d(id uuid, secret_paths text[]) where e.id = d.id;
 
+-- name: put_back
+insert into fairlead.events_waiting (event_id, tenant_id, due_at)
+select e.id, e.tenant_id, e.recorded_at from fairlead.events e where e.id = any(%(ids)s);
+
 -- name: put_off
 update fairlead.events_waiting
 set tries = tries + 1, due_at = clock_timestamp() + make_interval(secs => least(300, 2 ^ least(tries, 9)))
