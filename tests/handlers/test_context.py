@@ -9,7 +9,7 @@ import structlog
 from fairlead.handlers.context import Context, Progress
 from fairlead.handlers.log import Lines, Log
 from fairlead.model.job import Enqueued, NewJob
-from fairlead.model.outcome import Failed, Succeeded
+from fairlead.model.outcome import MOST_CENTS, Failed, Succeeded
 from tests.handlers.attempts import context, outcome_of, until
 
 
@@ -131,10 +131,13 @@ async def test_a_progress_that_cannot_be_told_does_not_fail_the_work() -> None:
     assert logs[0]["event"] == "progress_not_told"
 
 
-@pytest.mark.parametrize("cents", [-1, 1.5, True, "1"])
+@pytest.mark.parametrize("cents", [-1, 1.5, True, "1", 2**70, MOST_CENTS])
 def test_an_odd_cost_is_refused(cents: Any) -> None:
+    ctx = context()
+    ctx.add_cost(1)
     with pytest.raises(ValueError, match="whole cents"):
-        context().add_cost(cents)
+        ctx.add_cost(cents)
+    assert ctx.cost_cents == 1
 
 
 class Keyed:

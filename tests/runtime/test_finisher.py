@@ -4,15 +4,20 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
+import msgspec
+import psycopg
 import pytest
 
+from fairlead import Fairlead
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Budget, Change, Succeeded, decide
 from fairlead.runtime import finisher
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.source import Held
+from fairlead.runtime.store_source import StoreSource
 from fairlead.store.queue import Beat
+from tests import given
 
 DONE = decide(Budget(1, 0, 0, Backoff()), Succeeded(None))
 
@@ -22,9 +27,11 @@ class Source:
 
     crowded = False
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or DatabaseBusy("not this one")
         self.bad: set[Lease] = set()
         self.batches: list[int] = []
+        self.ends: list[Change] = []
 
     async def claim(self, wanted: int) -> list[Held]:
         raise NotImplementedError
@@ -35,8 +42,9 @@ class Source:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         await asyncio.sleep(0)
         if any(lease in self.bad for lease, _ in ends):
-            raise DatabaseBusy("not this one")
+            raise self.error
         self.batches.append(len(ends))
+        self.ends += [change for _, change in ends]
         return {lease.job_id: JobStatus.SUCCEEDED for lease, _ in ends}
 
 
@@ -61,6 +69,53 @@ async def test_an_end_that_cannot_be_written_keeps_no_other_from_it(monkeypatch:
         await writer.flushed()
     assert written == {*leases}
     running.cancel()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), psycopg.errors.InsufficientPrivilege("no")])
+async def test_whatever_goes_wrong_nothing_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
+    source, written = Source(error), set[Lease]()
+    source.bad.add(lease := Lease(uuid4(), 1, uuid4()))
+    writer = Finisher(source, written.update, lambda: None)
+    running = asyncio.create_task(writer.run())
+    writer.add(lease, DONE)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not written
+
+    source.bad.clear()
+    async with asyncio.timeout(10):
+        await writer.flushed()
+    assert source.ends == [DONE]
+    running.cancel()
+
+
+async def test_an_end_that_cannot_be_kept_is_a_failure(fl: Fairlead) -> None:
+    """Of one job only, and it is known."""
+
+    class Dear(Source):
+        async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+            return await stored.finish(ends)
+
+    jobs = [await fl.submit(given.request()) for _ in range(3)]
+    stored = StoreSource(fl.database, worker="w", lease_seconds=30)
+    held = await stored.claim(3)
+    writer = Finisher(Dear(), lambda _: None, lambda: None)
+    running = asyncio.create_task(writer.run())
+    for one in held:
+        dear = one.lease.job_id == jobs[1].id
+        writer.add(one.lease, msgspec.structs.replace(DONE, cost_cents=2**70 if dear else 1))
+
+    async with asyncio.timeout(10):
+        await writer.flushed()
+    running.cancel()
+
+    assert [(await job.read()).status for job in jobs] == ["succeeded", "failed", "succeeded"]
+    assert "cannot keep how this attempt ended (NumericValueOutOfRange)" in str(
+        (await jobs[1].read()).last_error
+    )
 
 
 async def test_what_waits_is_written_together_again_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:

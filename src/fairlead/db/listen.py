@@ -59,7 +59,7 @@ class Listener:
                 async with await self._connect() as connection:
                     pause = 0.1
                     await self._hear(connection)
-            except (psycopg.OperationalError, OSError) as error:
+            except (psycopg.Error, OSError) as error:  # a standby, say, knows no LISTEN
                 log.warning("listen_lost", why=str(error).strip(), again_in_seconds=pause)
             finally:
                 self.connected.clear()

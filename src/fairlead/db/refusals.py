@@ -9,8 +9,10 @@ from fairlead.errors import DatabaseBusy, DatabaseUnreachable, FairleadError
 # What PostgreSQL itself asks to be tried again. Nothing of the failed transaction remains.
 SAFE_TO_REPEAT = (pg.SerializationFailure, pg.DeadlockDetected)
 TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
+# A server that only reads is not, or no longer, the one that we need: another is taking its place.
+STANDBY = pg.ReadOnlySqlTransaction
 # After the ones above: they are OperationalErrors too.
-LOST = (psycopg.OperationalError, psycopg_pool.PoolTimeout)
+LOST = (psycopg.OperationalError, psycopg_pool.PoolTimeout, STANDBY)
 
 
 def as_refusal(error: Exception, url: str) -> FairleadError | None:
@@ -34,6 +36,11 @@ def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
         f"Cannot use the database at {describe(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
         "FAIRLEAD_DATABASE_URL."
     )
+
+
+def is_of_the_data(error: Exception) -> bool:
+    """Whether it is a value that PostgreSQL cannot keep: trying again does not help."""
+    return isinstance(error, psycopg.DataError)
 
 
 def first_line(error: Exception) -> str:

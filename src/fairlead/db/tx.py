@@ -19,7 +19,16 @@ from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow
 from psycopg.types.json import set_json_loads
 
-from fairlead.db.refusals import LOST, SAFE_TO_REPEAT, TOO_SLOW, busy, describe, first_line, unreachable
+from fairlead.db.refusals import (
+    LOST,
+    SAFE_TO_REPEAT,
+    STANDBY,
+    TOO_SLOW,
+    busy,
+    describe,
+    first_line,
+    unreachable,
+)
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError
@@ -239,12 +248,17 @@ class Database:
 
         `acting` for somebody it is bound to what he may see.
         """
-        async with self._pool.connection() as connection, connection.transaction():
-            if self.settings.pooled or unhurried:
-                await connection.execute(self._timeouts(local=True, unhurried=unhurried))
-            if acting is not None:
-                await connection.execute(*self._bounds(acting))
-            yield Tx(connection, self.settings, self._redact_patterns)
+        async with self._pool.connection() as connection:
+            try:
+                async with connection.transaction():
+                    if self.settings.pooled or unhurried:
+                        await connection.execute(self._timeouts(local=True, unhurried=unhurried))
+                    if acting is not None:
+                        await connection.execute(*self._bounds(acting))
+                    yield Tx(connection, self.settings, self._redact_patterns)
+            except STANDBY:
+                await connection.close()  # the next one may lead to the primary
+                raise
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
         """What binds a transaction, to its end and not longer."""
@@ -272,7 +286,9 @@ class Database:
             answer = await self._in_time(
                 connection, work(Tx(connection, self.settings, self._redact_patterns))
             )
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, STANDBY):
+                await connection.close()
             await self._pool.putconn(connection)
             raise
         await self._put_back(connection)

@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.handlers.log import Log, clean
 from fairlead.model.job import NewJob
-from fairlead.model.outcome import Canceled, Failed, Released
+from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
 from fairlead.model.redact import Mask
 
 logger = structlog.get_logger(__name__)
@@ -194,8 +194,8 @@ class Context:
 
     def add_cost(self, cents: int) -> None:
         """Add to what this attempt has cost, also if it fails or gives its job back later."""
-        if not _is_number(cents, int) or cents < 0:
-            raise ValueError(f"Cost takes whole cents, 0 or more, not {cents!r}.")
+        if not _is_number(cents, int) or not 0 <= cents <= MOST_CENTS - self.cost_cents:
+            raise ValueError(f"Cost takes whole cents, 0 or more and {MOST_CENTS} together, not {cents!r}.")
         if not self._over:
             self.cost_cents += cents
 

@@ -127,6 +127,10 @@ class Budget(msgspec.Struct, frozen=True):
     backoff: Backoff
 
 
+# What one attempt may cost: the sum of millions of them can still be kept.
+MOST_CENTS = 10**12
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What an attempt's end does to its job."""
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import structlog
 
+from fairlead.db.refusals import is_of_the_data
 from fairlead.errors import FairleadError
-from fairlead.model.job import Lease
+from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.source import JobSource
 
@@ -59,11 +60,8 @@ class Finisher:
     async def _write(self, batch: list[tuple[Lease, Change]]) -> None:
         try:
             done = await self._source.finish(batch)
-        except FairleadError as error:
-            # the leases may still hold when the database is back; if not, it refuses them
-            log.warning("finish_postponed", jobs=len(batch), why=error.message)
-            self._size = max(1, len(batch) // 2)
-            self._waiting += batch
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody else writes how these ended
+            self._postpone(batch, error)
             await asyncio.sleep(PAUSE_SECONDS)
             return
         self._size = min(BATCH, self._size * 2)
@@ -75,3 +73,26 @@ class Finisher:
                     self.refused += 1
                     log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
         self._written([lease for lease, _ in batch])
+
+    def _postpone(self, batch: list[tuple[Lease, Change]], error: Exception) -> None:
+        # the leases may still hold when the database is back; if not, it refuses them
+        why = error.message if isinstance(error, FairleadError) else type(error).__name__
+        log.warning("finish_postponed", jobs=len(batch), why=why)
+        self._size = max(1, len(batch) // 2)
+        if len(batch) == 1 and is_of_the_data(error):
+            batch = [(batch[0][0], _unkept(why))]
+        self._waiting += batch
+
+
+def _unkept(why: str) -> Change:
+    """What is written in place of an end that the database cannot keep."""
+    message = (
+        f"The database cannot keep how this attempt ended ({why}): look at its output, its cost and its log."
+    )
+    return Change(
+        status=JobStatus.FAILED,
+        attempt_status="failed",
+        charge=1,
+        message=message,
+        error={"type": "EndNotKept", "message": message, "traceback": None},
+    )

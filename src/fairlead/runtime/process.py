@@ -229,8 +229,9 @@ class HeartThread(threading.Thread):
                 try:
                     async with Database(self._plan.url, settings, session=PLANNER) as database:
                         await self._beat_with(database)
-                except FairleadError as error:
-                    log.warning("heart_not_connected", why=error.message)
+                except Exception as error:  # noqa: BLE001 - without a heart every job of this worker would be lost
+                    why = error.message if isinstance(error, FairleadError) else repr(error)
+                    log.warning("heart_not_connected", why=why)
                     await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
         finally:
             await _cancelled(fencing)

@@ -11,6 +11,7 @@ from fairlead.actions.leases import Ending
 from fairlead.handlers.context import LONGEST_SNOOZE
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import MOST_CENTS
 from fairlead.runtime.source import Held
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.claims import Claims
@@ -27,7 +28,6 @@ MOST_DEFINITIONS = 1000
 MOST_CHUNKS = 1000
 LONGEST_CHUNK = 65_536
 LONGEST_TEXT = 1_048_576
-MOST_CENTS = 10**15
 
 
 class ClaimBody(Body):

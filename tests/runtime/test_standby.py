@@ -1,0 +1,84 @@
+"""A database that only reads for a while, as one does that was the primary or is to be it: nothing is lost by it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead import Context, Fairlead, Settings
+from fairlead.db.tx import Database
+from fairlead.errors import DatabaseUnreachable
+from tests.given import TENANT
+from tests.waiting import eventually
+
+
+@asynccontextmanager
+async def reading_only(server: str) -> AsyncIterator[None]:
+    """Within the block the server takes no writes, on any connection."""
+
+    async def turn(to: str) -> None:
+        async with await psycopg.AsyncConnection.connect(server, autocommit=True) as connection:
+            await connection.execute("set default_transaction_read_only = off")
+            await connection.execute(f"alter system set default_transaction_read_only = {to}")
+            await connection.execute("select pg_reload_conf()")
+
+    await turn("on")
+    try:
+        yield
+    finally:
+        await turn("off")
+
+
+async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_meanwhile(
+    server: str, settings: Settings
+) -> None:
+    fl = Fairlead(settings=replace(settings, lease_seconds=6, connect_timeout_seconds=1))
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @fl.job(key="patient", max_attempts=1)
+    async def patient(ctx: Context, *, waits: bool) -> int:
+        begun.set()
+        if waits:
+            await end.wait()
+        return ctx.attempt_no
+
+    async with fl:
+        stop = asyncio.Event()
+        jobs = [await patient.enqueue(tenant=TENANT, waits=waits) for waits in (True, False)]
+        working = asyncio.create_task(fl.work(stop, concurrency=1))
+        await begun.wait()
+        with capture_logs() as logs:
+            async with reading_only(server):
+
+                def told(event: str) -> bool:
+                    return any(one["event"] == event for one in logs)
+
+                await eventually(lambda: told("heartbeat_failed"), "a heartbeat that fails")
+                end.set()
+                await eventually(lambda: told("finish_postponed"), "an end that cannot be written")
+        assert [await job.result(timeout=20) for job in jobs] == [1, 1]
+        stop.set()
+        async with asyncio.timeout(20):
+            await working
+
+
+async def test_its_connections_are_made_anew(server: str, settings: Settings) -> None:
+    """One that is left in the pool would lead to the old primary for ever."""
+    write = "update fairlead.duties set due_at = due_at"
+    async with Database(str(settings.database_url), replace(settings, pool_size=1)) as db:
+        async with db.transaction() as tx:
+            [(before,)] = await tx.values("select pg_backend_pid()")
+        async with reading_only(server):
+            for ask in (db.transact, db.single):
+                with pytest.raises(DatabaseUnreachable, match="read-only"):
+                    async with asyncio.timeout(30):
+                        while True:  # a server hears of it when it is not busy otherwise
+                            await ask(lambda tx: tx.run(write))
+        async with db.transaction() as tx:
+            [(after,)] = await tx.values("select pg_backend_pid()")
+
+    assert before != after
