@@ -1,4 +1,4 @@
-"""A database that only reads for a while, as one does that was the primary or is to be it: nothing is lost by it."""
+"""A database that only reads for a while, as one does that was the primary or is to be it, and worse: nothing is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,9 +9,11 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead import Context, Fairlead, Settings
+from fairlead import Context, Fairlead, JobStatus, Settings
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
+from fairlead.runtime.source import Held
+from fairlead.runtime.store_source import StoreSource
 from tests.given import TENANT
 from tests.waiting import eventually
 
@@ -82,3 +84,35 @@ async def test_its_connections_are_made_anew(server: str, settings: Settings) ->
             [(after,)] = await tx.values("select pg_backend_pid()")
 
     assert before != after
+
+
+async def test_a_worker_that_cannot_go_on_leaves_nothing_running(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fl = Fairlead(settings=settings)
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @fl.job(key="long")
+    async def long(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    claim = StoreSource.claim
+
+    async def broken(self: StoreSource, wanted: int) -> list[Held]:
+        if begun.is_set():
+            raise ZeroDivisionError
+        return await claim(self, wanted)
+
+    monkeypatch.setattr(StoreSource, "claim", broken)
+    async with fl:
+        job = await long.enqueue(tenant=TENANT)
+        with pytest.raises(ZeroDivisionError):
+            async with asyncio.timeout(30):
+                await fl.work(asyncio.Event())
+
+        assert stopped.is_set()
+        assert (await job.read()).status is JobStatus.QUEUED

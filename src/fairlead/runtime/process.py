@@ -128,6 +128,11 @@ class WorkerProcess:
                     stop, worn_out=lambda: plan.threads.stuck > plan.threads.max_threads // 4
                 )
                 await drain(worker, settings.drain_seconds, abandon)
+            except Exception as error:
+                log.error("worker_failed", why=repr(error))  # noqa: TRY400 - it is raised, and told in full there
+                # what runs must not go on without a heart: somebody else would run it too
+                await drain(worker, 0, abandon)
+                raise
             finally:
                 stop.set()
                 await asyncio.gather(*helpers)
