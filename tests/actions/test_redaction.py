@@ -8,8 +8,9 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead import Context, Fairlead, FairleadError, Fatal, JobStatus, NewJob, Secret, Settings
-from fairlead.actions import access, definitions, jobs
+from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, NewJob, Secret, Settings
+from fairlead.actions import access, definitions, jobs, troubles
+from fairlead.actions.dispatch import dispatch
 from fairlead.actions.jobs import Filter
 from fairlead.db import migrate
 from fairlead.db.scratch import scratch_database
@@ -19,8 +20,10 @@ from fairlead.model.access import Role
 from fairlead.model.redact import MASK
 from fairlead.server.app import create_app
 from fairlead.settings import load
+from fairlead.store import queue
 from tests import given
 from tests.handlers import work
+from tests.runs import begun
 
 CANARY = "canary-'7f3a'-secret"
 PIN = 93_847_561
@@ -66,6 +69,10 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
     def in_thread(ctx: Context, to: str, token: Annotated[str, Secret()], pin: int = 0) -> None:
         chatter(ctx, token, pin)
         raise Fatal("x" * 1990 + token)
+
+    @opened.job(key="plain", max_attempts=1)
+    async def plain(ctx: Context, note: str, told: str) -> None:
+        raise ValueError(f"{note} is wrong")
 
     opened.job(key="apart", isolate=True, max_attempts=1)(work.leaks)
     async with opened:
@@ -197,6 +204,52 @@ FITS_NOT: dict[str, dict[str, Any]] = {
     "anyOf": {"anyOf": [{"type": "integer"}, {"enum": ["a"]}]},
     "oneOf": {"oneOf": [{"type": "integer"}, {"const": "a"}]},
 }
+
+
+SECRET_INPUT = {
+    "type": "object",
+    "properties": {"password": {"type": "string", "x-secret": True}, "list": {"type": "array"}},
+}
+
+
+@pytest.mark.parametrize("each", [None, "{{input.list}}"])
+async def test_a_secret_of_a_runs_input_is_one_wherever_a_template_puts_it(
+    fl: Fairlead, each: str | None
+) -> None:
+    """Though the definition of the job marks nothing."""
+    flow = Flow("w", input_schema=SECRET_INPUT)
+    payload = {"note": "{{input.password}}", "told": "it is {{input.password}}."}
+    flow.step("a", "plain", payload, for_each=each)
+    run = await begun(fl, flow, input={"password": CANARY, "list": [1]})
+    await fl.tick()
+
+    async with fl.transaction() as tx:
+        page = await jobs.listed(tx, fl.principal, Filter(workflow_run_id=run.id))
+        [shown] = page.items
+        told = await troubles.by_error(tx, fl.principal, status=JobStatus.DEAD_LETTER)
+    assert shown.payload == {"note": MASK, "told": MASK}
+    assert CANARY not in repr((shown, await attempts(fl, shown.id), told, await run.read()))
+    assert CANARY not in await kept(fl)
+
+
+async def test_a_secret_of_an_event_is_one_wherever_a_template_puts_it(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        await given.trigger(
+            tx, definition_key="send", payload_template={"to": "ada", "token": "{{event.password}}"}
+        )
+        await given.trigger(tx, payload_template={"note": ["{{event.password}}"], "other": "{{event.other}}"})
+        await given.event(tx, data={"password": CANARY, "other": "seen"})
+        await dispatch(tx, given.catalog(), limit=9)
+
+    async with fl.transaction() as tx:
+        page = await jobs.listed(tx, fl.principal, Filter(definition_key="anything"))
+        claim = await queue.claim(tx, worker="w", wanted=9, lease_seconds=30)
+    [shown] = page.items
+    assert shown.payload == {"note": [MASK], "other": "seen"}
+    assert {job.definition_key: job.secret_paths for job in claim.jobs} == {
+        "send": ("/pin", "/token", "/token"),
+        "anything": ("/note/0",),
+    }
 
 
 @pytest.mark.parametrize("keyword", FITS_NOT)

@@ -15,6 +15,7 @@ from fairlead.errors import FilterInvalid
 from fairlead.model.event import Event
 from fairlead.model.filter import Filter, filter_of
 from fairlead.model.job import Source
+from fairlead.model.redact import Mask, mask_for
 from fairlead.model.trigger import Trigger, event_context
 from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring
@@ -97,13 +98,14 @@ class Aim(NamedTuple):
 
 def _aim(event: Event, rules: Rules) -> Aim:
     aim = Aim(event, [], [])
+    mask = mask_for(event.data, sorted(_secret_paths(event, rules)))
     for trigger, wanted, _ in rules[event.tenant_id, event.name]:
         if event.only_trigger_id not in (None, trigger.id):
             continue  # a replay for one trigger only
         if isinstance(wanted, FilterInvalid):
             aim.unreadable.append(failed(event_shot(trigger, event), wanted))
         elif wanted.matches(event.data):
-            aim.shots.append(event_shot(trigger, event))
+            aim.shots.append(event_shot(trigger, event, mask))
     return aim
 
 
@@ -133,7 +135,7 @@ def matches(trigger: Trigger, event: Event) -> bool:
     return filter_of(trigger.filter).matches(event.data)
 
 
-def event_shot(trigger: Trigger, event: Event) -> Shot:
+def event_shot(trigger: Trigger, event: Event, mask: Mask | None = None) -> Shot:
     """A trigger set off by an event."""
     return Shot(
         trigger=trigger,
@@ -144,4 +146,5 @@ def event_shot(trigger: Trigger, event: Event) -> Shot:
         event_id=event.id,
         correlation_id=event.correlation_id,
         windowed=event.replay_of is None,
+        mask=mask,
     )

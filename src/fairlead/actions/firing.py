@@ -15,9 +15,10 @@ from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
 from fairlead.model.access import Principal, trusted
 from fairlead.model.dedupe import canonical
 from fairlead.model.job import NewJob, Source
+from fairlead.model.redact import Mask, places
 from fairlead.model.template import Template, compiled
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
-from fairlead.store import firings, triggers
+from fairlead.store import firings, jobs, triggers
 from fairlead.store.firings import Claim, NewFiring, Window
 
 OVERLAP = "overlap"
@@ -42,6 +43,8 @@ class Shot:
     correlation_id: str | None = None
     # whether the trigger's window holds it back; what a person asked for is done
     windowed: bool = True
+    # knows the secrets of what set it off, if that has any
+    mask: Mask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,8 @@ async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, hol
         await _leave(tx, load, holders)
         return failed(load.shot, refusal)
     if not answer.deduplicated:
+        if load.shot.mask is not None and (found := places(load.new.payload, load.shot.mask)):
+            await jobs.hide(tx, answer.id, found)
         return _record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
     await _leave(tx, load, holders)
     why = "the job before it is not over"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import jsonschema_rs
 import msgspec
@@ -16,6 +17,7 @@ from fairlead.model.access import trusted
 from fairlead.model.definition import Kind, check_payload, validator
 from fairlead.model.job import NewJob, Source
 from fairlead.model.payload import encode
+from fairlead.model.redact import Mask, mask_for, places
 from fairlead.model.request import unknown_definition
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
@@ -84,6 +86,7 @@ class _Releasing:
         self.jobs: list[StepJob] = []
         self.begun: list[Begun] = []
         self.over: list[Over] = []
+        self._masks: dict[UUID, Mask | None] = {}
 
     async def release(self, run: Held, step: Free, recipe: Recipe, context: dict[str, Any]) -> None:
         """Make the jobs of a step, or let it be over."""
@@ -144,6 +147,7 @@ class _Releasing:
                 timeout=said.timeout_seconds,
                 name=step.name,
                 payload=msgspec.Raw(payload),
+                secret_paths=self._hides(run, task),
             )
             for task, payload in zip(released.tasks, payloads, strict=True)
         ]
@@ -208,10 +212,24 @@ class _Releasing:
             resource_id=released.resource_id,
         )
         made = await enqueue(self.tx, trusted(f"workflow:{run.key}"), Catalog(self.tx.settings), new)
-        seconds = recipe.step.timeout_seconds
         await workflows.belongs(
-            self.tx, made.id, run_id=run.id, place=step.place, item=task.item, seconds=seconds
+            self.tx,
+            made.id,
+            run_id=run.id,
+            place=step.place,
+            item=task.item,
+            seconds=recipe.step.timeout_seconds,
+            secret_paths=self._hides(run, task),
         )
+
+    def _hides(self, run: Held, task: Task) -> list[str] | None:
+        """Where secrets of the run's input got to in a payload, whatever the definition says."""
+        if not run.secret_paths:
+            return None
+        if run.id not in self._masks:
+            self._masks[run.id] = mask_for(run.input, run.secret_paths)
+        mask = self._masks[run.id]
+        return None if mask is None else places(task.payload, mask) or None
 
     def _is_many(self, step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0) -> None:
         self.begun.append(

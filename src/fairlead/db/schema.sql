@@ -329,7 +329,7 @@ begin
             claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds
+            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
@@ -361,6 +361,7 @@ begin
             order by s.priority, s.scheduled_for, s.id),
         'steps', json_agg(s.id) filter (where s.workflow_run_id is not null),
         'timeouts', json_object_agg(s.id, s.timeout_seconds) filter (where s.timeout_seconds is not null),
+        'secrets', json_object_agg(s.id, s.secret_paths) filter (where s.secret_paths is not null),
         'traces', json_object_agg(s.id, s.trace) filter (where s.trace is not null),
         'waits', json_object_agg(s.id, date_part('epoch', now_on - s.scheduled_for)) filter (where claim.with_waits))
     into answer from started s;
@@ -1435,6 +1436,7 @@ CREATE TABLE fairlead.jobs (
     workflow_step integer,
     workflow_item integer,
     timeout_seconds integer,
+    secret_paths text[],
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');

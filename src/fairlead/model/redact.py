@@ -22,6 +22,7 @@ SHORTEST_TEXT = 4
 FEWEST_DIGITS = 6
 # So many are looked for in every text; where a payload has more, no text of the job is shown at all.
 MOST_SECRETS = 200
+MOST_PLACES = 100
 MOST_STEPS = 20_000
 # Texts are cut to less.
 LONGEST_CUT = 10_000
@@ -464,6 +465,23 @@ def mask_for(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mas
     """What masks a job's secrets; None where there is nothing to mask."""
     secrets = secrets_in(payload, paths)
     return Mask(secrets, patterns) if secrets or patterns else None
+
+
+def places(payload: Any, mask: Mask) -> list[str]:
+    """The paths to what of a payload holds a secret that the mask knows; too many of them are one, to everything."""
+    found = list(islice(_places(payload, mask, ()), MOST_PLACES + 1))
+    return [path_to(())] if len(found) > MOST_PLACES else [path_to(place) for place in found]
+
+
+def _places(value: Any, mask: Mask, at: Path) -> Iterator[Path]:
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from _places(one, mask, (*at, name))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _places(one, mask, (*at, str(number)))
+    elif mask.value(value) != value:
+        yield at
 
 
 def shown_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -> str:

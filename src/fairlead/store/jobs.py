@@ -257,6 +257,11 @@ async def request_cancel(tx: Tx, job_id: UUID) -> bool:
     return bool(await tx.values(sql.request_cancel, {"id": job_id}))
 
 
+async def hide(tx: Tx, job_id: UUID, paths: Sequence[str]) -> None:
+    """What is at these paths of a job's payload is secret, whatever its definition says."""
+    await tx.run(sql.hide, {"id": job_id, "paths": list(paths)})
+
+
 async def hold_terminal(tx: Tx, job_id: UUID) -> bool:
     """Keep others from retrying this job until the transaction ends; False if it cannot be retried."""
     return bool(await tx.values(sql.hold_terminal, {"id": job_id}))

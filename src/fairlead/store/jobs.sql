@@ -37,7 +37,8 @@ select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j
     j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id,
     j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
     j.finished_at, l.expires_at as lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
-    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at, j.last_error, j.created_by, d.secret_paths
+    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at, j.last_error, j.created_by,
+    d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths
 from
 
 -- name: named
@@ -186,9 +187,13 @@ select payload from fairlead.jobs where id = %(id)s;
 
 -- name: secrets
 -- A job's payload as it is, where it has secrets.
-select j.payload, d.secret_paths
+select j.payload, d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
-where j.id = %(id)s and d.secret_paths <> '{}';
+where j.id = %(id)s and (d.secret_paths <> '{}' or j.secret_paths is not null);
+
+-- name: hide
+-- What of a job's payload is secret beside what its definition says.
+update fairlead.jobs set secret_paths = %(paths)s where id = %(id)s;
 
 -- name: cancel_queued
 -- No row comes back when the job was not waiting any more: read it again and decide again.

@@ -2,8 +2,9 @@
 
 -- name: owned
 -- By the attempt, since that stays when the lease is gone.
-select a.tenant_id, j.host_id, a.worker_id, j.max_attempts, j.failure_count, j.lost_count, d.backoff, d.secret_paths,
-    case when d.secret_paths <> '{}' then j.payload end as payload
+select a.tenant_id, j.host_id, a.worker_id, j.max_attempts, j.failure_count, j.lost_count, d.backoff,
+    d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths,
+    case when d.secret_paths <> '{}' or j.secret_paths is not null then j.payload end as payload
 from fairlead.job_attempts a
 join fairlead.jobs j on j.id = a.job_id
 join fairlead.job_definitions d on d.id = j.definition_id

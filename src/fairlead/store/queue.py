@@ -68,8 +68,9 @@ class Claimed(msgspec.Struct, array_like=True):
     trace: str | None = None
     # seconds from when it was due to this claim, if that was asked for
     waited: float = 0.0
-    # a time limit of its own
+    # a time limit, and places of secrets, of its own
     own_timeout: int | None = None
+    own_secrets: tuple[str, ...] = ()
     # the attempt's id, where somebody asked for it
     run_id: UUID | None = None
 
@@ -96,7 +97,7 @@ class Claimed(msgspec.Struct, array_like=True):
     @property
     def secret_paths(self) -> tuple[str, ...]:
         """Where in the payload secrets are."""
-        return self.terms.secret_paths
+        return self.terms.secret_paths + self.own_secrets
 
 
 class _Document(msgspec.Struct):
@@ -113,8 +114,24 @@ class _Document(msgspec.Struct):
     waits: dict[UUID, float] | None = None
     # of those that have their own
     timeouts: dict[UUID, int] | None = None
+    secrets: dict[UUID, tuple[str, ...]] | None = None
     # those that are steps of runs
     steps: list[UUID] | None = None
+
+    def tell_each(self) -> None:
+        """Let the jobs that have something of their own know it."""
+        if self.traces:
+            for job in self.jobs:
+                job.trace = self.traces.get(job.job_id)
+        if self.waits:
+            for job in self.jobs:
+                job.waited = self.waits[job.job_id]
+        if self.timeouts:
+            for job in self.jobs:
+                job.own_timeout = self.timeouts.get(job.job_id)
+        if self.secrets:
+            for job in self.jobs:
+                job.own_secrets = self.secrets.get(job.job_id, ())
 
 
 _document = msgspec.json.Decoder(_Document)
@@ -176,15 +193,7 @@ async def claim(
     for job in document.jobs:
         job.whose = tenants[job.tenant_named]
         job.terms = document.definitions[job.definition_place]
-    if document.traces:
-        for job in document.jobs:
-            job.trace = document.traces.get(job.job_id)
-    if document.waits:
-        for job in document.jobs:
-            job.waited = document.waits[job.job_id]
-    if document.timeouts:
-        for job in document.jobs:
-            job.own_timeout = document.timeouts.get(job.job_id)
+    document.tell_each()
     go_on = Cursor(*document.cursor) if document.cursor else cursor
     of_runs = document.steps or []
     if any(terms.key == ENGINE_RUN for terms in document.definitions):

@@ -194,7 +194,8 @@ returning j.id;
 -- name: again
 -- What a claim told of these jobs, once more: whoever asked may not have got the answer.
 select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_count, j.parent_id, j.correlation_id,
-    t.id as tenant_id, t.slug, d.key, coalesce(j.timeout_seconds, d.timeout_seconds), d.backoff, d.secret_paths, a.id as run_id
+    t.id as tenant_id, t.slug, d.key, coalesce(j.timeout_seconds, d.timeout_seconds), d.backoff,
+    d.secret_paths || coalesce(j.secret_paths, '{}'), a.id as run_id
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, n)
 join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
 join fairlead.jobs j on j.id = l.job_id

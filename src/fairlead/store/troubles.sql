@@ -10,9 +10,11 @@ with in_trouble as materialized (
     where %(tenant_id)s::uuid is null or t.id = %(tenant_id)s
 )
 select j.id as job_id, t.slug as tenant, d.key as definition_key, j.status, j.finished_at, j.last_error as error,
-    d.secret_paths, case when d.secret_paths <> '{}' then j.payload end as payload
+    d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths,
+    case when d.secret_paths <> '{}' or j.secret_paths is not null then j.payload end as payload
 from in_trouble t cross join lateral (
-    select j.id, j.definition_id, j.status, j.finished_at, j.last_error, j.payload from fairlead.jobs j
+    select j.id, j.definition_id, j.status, j.finished_at, j.last_error, j.payload, j.secret_paths
+    from fairlead.jobs j
     where j.tenant_id = t.id and j.troubled
     order by j.tenant_id desc, j.id desc
     limit (select greatest(1, %(look)s / count(*)) from in_trouble)) j

@@ -119,6 +119,7 @@ class StepJob(msgspec.Struct):
     timeout: int | None
     name: str
     payload: msgspec.Raw
+    secret_paths: list[str] | None
 
 
 _advanced = msgspec.json.Decoder(Advanced | None)
@@ -335,11 +336,19 @@ async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
 
 
 async def belongs(
-    tx: Tx, job_id: UUID, *, run_id: UUID, place: int, item: int | None, seconds: int | None
+    tx: Tx,
+    job_id: UUID,
+    *,
+    run_id: UUID,
+    place: int,
+    item: int | None,
+    seconds: int | None,
+    secret_paths: Sequence[str] | None,
 ) -> None:
     """A job that was enqueued in the ordinary way is a step."""
     values = {"id": job_id, "run_id": run_id, "place": place, "item": item, "timeout": seconds}
-    await tx.run(sql.belongs, values)
+    hides = None if secret_paths is None else list(secret_paths)
+    await tx.run(sql.belongs, {**values, "secret_paths": hides})
 
 
 async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:

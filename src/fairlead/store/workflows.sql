@@ -112,13 +112,13 @@ where s.run_id = b.run_id and s.place = b.place;
 with new as (
     select * from jsonb_to_recordset(%(jobs)s) as n(
         id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place int, item int, definition_id uuid,
-        priority int, max_attempts int, timeout int, name text, payload jsonb)
+        priority int, max_attempts int, timeout int, name text, payload jsonb, secret_paths text[])
 ), job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
-        timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload)
+        timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths)
     select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
-        clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload
+        clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths
     from new n
     returning id, tenant_id, definition_id, workflow_run_id, priority, scheduled_for, created_by
 ), now_ready as (
@@ -181,7 +181,7 @@ where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensatio
 -- name: belongs
 -- A job that was enqueued in the ordinary way is a step of a run.
 update fairlead.jobs set workflow_run_id = %(run_id)s, workflow_step = %(place)s, workflow_item = %(item)s,
-    timeout_seconds = %(timeout)s
+    timeout_seconds = %(timeout)s, secret_paths = %(secret_paths)s
 where id = %(id)s;
 
 -- name: end
