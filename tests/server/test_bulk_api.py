@@ -150,6 +150,24 @@ async def test_keys_are_freed_by_a_cancel_and_taken_again_by_a_retry(world: Worl
     assert details["filter"]["dedupe_key"] == "[redacted]"
 
 
+@pytest.mark.parametrize("name", ["correlation_id", "dedupe_key", "q"])
+@pytest.mark.parametrize(("what", "action"), [("cancel", "JOBS_CANCELED"), ("retry", "JOBS_RETRIED")])
+async def test_what_may_hold_a_secret_is_masked_in_the_audit_log(
+    world: World, what: str, action: str, name: str
+) -> None:
+    made = await world.fl.enqueue(
+        "anything", tenant=given.TENANT, correlation_id="c-hunter2", dedupe_key="c-hunter2"
+    )
+    if what == "retry":
+        await world.fl.cancel(made.id)
+
+    assert (await bulk(world, what, filter={name: "c-hunter2"}))["count"] == 1
+
+    [(_, _, details)] = await audited(world, action)
+    assert details["filter"][name] == "[redacted]"
+    assert "hunter2" not in str(details)
+
+
 async def test_jobs_of_an_inactive_definition_are_not_retried(world: World) -> None:
     made = await a_job_of_every_kind(world)
     async with world.fl.transaction() as tx:

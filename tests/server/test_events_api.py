@@ -216,6 +216,20 @@ async def test_what_is_told_and_replayed_is_audited(world: World) -> None:
     assert entries[0]["details"] == {"name": EVENT["name"], "as": again}
 
 
+async def test_a_secret_of_an_event_is_masked_in_its_correlation_id_too(world: World) -> None:
+    schema = {"type": "object", "properties": {"pin": {"type": "string", "x-secret": True}}}
+    secretive = {"key": "secretive", "arg_schema": schema}
+    await ask(world, "POST", "/admin/jobs/definitions", who="super_admin", json=secretive)
+    await on_event(world, definition_key="secretive", payload_template={"pin": "{{event.pin}}"})
+    said = {**EVENT, "data": {"pin": "canary-pin", "note": "of canary-pin"}, "correlation_id": "c-canary-pin"}
+
+    event = await shown(world, await told(world, said))
+
+    assert event["correlation_id"] == "c-[redacted]"
+    assert event["data"] == {"pin": "[redacted]", "note": "of [redacted]"}
+    assert "canary" not in (await ask(world, "GET", "/events")).text
+
+
 async def test_what_was_a_secret_when_it_was_dispatched_stays_one_without_its_trigger(world: World) -> None:
     schema = {"type": "object", "properties": {"pin": {"type": "string", "x-secret": True}}}
     secretive = {"key": "secretive", "arg_schema": schema}

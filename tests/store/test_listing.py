@@ -228,6 +228,19 @@ async def test_the_secrets_in_a_dedupe_key_cannot_be_guessed_by_its_beginning(
     assert await everything(fl, tenant, Filter(dedupe_key='anything::acme::{"pin":"1234"}')) == [secret]
 
 
+async def test_the_secrets_in_a_correlation_id_cannot_be_guessed_by_its_beginning(
+    fl: Fairlead, tenant: UUID
+) -> None:
+    async with fl.transaction() as tx:
+        await tx.run("update fairlead.job_definitions set secret_paths = '{/pin}' where key = 'anything'")
+    [secret] = await enqueued(fl, 1, correlation_id="order-1234", payload={"pin": "1234"})
+
+    for beginning in ("order-", "order-1", "order-123"):
+        assert await everything(fl, tenant, Filter(q=beginning)) == []
+    assert await everything(fl, tenant, Filter(q="order-1234")) == [secret]
+    assert await everything(fl, tenant, Filter(correlation_id="order-1234")) == [secret]
+
+
 async def test_a_summary_reads_no_jobs(fl: Fairlead, tenant: UUID) -> None:
     await backlog.finished(fl, MANY, print, tenant=given.TENANT)
     await backlog.queued(fl, MANY, print, tenant=given.TENANT)

@@ -22,6 +22,9 @@ BATCH = 1000
 CANCELABLE = (JobStatus.QUEUED, JobStatus.RUNNING)
 RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
 
+# Filters by what may have been made from a payload with secrets.
+_MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q"}
+
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
@@ -130,8 +133,7 @@ async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUI
 async def _done(tx: Tx, principal: Principal, action: str, filters: dict[str, Any], did: Bulk) -> Bulk:
     if did.count:
         told = {name: value for name, value in filters.items() if value is not None and name != "tenant_id"}
-        if "dedupe_key" in told:
-            told["dedupe_key"] = MASK  # it may have been made from a payload with secrets
+        told |= dict.fromkeys(told.keys() & _MAY_HOLD_SECRETS, MASK)
         await audit.write(
             tx,
             actor=principal.actor,

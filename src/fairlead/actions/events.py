@@ -15,7 +15,7 @@ from fairlead.errors import EventInvalid, EventUnknown, Fault
 from fairlead.model.access import Permission, Principal
 from fairlead.model.event import Event, NewEvent, checked
 from fairlead.model.payload import encode
-from fairlead.model.redact import Mask, hidden
+from fairlead.model.redact import hidden, mask_for
 from fairlead.model.request import unknown_tenant
 from fairlead.model.trigger import Firing, FiringOutcome
 from fairlead.store import audit, bulk, events, firings, triggers
@@ -143,10 +143,13 @@ async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
     secret: dict[tuple[UUID, str], list[str]] = defaultdict(list)
     for trigger in await triggers.about_events(tx, [(event.tenant_id, event.name) for event in found]):
         secret[trigger.tenant_id, str(trigger.event_name)] += rules.secret_event_paths(trigger)
-    mask = Mask((), tx.redact_patterns)
 
     def shown(event: Event) -> Event:
-        data = hidden(event.data, [*event.secret_paths, *secret[event.tenant_id, event.name]])
-        return replace(event, data=mask.payload(data) if tx.redact_patterns else data)
+        paths = [*event.secret_paths, *secret[event.tenant_id, event.name]]
+        mask = mask_for(event.data, paths, tx.redact_patterns)
+        if mask is None:
+            return event
+        data = mask.payload(hidden(event.data, paths))
+        return replace(event, data=data, correlation_id=mask.value(event.correlation_id))
 
     return [shown(event) for event in found]

@@ -111,12 +111,13 @@ j.troubled
 j.id in (select l.job_id from fairlead.leases l)
 
 -- name: where_q
--- Part of a definition's key, or the beginning of a correlation id or dedupe key. One that may hold a secret is not
--- looked at: whoever can ask for beginnings could guess it letter by letter.
+-- Part of a definition's key, a correlation id, or the beginning of a correlation id or dedupe key. Of one that may hold
+-- a secret no beginning is looked at: whoever can ask for beginnings could guess it letter by letter.
 (j.definition_id = any(array(
         select k.id from fairlead.job_definitions k where strpos(lower(k.key), lower(%(q)s)) > 0))
-    or starts_with(lower(j.correlation_id), lower(%(q)s))
-    or (d.secret_paths = '{}' and starts_with(lower(j.dedupe_key), lower(%(q)s))))
+    or j.correlation_id = %(q)s
+    or (d.secret_paths = '{}' and (starts_with(lower(j.correlation_id), lower(%(q)s))
+        or starts_with(lower(j.dedupe_key), lower(%(q)s)))))
 
 -- name: where_q_id
 -- An id is that of the job itself, or one by which others belong together.
