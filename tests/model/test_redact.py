@@ -1,7 +1,9 @@
 """Which fields are secrets, and that they are found and masked wherever they got to."""
 
+import json
 import re
 from typing import Annotated, Any
+from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
@@ -135,6 +137,38 @@ def test_a_secret_is_masked_in_whatever_form_it_appears(said: str) -> None:
 
     assert "quoted" not in masked
     assert MASK in masked
+
+
+SLASHED = "abc/def+ghi=="
+ACCENTED = "pässwörd/1"
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        (ACCENTED, json.dumps({"key": ACCENTED})),
+        (ACCENTED, json.dumps({"key": ACCENTED}).replace("/", "\\/")),
+        (ACCENTED, json.dumps({"key": ACCENTED}, ensure_ascii=False).replace("/", "\\/")),
+        (ACCENTED, f"https://x/{quote(ACCENTED)}"),
+        (SLASHED, json.dumps({"key": SLASHED}).replace("/", "\\/")),
+        (SLASHED, f"https://x/{quote(SLASHED)}"),
+        (SLASHED, f"https://x/?key={quote(SLASHED, safe='')}"),
+        ("plain-word_1.2~", f"https://x/?key={quote_plus('plain-word_1.2~')}"),
+    ],
+)
+def test_a_secret_is_masked_as_other_programs_encode_it(secret: str, said: str) -> None:
+    masked = Mask([secret]).text(said)
+
+    assert masked.count(MASK) == 1
+    assert not any(part in masked for part in ("def", "ghi", "ssw", "rd", "plain"))
+
+
+@given(st.text(alphabet="aZ09_.~-/+=\"'\\ ä\n%", min_size=4, max_size=12))
+def test_no_encoding_shows_a_secret(secret: str) -> None:
+    mask = Mask([secret])
+
+    for said in (repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret), quote_plus(secret)):
+        assert mask.text(said) == MASK
 
 
 def test_secrets_of_lines_are_masked_line_by_line() -> None:

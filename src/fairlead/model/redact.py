@@ -4,6 +4,7 @@ A schema marks a field with `"writeOnly": true` or `"x-secret": true`. From it c
 or `/users/*/token`: `*` stands for any one name or place, `**` for any number of them.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -27,6 +28,8 @@ MOST_STEPS = 20_000
 # Texts are cut to less.
 LONGEST_CUT = 10_000
 CUT = "…"
+# Nothing has another form for these.
+_ALWAYS_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
 Path = tuple[str, ...]
 Patterns = tuple[re.Pattern[str], ...]
@@ -453,8 +456,13 @@ def _leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
 def _forms(secret: str) -> Iterator[str]:
     """A secret as it appears in texts: plain, as Python and JSON show it, in an address, and line by line."""
     yield secret
+    if _ALWAYS_PLAIN.fullmatch(secret):  # as most are, and a mask is made for every job that has secrets
+        return
     yield repr(secret)[1:-1]
-    yield msgspec.json.encode(secret).decode()[1:-1]
+    for encoded in (msgspec.json.encode(secret).decode()[1:-1], json.dumps(secret)[1:-1]):
+        yield encoded
+        yield encoded.replace("/", "\\/")
+    yield quote(secret)
     yield quote(secret, safe="")
     yield quote_plus(secret)
     if "\n" in secret:
