@@ -50,6 +50,27 @@ async def test_a_request_is_a_job_like_any_other(
     assert server.asked[0].headers["webhook-id"] == str(job.id)
 
 
+@pytest.mark.parametrize(
+    ("status", "before"), [(200, ""), (401, ""), (401, "x" * 260)], ids=["shown", "failed", "cut in two"]
+)
+async def test_the_token_of_a_header_is_masked_when_a_server_says_it_back(
+    settings: Settings, status: int, before: str
+) -> None:
+    answer = Reply(status, {"error": f"{before}Invalid API key: sk_live_1234567890"})
+    fl = with_builtins(settings, http_requests=True, http_allow=("127.0.0.1",))
+    async with serving(always(answer)) as server, fl:
+        headers = {"authorization": "Bearer sk_live_1234567890"}
+        job = await fl.enqueue(
+            "http.request", tenant=TENANT, payload={"url": server.url, "secret_headers": headers}
+        )
+        await fl.tick()
+        ended = await job.read()
+
+    said = ended.output["body"]["error"] if status == 200 else ended.last_error
+    assert "Invalid API key: [redacted]" in str(said)
+    assert "sk_live" not in str(ended)
+
+
 async def test_its_definition_is_published_with_a_schema(settings: Settings) -> None:
     async with with_builtins(settings, http_requests=True) as fl, fl.transaction() as tx:
         made = (await definitions.by_keys(tx, TESTER, ["http.request"]))["http.request"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from typing import Annotated, Any
 from urllib.parse import quote, quote_plus
 
@@ -171,6 +172,32 @@ def test_no_encoding_shows_a_secret(secret: str) -> None:
         assert mask.text(said) == MASK
 
 
+BASIC = b64encode(b"ada:pass/word").decode()
+
+
+@pytest.mark.parametrize(
+    ("header", "said", "shown"),
+    [
+        ("Bearer sk_live_123", "Invalid API key: sk_live_123", f"Invalid API key: {MASK}"),
+        ("Bearer abcdefgh", "no abcdefgh", f"no {MASK}"),
+        ("Own-Scheme  id=12345678, sig=abc/defg", "of sig=abc/defg", f"of {MASK}"),
+        (f"Basic {BASIC}", f"not {BASIC}", f"not {MASK}"),
+        (f"basic {BASIC}", "ada:pass/word", MASK),
+        (
+            f"Basic {BASIC}",
+            '{"user":"ada","password":"pass\\/word"}',
+            f'{{"user":"ada","password":"{MASK}"}}',
+        ),
+        ("Basic no-base64", "no-base64", MASK),
+        ("Basic ", "Basic", "Basic"),
+        ("Bearer short", "Bearer of short", "Bearer of short"),
+        ("a customer of yesterday", "customer of yesterday", "customer of yesterday"),
+    ],
+)
+def test_what_a_header_holds_is_masked_without_its_scheme(header: str, said: str, shown: str) -> None:
+    assert Mask([{"authorization": header}]).text(said) == shown
+
+
 def test_secrets_of_lines_are_masked_line_by_line() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----"
 
@@ -197,6 +224,9 @@ def test_a_secret_that_was_cut_in_two_is_masked_too() -> None:
     failed = mask.outcome(Failed("E", "m", traceback="horse-battery')\nValueError: no"))
     assert isinstance(failed, Failed)
     assert failed.traceback == f"{MASK}')\nValueError: no"
+    failed = mask.outcome(Failed("E", "m", traceback=f"ValueError: no correct-hor{CUT}\n"))
+    assert isinstance(failed, Failed)
+    assert failed.traceback == f"ValueError: no {MASK}{CUT}\n"
 
 
 def test_where_there_are_too_many_secrets_to_look_for_nothing_is_shown() -> None:

@@ -14,6 +14,7 @@ from msgspec import Meta
 from fairlead.handlers.answers import TemporaryFailure, unwelcome
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
+from fairlead.handlers.log import clean
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
 from fairlead.model.http_answer import shown_body, shown_headers
 from fairlead.model.http_call import KEY, LONGEST_URL, Call, content_of, headers_of, target_of
@@ -212,5 +213,6 @@ def _shown(answer: Answer) -> dict[str, Any]:
 
 def _complaint(call: Call, shown: Mapping[str, Any]) -> str:
     said = shown["body"]
-    text = "" if said is None else f": {str(said)[:SHOWN_IN_ERRORS]}"
+    # cut with a mark: a secret may be cut in two, and its beginning is masked before one
+    text = "" if said is None else f": {clean(str(said), SHOWN_IN_ERRORS)}"
     return f"{call.target.host} answered {shown['status']}{text}"

@@ -6,6 +6,7 @@ or `/users/*/token`: `*` stands for any one name or place, `**` for any number o
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -20,7 +21,10 @@ MASK = "[redacted]"
 ANY, ANY_DEPTH = "*", "**"
 # Shorter ones would hide half of every text that they are in, and say little.
 SHORTEST_TEXT = 4
+SHORTEST_PART = 8
 FEWEST_DIGITS = 6
+# What has more is no header.
+MOST_PARTS = 16
 # So many are looked for in every text; where a payload has more, no text of the job is shown at all.
 MOST_SECRETS = 200
 MOST_PLACES = 100
@@ -290,7 +294,8 @@ class Mask:
                 self._numbers.add(leaf)
                 texts.add(repr(leaf))
         elif len(leaf) >= SHORTEST_TEXT:
-            texts.update(_forms(leaf))
+            for one in (leaf, *_credentials(leaf)):
+                texts.update(_forms(one))
 
     @property
     def longest(self) -> int:
@@ -405,10 +410,10 @@ class Mask:
         return outcome
 
     def _traceback(self, text: str) -> str:
-        """The end of a traceback: whatever stood before it is gone."""
-        if text.startswith(CUT):
-            return self.text(text)
-        return self.text(CUT + text).removeprefix(CUT)
+        """The end of a traceback: whatever stood before it is gone, and the message that ends it may be cut too."""
+        lines = text.rstrip("\n")
+        shown = self.text(lines) if text.startswith(CUT) else self.text(CUT + lines).removeprefix(CUT)
+        return shown + text[len(lines) :]
 
     def _matches(self, number: float) -> bool:
         return any(pattern.search(repr(number)) for pattern in self._patterns)
@@ -467,6 +472,26 @@ def _forms(secret: str) -> Iterator[str]:
     yield quote_plus(secret)
     if "\n" in secret:
         yield from (line for line in secret.splitlines() if len(line) >= 2 * SHORTEST_TEXT)
+
+
+def _credentials(secret: str) -> Iterator[str]:
+    """What a header such as `Bearer …` or `Basic …` holds beside its scheme: who got it may say just that back."""
+    scheme, *parts = secret.split(maxsplit=MOST_PARTS) or [""]
+    if not parts or len(parts) == MOST_PARTS or "\n" in secret:
+        return
+    # of more than a scheme and a token, mere words are left: they would hide half of every text
+    yield from (one for one in parts if len(one) >= SHORTEST_PART and (len(parts) == 1 or not one.isalpha()))
+    if scheme.lower() == "basic":
+        yield from (one for one in _of_basic(parts[0]) if len(one) >= SHORTEST_TEXT)
+
+
+def _of_basic(encoded: str) -> tuple[str, ...]:
+    """The user and password of Basic, and the password alone."""
+    try:
+        both = b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return ()
+    return both, both.partition(":")[2]
 
 
 def mask_for(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mask | None:
