@@ -20,14 +20,14 @@ LOCAL = Allowed.of(["127.0.0.0/8"])
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
 
 
-def names(**hosts: str | list[str]) -> Callable[[str, int], Any]:
+def names(**hosts: str | list[str]) -> Callable[[str, str, int], Any]:
     """A resolver that knows these names (with _ for .); what is looked up a second time has its next address."""
     left = {
         name.replace("_", "."): list(given) if isinstance(given, list) else [given]
         for name, given in hosts.items()
     }
 
-    async def resolve(host: str, port: int) -> list[str]:
+    async def resolve(tenant: str, host: str, port: int) -> list[str]:
         if host not in left:
             return [host]
         known = left[host]
@@ -136,7 +136,7 @@ async def test_trouble_on_the_way_is_tried_again() -> None:
     message = failed(await asked_for({"url": server.url}), "TemporaryFailure", retryable=True)
     assert "could not be reached" in message
 
-    async def unknown(host: str, port: int) -> list[str]:
+    async def unknown(tenant: str, host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     message = failed(
@@ -216,7 +216,7 @@ async def test_the_systems_own_resolver_is_checked_too() -> None:
 
 
 async def test_a_name_with_one_private_address_is_refused() -> None:
-    async def resolve(host: str, port: int) -> list[str]:
+    async def resolve(tenant: str, host: str, port: int) -> list[str]:
         return ["93.184.216.34", "10.0.0.1"]
 
     outcome = await asked_for({"url": "http://mixed.example"}, allowed=Allowed(), resolve=resolve)
@@ -242,7 +242,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
 
 
 async def test_the_next_address_is_asked_where_one_is_not_reached() -> None:
-    async def resolve(host: str, port: int) -> list[str]:
+    async def resolve(tenant: str, host: str, port: int) -> list[str]:
         return ["127.0.0.9", "127.0.0.1"]
 
     async with serving(always(Reply(200, b"here"))) as server:

@@ -1,7 +1,6 @@
 """`http.request`: a request over HTTP as a job. It goes to public addresses only, and to what the settings allow."""
 
 import asyncio
-import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +14,7 @@ from fairlead.handlers.answers import TemporaryFailure, unwelcome
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
 from fairlead.handlers.log import clean
+from fairlead.handlers.lookups import Lookups
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
 from fairlead.model.http_answer import shown_body, shown_headers
 from fairlead.model.http_call import KEY, LONGEST_URL, Call, content_of, headers_of, target_of
@@ -31,20 +31,14 @@ SHOWN_IN_ERRORS = 300
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Status = Annotated[int, Meta(ge=100, le=599)]
-# A host's addresses, looked up now.
-Resolve = Callable[[str, int], Awaitable[list[str]]]
+# A host's addresses, looked up now for a tenant.
+Resolve = Callable[[str, str, int], Awaitable[list[str]]]
 # The signing secret of this name that a tenant may use.
 SecretNamed = Callable[[str, str], str | None]
 
 
 class RequestRefused(Fatal):
     """The request cannot be made as it was asked for; nothing was sent."""
-
-
-async def resolved(host: str, port: int) -> list[str]:
-    """What the system's resolver says."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 class HttpRequests:
@@ -55,12 +49,12 @@ class HttpRequests:
         allowed: Allowed,
         *,
         secret_named: SecretNamed = lambda _tenant, _name: None,
-        resolve: Resolve = resolved,
+        resolve: Resolve | None = None,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._allowed = allowed
         self._secret_named = secret_named
-        self._resolve = resolve
+        self._resolve = resolve or Lookups().addresses
         self._trust = trust
 
     async def request(
@@ -91,7 +85,9 @@ class HttpRequests:
         expected = [expected_status] if isinstance(expected_status, int) else expected_status
         try:
             async with asyncio.timeout(timeout_seconds):
-                call, answer = await self._followed(call, expected, max_redirects, max_response_bytes)
+                call, answer = await self._followed(
+                    ctx.tenant, call, expected, max_redirects, max_response_bytes
+                )
         except TimeoutError:
             raise TemporaryFailure(
                 f"{call.target.host} did not answer within {timeout_seconds:g} s"
@@ -102,11 +98,11 @@ class HttpRequests:
         return shown
 
     async def _followed(
-        self, call: Call, expected: list[int] | None, redirects: int, max_bytes: int
+        self, tenant: str, call: Call, expected: list[int] | None, redirects: int, max_bytes: int
     ) -> tuple[Call, Answer]:
         """The answer at the end of the redirects, and the request that got it."""
         for left in range(redirects, -1, -1):
-            answer = await self._exchanged(call, max_bytes)
+            answer = await self._exchanged(tenant, call, max_bytes)
             location = answer.headers.get("location")
             if (
                 answer.status not in _REDIRECTS
@@ -123,10 +119,10 @@ class HttpRequests:
                 ) from None
         raise AssertionError("the last answer was returned")
 
-    async def _exchanged(self, call: Call, max_bytes: int) -> Answer:
+    async def _exchanged(self, tenant: str, call: Call, max_bytes: int) -> Answer:
         """Ask the addresses of the host in turn until one is reached."""
         why = "it has no address"
-        for address in await self._addresses(call):
+        for address in await self._addresses(tenant, call):
             try:
                 return await exchange(
                     call.method,
@@ -144,11 +140,11 @@ class HttpRequests:
                 raise TemporaryFailure(f"The exchange with {call.target.host} broke off: {error}") from None
         raise TemporaryFailure(f"{call.target.host} could not be reached: {why}")
 
-    async def _addresses(self, call: Call) -> list[str]:
+    async def _addresses(self, tenant: str, call: Call) -> list[str]:
         """The host's addresses, all of them checked."""
         host = call.target.host
         try:
-            found = await self._resolve(host, call.target.port)
+            found = await self._resolve(tenant, host, call.target.port)
         except OSError as error:
             raise TemporaryFailure(f"{host} could not be found: {error.strerror or error}") from None
         # without the zone of a link-local address, which goes nowhere from here
