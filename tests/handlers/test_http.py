@@ -346,6 +346,14 @@ async def test_a_redirect_to_what_is_not_public_is_not_followed(location: str) -
     assert inner.asked == []
 
 
+@pytest.mark.parametrize("location", ["http://[", "//[::1", "http://x:port/", "http://a b/"])
+async def test_a_redirect_that_is_no_url_is_refused_for_good(location: str) -> None:
+    async with serving(always(to(location))) as server:
+        message = failed(await asked_for({"url": server.url}), "RequestRefused", retryable=False)
+    assert message.startswith("A redirect of 127.0.0.1 is not followed: it ")
+    assert location not in message
+
+
 async def test_redirects_have_an_end() -> None:
     async with serving(always(to("/again"))) as server:
         message = failed(

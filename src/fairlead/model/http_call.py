@@ -83,7 +83,7 @@ class Call:
 
     def redirected(self, status: int, location: str) -> "Call":
         """What to send next; another host is not told what this one was trusted with. A Flaw if it leads nowhere good."""
-        target = target_of(urljoin(self.target.url, location))
+        target = target_of(_joined(self.target.url, location))
         if (self.target.scheme, target.scheme) == ("https", "http"):
             raise Flaw("leads from https to http")
         call = replace(self, target=target)
@@ -94,6 +94,13 @@ class Call:
             kept = {name: value for name, value in call.headers.items() if name in _FOR_ANYBODY}
             call = replace(call, headers=kept)
         return call
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError:  # a bracket without its other half, and the like
+        raise Flaw("is not a URL") from None
 
 
 def bracketed(host: str) -> str:
