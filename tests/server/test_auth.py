@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi import APIRouter, Depends
 from starlette.requests import HTTPConnection
@@ -12,6 +13,7 @@ from fairlead.actions import access
 from fairlead.errors import CrossSite, InvalidInput
 from fairlead.model.access import Permission, Role
 from fairlead.server import auth
+from fairlead.server.app import PREFIX
 from fairlead.server.auth import (
     COOKIE,
     REMEMBER_SECONDS,
@@ -24,7 +26,7 @@ from fairlead.server.auth import (
 )
 from fairlead.server.limits import MOST_KEYS, Buckets
 from tests import given
-from tests.server.world import PASSWORD, World, world_on
+from tests.server.world import BASE, PASSWORD, World, world_on
 
 
 class Clock:
@@ -235,6 +237,39 @@ def test_addresses_of_one_network_are_one_place() -> None:
     assert place("2001:db8::1") == place("2001:db8::ffff:2") != place("2001:db8:0:1::1")
     assert place("192.0.2.1") != place("192.0.2.2")
     assert [place(None), place("testclient")] == [None, "testclient"]
+
+
+@pytest.mark.parametrize(
+    ("told", "ip"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:5678", "192.0.2.1"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("[::1]", "::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("[fe80::1%25eth0]:443", "fe80::1"),
+        *((nonsense, None) for nonsense in ("unknown", "_hidden", "", "[", "1.2.3", "host:80", "::1::")),
+    ],
+)
+async def test_whatever_a_proxy_says_of_the_address_the_request_is_audited(
+    world: World, told: str, ip: str | None
+) -> None:
+    transport = httpx2.ASGITransport(app=world.app, client=(told, 0))
+    async with httpx2.AsyncClient(transport=transport) as client:
+        made, denied = [
+            await client.post(
+                f"{BASE}{PREFIX}/jobs", headers=world.headers(who), json={"definition_key": "anything"}
+            )
+            for who in ("operator", "viewer")
+        ]
+
+    assert (made.status_code, denied.status_code) == (201, 403)
+    async with world.fl.transaction() as tx:
+        [(written,)] = await tx.values(
+            "select host(ip) from fairlead.audit_log where action = 'access_denied' order by at desc limit 1"
+        )
+    assert written == ip
 
 
 async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> None:

@@ -312,8 +312,20 @@ def _query_fields(dependant: object) -> list[Any]:
 
 
 def address(connection: HTTPConnection) -> str | None:
-    """Where a request came from. Behind a proxy the server is told (uvicorn's --forwarded-allow-ips)."""
-    return connection.client.host if connection.client else None
+    """Where a request came from, if that is known. Behind a proxy the server is told (uvicorn's --forwarded-allow-ips)."""
+    return _address_in(connection.client.host) if connection.client else None
+
+
+def _address_in(text: str) -> str | None:
+    """The address that a proxy wrote: with a port, a zone, or brackets. Some say `unknown`, which no column could hold."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:  # in one of the newer kind there are more
+        text = text.partition(":")[0]
+    try:
+        return str(ip_address(text.partition("%")[0]))
+    except ValueError:
+        return None
 
 
 def place(ip: str | None) -> str | None:
