@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import audit, definitions
-from fairlead.errors import CommandInvalid, PayloadInvalid, SettingInvalid
+from fairlead.errors import CommandInvalid, PayloadInvalid, SecretsRequired, SettingInvalid
 from fairlead.model.job import JobStatus
 from tests.given import TENANT, TESTER
 from tests.handlers.loopback import Reply, always, serving
@@ -69,6 +69,28 @@ async def test_the_token_of_a_header_is_masked_when_a_server_says_it_back(
     said = ended.output["body"]["error"] if status == 200 else ended.last_error
     assert "Invalid API key: [redacted]" in str(said)
     assert "sk_live" not in str(ended)
+
+
+async def test_a_retry_takes_no_secret_to_another_server(settings: Settings) -> None:
+    fl = with_builtins(settings, http_requests=True, http_allow=("127.0.0.1",))
+    async with serving(always(Reply(404))) as server, serving(always(Reply())) as evil, fl:
+        payload = {"url": server.url, "secret_headers": {"x-key": "s3cret-word"}}
+        job = await fl.enqueue("http.request", tenant=TENANT, payload=payload)
+        await fl.tick()
+        shown = (await job.read()).payload
+        with pytest.raises(SecretsRequired):
+            await fl.retry(job.id, payload={**shown, "url": evil.url})
+        assert (await job.read()).status is JobStatus.FAILED
+        await fl.retry(job.id, payload={**shown, "url": f"{server.url}/other"})
+        await fl.tick()
+        await fl.retry(job.id, payload={"url": evil.url, "secret_headers": {"x-key": "new-word"}})
+        await fl.tick()
+
+    assert [(one.path, one.headers["x-key"]) for one in server.asked] == [
+        ("/", "s3cret-word"),
+        ("/other", "s3cret-word"),
+    ]
+    assert [one.headers["x-key"] for one in evil.asked] == ["new-word"]
 
 
 async def test_its_definition_is_published_with_a_schema(settings: Settings) -> None:

@@ -57,6 +57,12 @@ class PayloadTooDeep(Refused):
     code = "payload_too_deep"
 
 
+class SecretsRequired(Refused):
+    """Secrets that were left as they were shown cannot be used for what was edited."""
+
+    code = "secrets_required"
+
+
 class TenantUnknown(Refused):
     code = "tenant_unknown"
 

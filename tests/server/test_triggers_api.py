@@ -465,6 +465,28 @@ async def test_nothing_is_fired_or_told_into_a_full_queue(database_url: str) -> 
 # Secrets: the rest is with the canaries
 
 
+async def test_secrets_do_not_move_to_another_server(world: World) -> None:
+    schema = {"type": "object", "properties": {"secret_headers": {"type": "object", "x-secret": True}}}
+    request = {"key": "http.request", "arg_schema": schema}
+    await ask(world, "POST", "/admin/jobs/definitions", who="super_admin", json=request)
+    template = {"url": "https://api.example/v1", "secret_headers": {"x-key": "canary"}}
+    trigger = await made(world, definition_key="http.request", payload_template=template)
+    path = f"/jobs/triggers/{trigger['id']}"
+    shown = {**template, "secret_headers": "[redacted]"}
+
+    for url in ("https://evil.example/v1", "https://{{tenant.slug}}.example/"):
+        answer = await ask(world, "PATCH", path, json={"payload_template": {**shown, "url": url}})
+        assert refusal(answer) == (422, "secrets_required")
+
+    for change in (
+        shown,
+        {**shown, "url": "https://api.example/v2"},
+        {**template, "url": "https://{{tenant.slug}}.example/"},
+    ):
+        answer = await ask(world, "PATCH", path, json={"payload_template": change})
+        assert answer.status_code == 200, answer.text
+
+
 async def test_secrets_do_not_move_to_a_definition_that_would_show_them(world: World) -> None:
     schema = {"type": "object", "properties": {"pin": {"type": "string", "x-secret": True}}}
     secretive = {"key": "secretive", "arg_schema": schema}

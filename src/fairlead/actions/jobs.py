@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, QueueFull
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
-from fairlead.model.redact import restored
+from fairlead.model.kept_secrets import restored_for
 from fairlead.model.request import unknown_tenant
 from fairlead.settings import Settings
 from fairlead.store import audit, bulk, definitions, hosts, jobs, stats, tenants
@@ -145,7 +145,7 @@ async def retry(
     if payload is not None:
         catalog.learn(definition.key, definition.version, definition.arg_schema)
         # who read the job and edits it has not seen its secrets: what is still as it was shown stays as it is
-        payload = restored(payload, await jobs.payload(tx, job.id), job.payload)
+        payload = restored_for(job.definition_key, payload, await jobs.payload(tx, job.id), job.payload)
         edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
         text, _ = catalog.prepare(edited, current=[definition.key])
     await jobs.requeue(tx, job, payload=text)

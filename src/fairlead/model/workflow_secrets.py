@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairlead.model.redact import Mask, Patterns, hidden, mask_for, restored
+from fairlead.model.kept_secrets import restored_for
+from fairlead.model.redact import Mask, Patterns, hidden, mask_for
 from fairlead.model.template_secrets import shown_template
 from fairlead.model.workflow_run import Run, RunStep
 
@@ -37,7 +38,8 @@ def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patte
     if "payload" not in step or "payload" not in stored:
         return step
     shown = shown_step(stored, secrets, patterns)
-    return {**step, "payload": restored(step["payload"], stored["payload"], shown["payload"])}
+    payload = restored_for(step["definition"], step["payload"], stored["payload"], shown["payload"])
+    return {**step, "payload": payload}
 
 
 def shown_run(run: Run, patterns: Patterns = ()) -> Run:
