@@ -116,7 +116,7 @@ j.id in (select l.job_id from fairlead.leases l)
 (j.definition_id = any(array(
         select k.id from fairlead.job_definitions k where strpos(lower(k.key), lower(%(q)s)) > 0))
     or j.correlation_id = %(q)s
-    or (d.secret_paths = '{}' and (starts_with(lower(j.correlation_id), lower(%(q)s))
+    or (d.secret_paths = '{}' and j.secret_paths is null and (starts_with(lower(j.correlation_id), lower(%(q)s))
         or starts_with(lower(j.dedupe_key), lower(%(q)s)))))
 
 -- name: where_q_id
