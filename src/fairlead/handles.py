@@ -2,8 +2,9 @@
 
 import asyncio
 import inspect
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from uuid import UUID
@@ -17,6 +18,28 @@ from fairlead.model.signature import argument_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+LONGEST_PAUSE = 0.5
+
+
+async def seen_over(
+    look: Callable[[], Awaitable[T]],
+    over: Callable[[T], bool],
+    *,
+    timeout: float | None,  # noqa: ASYNC109 - the name that users expect
+    look_seconds: float,
+) -> T:
+    """Look again and again, less and less often, until it is over or the time is: what was seen last.
+
+    The last look is never before the time is up.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    pause = look_seconds
+    while not over(seen := await look()) and (left := deadline - time.monotonic()) > 0:
+        await asyncio.sleep(min(pause, left))
+        pause = max(look_seconds, min(pause * 1.5, LONGEST_PAUSE))
+    return seen
 
 
 class Enqueuer(Protocol):
@@ -45,20 +68,14 @@ class EnqueuedJob:
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = 0.005
-        while True:
-            job = await self.read()
-            if job.status is JobStatus.SUCCEEDED:
-                return job.output
-            if job.status.terminal:
-                raise JobFailed(f"Job {self.id} is {job.status}: {job.last_error or 'no error was recorded'}")
-            if deadline is not None and time.monotonic() + pause > deadline:
-                raise ResultTimeout(
-                    f"Job {self.id} is still {job.status} after {timeout:g} s. Ask why: fairlead jobs why"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, 0.5)
+        job = await seen_over(self.read, lambda job: job.status.terminal, timeout=timeout, look_seconds=0.005)
+        if job.status is JobStatus.SUCCEEDED:
+            return job.output
+        if job.status.terminal:
+            raise JobFailed(f"Job {self.id} is {job.status}: {job.last_error or 'no error was recorded'}")
+        raise ResultTimeout(
+            f"Job {self.id} is still {job.status} after {timeout:g} s. Ask why: fairlead jobs why {self.id}"
+        )
 
     def __repr__(self) -> str:
         return f"<job {self.id}{' (deduplicated)' if self.deduplicated else ''}>"

@@ -1,8 +1,6 @@
 """The part of Fairlead's face that runs graphs of jobs."""
 
-import asyncio
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -21,7 +19,7 @@ from fairlead.errors import (
     WorkflowRunFailed,
 )
 from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.handles import JobFunction
+from fairlead.handles import JobFunction, seen_over
 from fairlead.model.access import GLOBAL_TENANT, Principal
 from fairlead.model.request import as_id
 from fairlead.model.workflow import ENGINE_RUN, workflow_of
@@ -172,18 +170,19 @@ class WorkflowRun:
 
         It looks after `look_seconds`, and then less and less often.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = look_seconds
-        while True:
-            run = await self._fl.run_standing(self.id)
-            if run.status is RunStatus.SUCCEEDED:
-                return run.output
-            if run.status is not RunStatus.RUNNING:
-                raise failed(run)
-            if deadline is not None and time.monotonic() + pause > deadline:
-                raise ResultTimeout(f"Run {self.id} of {run.key} still goes on after {timeout:g} s.")
-            await asyncio.sleep(pause)
-            pause = max(look_seconds, min(pause * 1.5, 0.5))
+        run = await seen_over(
+            lambda: self._fl.run_standing(self.id),
+            lambda run: run.status is not RunStatus.RUNNING,
+            timeout=timeout,
+            look_seconds=look_seconds,
+        )
+        if run.status is RunStatus.SUCCEEDED:
+            return run.output
+        if run.status is not RunStatus.RUNNING:
+            raise failed(run)
+        raise ResultTimeout(
+            f"Run {self.id} of {run.key} still goes on after {timeout:g} s. See: fairlead workflows run {self.id}"
+        )
 
     def __repr__(self) -> str:
         return f"<run {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
