@@ -5,7 +5,7 @@ import getpass
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
@@ -203,6 +203,7 @@ class Fairlead(Triggers, Workflows):
         payload: Mapping[str, Any] | None = None,
         priority: int | None = None,
         scheduled_for: datetime | None = None,
+        delay: float | timedelta | None = None,
         max_attempts: int | None = None,
         dedupe_key: str | None = None,
         correlation_id: str | None = None,
@@ -217,6 +218,7 @@ class Fairlead(Triggers, Workflows):
             payload={} if payload is None else payload,
             priority=priority,
             scheduled_for=scheduled_for,
+            delay=delay,
             max_attempts=max_attempts,
             dedupe_key=dedupe_key,
             correlation_id=correlation_id,

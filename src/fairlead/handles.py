@@ -102,7 +102,7 @@ class JobFunction(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, **options: Any) -> "JobFunction[P, R]":
-        """The same job with options of enqueue: priority, scheduled_for, dedupe_key …"""
+        """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
         again = JobFunction.__new__(JobFunction)
         again.__dict__.update(self.__dict__)
         again._options = {**self._options, **options}  # noqa: SLF001

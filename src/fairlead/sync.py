@@ -306,7 +306,7 @@ class JobFunction(Generic[P, R]):
         return self.inner(*args, **kwargs)
 
     def options(self, **options: Any) -> "JobFunction[P, R]":
-        """The same job with options of enqueue: priority, scheduled_for, dedupe_key …"""
+        """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
         return JobFunction(self._fl, self.inner.options(**options))
 
     def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> Enqueued:

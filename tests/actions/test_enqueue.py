@@ -1,5 +1,5 @@
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from fairlead.errors import (
     DatabaseBusy,
     DefinitionInactive,
     DefinitionUnknown,
+    InvalidInput,
     JobIdTaken,
     PayloadInvalid,
     TenantUnknown,
@@ -232,6 +233,59 @@ async def test_bulk_puts_each_job_where_it_belongs_with_every_option(fl: Fairlea
     assert (await plain.read()).status is JobStatus.QUEUED
     async with fl.transaction() as tx:
         assert (await given.count(tx, "ready"), await given.count(tx, "later")) == (2, 1)
+
+
+class WrongClock:
+    """A machine's clock that is a year late."""
+
+    @staticmethod
+    def now(tz: tzinfo) -> datetime:
+        return datetime.now(tz) - timedelta(days=365)
+
+
+@pytest.mark.parametrize("delay", [90, 90.0, timedelta(seconds=90)])
+async def test_a_delay_is_counted_by_the_clock_of_the_database(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch, delay: float | timedelta
+) -> None:
+    monkeypatch.setattr(enqueue, "datetime", WrongClock)
+
+    alone = await fl.enqueue("anything", tenant=TENANT, delay=delay)
+    [bulk, plain] = await fl.enqueue_many([given.request(delay=delay), given.request()])
+
+    for one in (alone, bulk):
+        job = await one.read()
+        assert abs(job.scheduled_for - job.queued_at - timedelta(seconds=90)) < timedelta(seconds=30)
+    async with fl.transaction() as tx:
+        assert (await given.count(tx, "ready"), await given.count(tx, "later")) == (1, 2)
+    assert (await plain.read()).scheduled_for <= datetime.now(UTC)
+
+
+async def test_a_delay_begins_when_the_job_is_enqueued(fl: Fairlead) -> None:
+    @fl.job(key="anything")
+    async def tidy() -> None: ...
+
+    delayed = tidy.options(delay=3600)
+    first = await (await delayed.enqueue(tenant=TENANT)).read()
+    second = await (await delayed.enqueue(tenant=TENANT)).read()
+
+    assert first.queued_at + timedelta(minutes=59) < first.scheduled_for < second.scheduled_for
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"delay": 1, "scheduled_for": datetime(2031, 1, 1, tzinfo=UTC)}, "together with scheduled_for"),
+        ({"delay": -1}, "between 0 and 315360000 seconds"),
+        ({"delay": float("nan")}, "between 0 and 315360000 seconds"),
+        ({"delay": timedelta(days=3651)}, "between 0 and 315360000 seconds"),
+        ({"delay": True}, "must be seconds"),
+        ({"delay": "soon"}, "must be seconds"),
+    ],
+)
+async def test_a_delay_that_cannot_be_is_refused(fl: Fairlead, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as refused:
+        await fl.enqueue("anything", tenant=TENANT, **options)
+    assert [fault.path for fault in refused.value.faults] == ["delay"]
 
 
 async def test_bulk_names_many_bad_payloads_in_one_answer(fl: Fairlead) -> None:

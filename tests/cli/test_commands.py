@@ -1,6 +1,7 @@
 """The commands as a person and a script use them, against a real database."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,20 @@ def test_a_scheduled_job_waits_for_its_time(shell: Shell) -> None:
         "jobs", "enqueue", "anything", "--tenant", "acme", "--scheduled-for", "2040-01-01T00:00:00Z"
     )
     assert made["scheduled_for"] == "2040-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86_400)])
+def test_a_job_may_be_told_to_wait_a_while(shell: Shell, written: str, seconds: int) -> None:
+    made = shell.json("jobs", "enqueue", "anything", "--tenant", "acme", "--in", written)
+
+    due, queued = (datetime.fromisoformat(made[name]) for name in ("scheduled_for", "queued_at"))
+    assert abs((due - queued).total_seconds() - seconds) < 30
+
+
+def test_a_while_that_cannot_be_is_refused(shell: Shell) -> None:
+    asked = ("jobs", "enqueue", "anything", "--tenant", "acme", "--in")
+    for words in (["soon"], ["-5m"], ["5m", "--scheduled-for", "2040-01-01T00:00:00Z"]):
+        assert shell.refused(*asked, *words) == "invalid_input"
 
 
 def test_pages_are_walked_by_cursor(shell: Shell) -> None:

@@ -1,6 +1,7 @@
 """Jobs inside somebody else's transaction: any driver, any role with EXECUTE, any search_path."""
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -155,6 +156,15 @@ async def test_many_jobs_share_the_fate_of_the_transaction(caller: Caller, fl: F
     assert {job.id for job in await found(fl)} == {answer.id for answer in answers[:3]}
     assert (await fl.read(answers[0].id)).payload == {"name": "Ada Lovelace — 数"}
     assert await orders(fl) == [2]
+
+
+async def test_a_delay_joins_the_transaction_too(caller: Caller, fl: Fairlead) -> None:
+    [late, soon] = await caller.enqueue_many([given.request(delay=3600), given.request()])
+    await caller.commit()
+
+    job = await fl.read(late.id)
+    assert abs(job.scheduled_for - job.queued_at - timedelta(hours=1)) < timedelta(minutes=1)
+    assert (await fl.read(soon.id)).scheduled_for < job.scheduled_for
 
 
 async def test_nothing_to_enqueue_sends_nothing(caller: Caller, fl: Fairlead) -> None:

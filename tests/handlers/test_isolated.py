@@ -2,6 +2,7 @@ import asyncio
 import os
 import signal
 import sys
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ async def test_a_child_enqueues_through_its_worker() -> None:
     assert await isolated(work.enqueues, ctx=ctx) == Succeeded([str(made), True])
     [new] = asked
     assert (new.definition, new.tenant, new.payload, new.priority) == ("child", "acme", {"n": 1}, 5)
-    assert (new.parent_id, new.correlation_id) == (ctx.job_id, "c-1")
+    assert (new.parent_id, new.correlation_id, new.delay) == (ctx.job_id, "c-1", timedelta(minutes=1))
 
 
 async def test_a_refused_enqueue_is_the_same_refusal_in_the_child() -> None:

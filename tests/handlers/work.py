@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -73,7 +74,7 @@ def talks(ctx: Context) -> None:
 
 
 async def enqueues(ctx: Context) -> list[Any]:
-    job = await ctx.enqueue("child", payload={"n": 1}, priority=5)
+    job = await ctx.enqueue("child", payload={"n": 1}, priority=5, delay=timedelta(minutes=1))
     return [str(job.id), job.deduplicated]
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -55,6 +56,8 @@ async def _enqueue(
 ) -> Enqueued:
     _allow(principal, [new])
     checked(new)
+    if new.delay is not None:
+        new = new.timed(await bulk.moment(tx))
     current: set[str] = set()
     for _ in range(ROUNDS):
         payload, version = catalog.prepare(new, current)
@@ -111,6 +114,9 @@ def _joined(
     if not requests:
         return []
     _check_each(requests)
+    # of the caller's connection, nothing but this one statement is ours: the database's clock cannot be asked first
+    now = datetime.now(UTC)
+    requests = [new.timed(now) for new in requests]
     current: set[str] = set()
     for _ in range(ROUNDS):
         prepared = [
@@ -240,7 +246,8 @@ async def _enqueue_many(
                     payload, _ = catalog.prepare(new, found)
                 except FairleadError:
                     _explain(catalog, requests, index, found)
-                yield new, payload, places[new.tenant, new.definition]
+                timed = new if new.delay is None else new.timed(now)
+                yield timed, payload, places[new.tenant, new.definition]
             if progress is not None and index % 1000 == 0:
                 progress(index)
 

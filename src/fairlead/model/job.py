@@ -1,9 +1,9 @@
 """A job: what is asked for, what is kept of it, and which way its status may move."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import msgspec
@@ -65,6 +65,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any = msgspec.field(default_factory=dict)
     priority: int | None = None
     scheduled_for: datetime | None = None
+    delay: float | timedelta | None = None
     max_attempts: int | None = None
     dedupe_key: str | None = None
     correlation_id: str | None = None
@@ -81,6 +82,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.priority is None
             and self.scheduled_for is None
+            and self.delay is None
             and self.max_attempts is None
             and self.dedupe_key is None
             and self.correlation_id is None
@@ -90,6 +92,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             and self.host_id is None
             and self.resource_id is None
         )
+
+    def timed(self, now: datetime) -> Self:
+        """The same request with its delay, if it has one, as a time: counted from `now`."""
+        if self.delay is None:
+            return self
+        delay = self.delay if isinstance(self.delay, timedelta) else timedelta(seconds=self.delay)
+        return msgspec.structs.replace(self, delay=None, scheduled_for=now + delay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -19,10 +19,13 @@ MAX_CORRELATION_ID = 255
 MAX_SOURCE_REF = 1000
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(3000, 1, 1, tzinfo=UTC)
+LONGEST_DELAY = timedelta(days=3650)
 
 _TENANT = re.compile(
     r"[a-z0-9][a-z0-9-]{0,62}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 )
+_DELAY = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _FIELDS = frozenset(NewJob.__struct_fields__)
 _NEEDED = frozenset({"definition", "tenant", "source", "id"})
 
@@ -36,6 +39,8 @@ def checked(new: NewJob) -> NewJob:
         value = getattr(new, name)
         if (value is not None or name in _NEEDED) and (message := check(value, *bounds)):
             found.append(Fault(name, message))
+    if new.delay is not None and new.scheduled_for is not None:
+        found.append(Fault("delay", "cannot be given together with scheduled_for"))
     if found:
         raise InvalidInput(f"Cannot enqueue: {found[0].path} {found[0].message}.", found)
     if not _TENANT.fullmatch(new.tenant):
@@ -113,6 +118,11 @@ def _read_moment(text: str) -> Any:
         return text  # refused by name in `checked`
 
 
+def _read_delay(text: str) -> Any:
+    found = _DELAY.fullmatch(text)
+    return text if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
 def _read_uuid(text: str) -> Any:
     try:
         return UUID(text)
@@ -124,7 +134,7 @@ def _read_source(text: str) -> Any:
     return Source(text) if text in list(Source) else text
 
 
-_READERS = {"scheduled_for": _read_moment, "source": _read_source}
+_READERS = {"scheduled_for": _read_moment, "delay": _read_delay, "source": _read_source}
 _READERS |= dict.fromkeys(("parent_id", "host_id", "resource_id", "id"), _read_uuid)
 
 
@@ -150,6 +160,16 @@ def _moment(value: Any) -> str | None:
     return None if EARLIEST <= value < LATEST else "must lie between the years 1970 and 3000"
 
 
+def _delay(value: Any) -> str | None:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if type(value) not in (int, float):
+        return "must be seconds, or a time such as 90s, 5m, 2h or 1d"
+    longest = LONGEST_DELAY.total_seconds()
+    # what is not a number is not between them either
+    return None if 0 <= value <= longest else f"must be between 0 and {longest:.0f} seconds"
+
+
 def _uuid(value: Any) -> str | None:
     return None if isinstance(value, UUID) else "must be a UUID"
 
@@ -164,6 +184,7 @@ _CHECKS: tuple[tuple[str, Callable[..., str | None], tuple[int, ...]], ...] = (
     ("priority", _integer, (-MAX_PRIORITY, MAX_PRIORITY)),
     ("max_attempts", _integer, (1, MAX_ATTEMPTS)),
     ("scheduled_for", _moment, ()),
+    ("delay", _delay, ()),
     ("dedupe_key", _text, (MAX_DEDUPE_KEY,)),
     ("correlation_id", _text, (MAX_CORRELATION_ID,)),
     ("source", _source, ()),
