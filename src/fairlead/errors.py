@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
+from uuid import UUID
 
 
 class Fault(NamedTuple):
@@ -236,9 +237,12 @@ class RegistrationUnknown(Refused):
 
 
 class JobFailed(FairleadError):
-    """The job whose result was waited for ended without one."""
+    """The job whose result was waited for ended without one. `status` is how: failed, dead_letter or canceled."""
 
     code = "job_failed"
+    job_id: UUID
+    status: str
+    last_error: str | None
 
 
 class ResultTimeout(FairleadError):

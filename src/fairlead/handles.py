@@ -72,13 +72,25 @@ class EnqueuedJob:
         if job.status is JobStatus.SUCCEEDED:
             return job.output
         if job.status.terminal:
-            raise JobFailed(f"Job {self.id} is {job.status}: {job.last_error or 'no error was recorded'}")
+            raise failed(job)
         raise ResultTimeout(
             f"Job {self.id} is still {job.status} after {timeout:g} s. Ask why: fairlead jobs why {self.id}"
         )
 
     def __repr__(self) -> str:
         return f"<job {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
+
+
+def failed(job: Job) -> JobFailed:
+    """Why there is no output."""
+    if job.status is JobStatus.CANCELED:
+        error = JobFailed(
+            f"Job {job.id} was canceled{f', after: {job.last_error}' if job.last_error else ''}"
+        )
+    else:
+        error = JobFailed(f"Job {job.id} is {job.status}: {job.last_error or 'no error was recorded'}")
+    error.job_id, error.status, error.last_error = job.id, job.status, job.last_error
+    return error
 
 
 class JobFunction(Generic[P, R]):
