@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import Backoff, Fairlead, Settings, sync
 from fairlead.actions import definitions
@@ -89,6 +90,21 @@ async def test_options_go_beside_the_arguments(fl: Fairlead) -> None:
     assert (job.priority, job.dedupe_key) == (2, "k")
     assert (bulk.id, bulk.deduplicated) == (job.id, True)
     assert "deduplicated" in repr(bulk)
+
+
+async def test_a_tenant_that_is_there_stays_as_it_is_and_the_log_says_so(fl: Fairlead) -> None:
+    await fl.add_tenant("initech", weight=3, max_running=5)
+
+    with capture_logs() as logged:
+        await fl.add_tenant("initech", exist_ok=True)
+        await fl.add_tenant("initech", weight=3, exist_ok=True)
+        assert logged == []
+        kept = await fl.add_tenant("initech", weight=3, max_running=50, exist_ok=True)
+
+    assert kept.max_running == 5
+    assert [(one["event"], one["tenant"], one["kept"]) for one in logged] == [
+        ("tenant_kept", "initech", {"max_running": 5})
+    ]
 
 
 def test_two_functions_for_one_key_are_refused(settings: Settings) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
+import structlog
+
 from fairlead.actions import definitions, enqueue, gates, jobs, tenants
 from fairlead.actions import usage as used
 from fairlead.actions import why as explanation
@@ -42,7 +44,10 @@ from fairlead.triggers import Triggers
 from fairlead.version import __version__
 from fairlead.workflows import Workflows
 
+log = structlog.get_logger(__name__)
+
 MAX_THREADS = 256
+_UNSAID: dict[str, Any] = {"name": None, "timezone": "UTC", "weight": 1, "max_running": None}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -442,20 +447,22 @@ class Fairlead(Triggers, Workflows):
         max_running: int | None = None,
         exist_ok: bool = False,
     ) -> Tenant:
-        """A new tenant; with `exist_ok`, the one that is there already stays as it is."""
+        """A new tenant; with `exist_ok`, the one that is there already stays as it is, whatever is said of it here.
+
+        Change one with `fairlead tenants set`, or PATCH /admin/tenants.
+        """
+        said: dict[str, Any] = {
+            "name": name,
+            "timezone": timezone,
+            "weight": weight,
+            "max_running": max_running,
+        }
 
         async def add(tx: Tx) -> Tenant:
             if exist_ok and (there := await tenants.find(tx, self.principal, slug)):
+                _warn_of_difference(there, said)
                 return there
-            return await tenants.add(
-                tx,
-                self.principal,
-                slug=slug,
-                name=name,
-                timezone=timezone,
-                weight=weight,
-                max_running=max_running,
-            )
+            return await tenants.add(tx, self.principal, slug=slug, **said)
 
         return await self.database.transact(add)
 
@@ -472,6 +479,15 @@ def _check_apart(commands: Mapping[str, Command], functions: Iterable[str]) -> N
             f"{both[0]!r} is a function and a command; give one of them another key.",
             [Fault(f"commands.{both[0]}", "is a function too")],
         )
+
+
+def _warn_of_difference(there: Tenant, said: Mapping[str, Any]) -> None:
+    """Tell whoever wrote down what a tenant is not; what they left to its default they did not write down."""
+    here = {name: getattr(there, name) for name in said}
+    kept = {name: value for name, value in here.items() if said[name] not in (value, _UNSAID[name])}
+    if kept:
+        change_with = f"fairlead tenants set {there.slug}"
+        log.warning("tenant_kept", tenant=there.slug, kept=kept, change_with=change_with)
 
 
 def _user() -> str:

@@ -58,12 +58,51 @@ def test_tenants_are_added_listed_paused_and_resumed(shell: Shell) -> None:
     assert (paused["pause_note"], paused["paused_at"] is not None) == ("invoice overdue", True)
     assert "invoice overdue" in shell("tenants", "list").output
     assert shell.json("tenants", "pause", "initech", "--resume")["paused_at"] is None
+    shell.json("tenants", "pause", "initech")
+    assert shell.json("tenants", "resume", "initech", "--note", "paid")["paused_at"] is None
 
     assert shell.refused("tenants", "add", "initech") == "tenant_exists"
     assert shell.refused("tenants", "add", "Not A Slug") == "invalid_input"
     assert shell.refused("tenants", "add", "x", "--timezone", "Mars/Olympus") == "invalid_input"
     assert shell.refused("tenants", "add", "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09") == "invalid_input"
     assert shell.refused("tenants", "pause", "nobody") == "tenant_unknown"
+    assert shell.refused("tenants", "resume", "nobody") == "tenant_unknown"
+
+
+def test_a_tenant_is_changed_where_it_is_said_and_nowhere_else(shell: Shell) -> None:
+    shell.json("tenants", "add", "initech", "--weight", "3", "--max-running", "5")
+
+    shell.json("tenants", "set", "initech", "--max-running", "50", "--timezone", "Europe/Paris")
+    changed = shell.json("tenants", "set", "initech", "--name", "Initech")
+    free = shell.json("tenants", "set", "initech", "--no-max-running")
+
+    told = ("name", "timezone", "weight", "max_running")
+    assert [changed[name] for name in told] == ["Initech", "Europe/Paris", 3, 50]
+    assert [free[name] for name in told] == ["Initech", "Europe/Paris", 3, None]
+    with psycopg.connect(shell.env["FAIRLEAD_DATABASE_URL"]) as connection:
+        audited = connection.execute(
+            "select details from fairlead.audit_log where action = 'tenant_changed' order by at"
+        ).fetchall()
+    assert [details for (details,) in audited] == [
+        {"slug": "initech", "max_running": 50, "timezone": "Europe/Paris"},
+        {"slug": "initech", "name": "Initech"},
+        {"slug": "initech", "max_running": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["acme"], "invalid_input"),
+        (["acme", "--weight", "0"], "invalid_input"),
+        (["acme", "--max-running", "5", "--no-max-running"], "invalid_input"),
+        (["nobody", "--weight", "2"], "tenant_unknown"),
+    ],
+)
+def test_a_tenant_that_cannot_be_so_stays_as_it_is(shell: Shell, words: list[str], code: str) -> None:
+    before = shell.json("tenants", "list")
+    assert shell.refused("tenants", "set", *words) == code
+    assert shell.json("tenants", "list") == before
 
 
 def test_definitions_are_put_changed_and_listed(shell: Shell, tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """`fairlead tenants`."""
 
+from typing import Any
+
 import click
 
 from fairlead.actions import tenants as actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.errors import InvalidInput
 from fairlead.model.access import Tenant
 
 
@@ -62,6 +65,45 @@ async def pause(session: Session, *, tenant: str, note: str | None, resume: bool
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.pause(tx, fl.principal, tenant, paused=not resume, note=note)
     _show([changed], as_json=as_json, one=True)
+
+
+@tenants.command()
+@click.argument("tenant")
+@click.option("--note", help="Why, for those who wonder.")
+@output.json_option
+@command
+async def resume(session: Session, *, tenant: str, note: str | None, as_json: bool) -> None:
+    """Claim a tenant's jobs again."""
+    async with session.open() as fl, fl.transaction() as tx:
+        changed = await actions.pause(tx, fl.principal, tenant, paused=False, note=note)
+    _show([changed], as_json=as_json, one=True)
+
+
+@tenants.command("set")
+@click.argument("tenant")
+@click.option("--name", help="What people call it.")
+@click.option("--timezone", help="Its IANA time zone.")
+@click.option("--weight", type=int, help="Its share of capacity beside the others.")
+@click.option("--max-running", type=int, help="The most jobs it may have running at once.")
+@click.option("--no-max-running", is_flag=True, help="Let it have as many running as there is room for.")
+@output.json_option
+@command
+async def changed(
+    session: Session, *, tenant: str, no_max_running: bool, as_json: bool, **options: Any
+) -> None:
+    """Change what is given of a tenant; the rest stays as it is."""
+    changes = {name: value for name, value in options.items() if value is not None}
+    if no_max_running and "max_running" in changes:
+        raise InvalidInput("Give --max-running or --no-max-running, not both.")
+    if no_max_running:
+        changes["max_running"] = None
+    if not changes:
+        raise InvalidInput(
+            "Say what to change: --name, --timezone, --weight, --max-running or --no-max-running."
+        )
+    async with session.open() as fl, fl.transaction() as tx:
+        tenant_now = await actions.change(tx, fl.principal, tenant, changes)
+    _show([tenant_now], as_json=as_json, one=True)
 
 
 def _show(found: list[Tenant], *, as_json: bool, one: bool = False) -> None:
