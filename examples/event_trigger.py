@@ -14,12 +14,13 @@ import psycopg
 from fairlead import Fairlead
 
 EVENT = "example.folder.updated"
-FILTER = '{"path": {"prefix": "/photos/"}}'
-PAYLOAD = '{"path": "{{event.path}}", "limit": "{{event.limit | default: 100}}"}'
+PHOTOS = {"path": {"prefix": "/photos/"}}
+PAYLOAD = {"path": "{{event.path}}", "limit": "{{event.limit | default: 100}}"}
 COMMAND = (sys.executable, "-m", "fairlead.cli")
 fl = Fairlead(actor="event-example")
 
 
+@fl.on(EVENT, tenant="global", filter=PHOTOS, payload=PAYLOAD, window=0)
 @fl.job(key="example.sync")
 async def sync(path: str, limit: int) -> str:
     return f"synced {path}, {limit} files at most"
@@ -35,9 +36,7 @@ async def fairlead(*argv: str) -> Any:
 
 async def main() -> None:
     async with fl:
-        if not (await fairlead("triggers", "list", "--event", EVENT))["items"]:
-            which = ("--tenant", "global", "--event", EVENT, "--definition", sync.key)
-            await fairlead("triggers", "add", *which, "--filter", FILTER, "--payload", PAYLOAD, "--window=0")
+        await fl.sync_schedules()  # a worker does it as it starts
         async with await psycopg.AsyncConnection.connect(fl.direct_url) as connection:
             await fl.emit(EVENT, tenant="global", data={"path": "/photos/old"}, tx=connection)
             await connection.rollback()  # it never happened

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from fairlead import Fairlead
+from fairlead import Fairlead, Settings, testing
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
 
@@ -78,7 +78,7 @@ def test_the_sql_works_for_a_role_with_the_grants_that_are_printed(database_url:
 
 
 async def test_the_python_works(fl: Fairlead, database_url: str) -> None:
-    [emit] = blocks(PAGES[0], "python")
+    [emit, _] = blocks(PAGES[0], "python")
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         await connection.execute("create table folders (id int, changed_at timestamptz)")
     await _run(emit, fl=fl, psycopg=psycopg, url=database_url)
@@ -94,6 +94,30 @@ async def test_the_schedules_in_code_are_kept(shell: Shell, fl: Fairlead) -> Non
     async with fl.transaction() as tx:
         found = await tx.values("select name, cron_expr, every_seconds from fairlead.job_triggers order by 1")
     assert found == [("nightly-report", "0 2 * * *", None), ("poll-inbox", None, 90)]
+
+
+async def test_the_trigger_in_code_is_kept(fl: Fairlead) -> None:
+    [_, on] = blocks(PAGES[0], "python")
+    await _run(on, fl=fl)
+    await fl._publish()
+    await fl.emit("order.paid", tenant=TENANT, data={"id": 7, "total": 10})
+    await testing.dispatch_events(fl)
+    await testing.assert_enqueued(fl, "send-invoice", tenant=TENANT, payload={"order": 7}, count=1)
+
+
+async def test_the_events_of_a_test_make_its_jobs(server: str) -> None:
+    app = Fairlead(settings=Settings())
+    page = "test-your-jobs.md"
+    [on] = [block for block in blocks(page, "python") if "@fl.on" in block]
+    [tested] = [block for block in blocks(page, "python") if "dispatch_events" in block]
+
+    async def sign_up(email: str, *, tenant: str) -> None:
+        await app.emit("user.joined", tenant=tenant, data={"email": email})
+
+    await _run(on, fl=app)
+    async with testing.fairlead(app, server_url=server) as fl:
+        welcome = fl.functions["send_welcome"]
+        await _run(tested, fl=fl, testing=testing, sign_up=sign_up, send_welcome=welcome)
 
 
 async def _run(block: str, **names: Any) -> None:

@@ -12,12 +12,14 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead import Context, Fairlead, Secret, Settings, testing
 from fairlead.actions import triggers
 from fairlead.errors import (
     CronInvalid,
     EventInvalid,
+    FilterInvalid,
     PayloadNotJson,
     ScheduleInvalid,
     SignatureInvalid,
@@ -401,6 +403,127 @@ async def test_what_an_operator_disabled_stays_so(settings: Settings) -> None:
 
 
 # Events
+
+
+def welcoming(fl: Fairlead, **options: Any) -> None:
+    said: dict[str, Any] = {"tenant": TENANT, "payload": {"name": "{{event.name}}"}, **options}
+
+    @fl.on("user.joined", **said)
+    @fl.job
+    async def welcome(name: str) -> str:
+        return f"Welcome, {name}"
+
+
+async def test_a_function_runs_for_each_event_that_it_waits_for(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        welcoming(fl, filter={"name": {"ne": "Eve"}})
+
+    async with application(settings, decorate) as fl:
+        for tenant, name in ((TENANT, "Ada"), (TENANT, "Eve"), (OTHER, "Bob")):
+            await fl.emit("user.joined", tenant=tenant, data={"name": name})
+        await fl.emit("user.left", tenant=TENANT, data={"name": "Zoe"})
+        report = await testing.run_due(fl)
+        [job] = await testing.assert_enqueued(fl, "welcome", count=1)
+        [trigger] = (await kept(fl)).values()
+
+    assert (report.statuses, job.output, job.source) == ({"succeeded": 1}, "Welcome, Ada", "event")
+    assert (trigger.label, trigger.owner, trigger.dedupe_window_seconds) == (
+        "welcome on user.joined",
+        "shop",
+        300,
+    )
+
+
+async def test_a_trigger_in_code_is_changed_in_place_and_removed_with_it(settings: Settings) -> None:
+    def changed(fl: Fairlead) -> None:
+        welcoming(fl, payload={"name": "dear {{event.name}}"}, filter={"name": "Ada"})
+
+    for decorate in (welcoming, welcoming, changed, changed):
+        async with application(settings, decorate) as fl:
+            [there] = (await kept(fl)).values()
+    with capture_logs() as logged:
+        async with application(settings, nothing) as fl:
+            assert await kept(fl) == {}
+            actions = [action.partition(" ")[0] for action in await audited(fl)]
+
+    assert (there.payload_template, there.filter) == ({"name": "dear {{event.name}}"}, {"name": "Ada"})
+    assert actions == ["trigger_created", "trigger_changed", "trigger_deleted"]
+    assert [(one["event"], one["trigger"]) for one in logged] == [
+        ("trigger_removed", "welcome on user.joined")
+    ]
+
+
+async def test_the_window_of_a_trigger_is_the_operators_unless_the_code_says_it(settings: Settings) -> None:
+    async with application(settings, welcoming) as fl:
+        [trigger] = (await kept(fl)).values()
+        async with fl.transaction() as tx:
+            changes = {"dedupe_window_seconds": 5, "is_enabled": False}
+            await triggers.change(tx, fl.principal, trigger.id, changes)
+    seen = []
+    for decorate in (welcoming, lambda fl: welcoming(fl, window=0)):
+        async with application(settings, decorate) as fl:
+            [trigger] = (await kept(fl)).values()
+            seen.append((trigger.dedupe_window_seconds, trigger.is_enabled))
+
+    assert seen == [(5, False), (0, False)]
+
+
+async def test_a_function_may_wait_for_several_events_of_several_tenants(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        @fl.every(3600, tenant=TENANT, payload={"data": {}})
+        @fl.on("a.b", tenant=OTHER, payload="{{event}}", max_attempts=1, key="all")
+        async def everything(data: dict[str, Any]) -> dict[str, Any]:
+            return data
+
+        fl.on("a.b", tenant=TENANT, payload={"data": "{{event}}"})(fl.functions["all"])
+        fl.on("c", tenant=TENANT, payload={"data": "{{meta}}"})(fl.functions["all"])
+
+    async with application(settings, decorate) as fl:
+        await fl.emit("a.b", tenant=OTHER, data={"data": {"n": 1}})
+        await fl.emit("a.b", tenant=TENANT, data={"n": 2})
+        await fl.emit("c", tenant=TENANT)
+        assert await testing.dispatch_events(fl) == 3
+        made = [job.payload["data"] for job in await testing.assert_enqueued(fl, "all", count=3)]
+
+    assert {"n": 1} in made
+    assert {"n": 2} in made
+    assert "c" in [one.get("event_name") for one in made]
+
+
+def test_what_cannot_be_a_trigger_is_refused_where_the_code_says_it(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+    refused: list[tuple[type[Exception], dict[str, Any]]] = [
+        (FilterInvalid, {"filter": {"n": {"about": 1}}}),
+        (TemplateInvalid, {"payload": {"n": "{{schedule.n}}"}}),
+        (TriggerInvalid, {"window": -1}),
+        (SignatureInvalid, {"payload": {"m": 1}}),
+        (PayloadNotJson, {"payload": {"n": object()}}),
+    ]
+
+    def count(n: int = 1) -> None: ...
+
+    for number, (kind, options) in enumerate(refused):
+        with pytest.raises(kind):
+            fl.on("a.b", tenant=TENANT, **options)(fl.job(key=f"job-{number}")(count))
+    with pytest.raises(EventInvalid):
+        fl.on("not a name", tenant=TENANT, key="unnamed")(count)
+    with pytest.raises(TypeError, match="tenant"):
+        fl.on("a.b")(count)  # type: ignore[call-arg]
+    fl.on("a.b", tenant=TENANT, key="once")(count)
+    with pytest.raises(SignatureInvalid, match=r"two triggers 'once on a.b'.*name="):
+        fl.on("a.b", tenant=TENANT)(fl.functions["once"])
+
+
+async def test_a_test_has_the_triggers_of_its_tenants_and_no_schedules(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+    welcoming(fl)
+    nightly(fl)
+    fl.on("user.joined", tenant="nobody", payload={"name": "x"})(fl.functions["welcome"])
+
+    async with fl:
+        await fl.emit("user.joined", tenant=TENANT, data={"name": "Ada"})
+        assert (await testing.run_due(fl)).statuses == {"succeeded": 1}
+        assert set(await kept(fl)) == {"welcome on user.joined"}
 
 
 async def test_an_event_makes_the_jobs_of_its_triggers(fl: Fairlead) -> None:

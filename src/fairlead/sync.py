@@ -103,6 +103,10 @@ class Fairlead:
         """Run a job at the times of a cron expression. Options as for the asynchronous face."""
         return self._scheduled(self.inner.cron(expr, **options))
 
+    def on(self, event: str, /, **options: Any) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+        """Run a job for each event of this name. Options as for the asynchronous face."""
+        return self._scheduled(self.inner.on(event, **options))
+
     def _scheduled(
         self, schedule: Callable[[Callable[P, R]], handles.JobFunction[P, R]]
     ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
@@ -114,7 +118,7 @@ class Fairlead:
         return scheduled
 
     def sync_schedules(self) -> list[Trigger]:
-        """Make the database say what `every` and `cron` say; what the code has dropped is removed."""
+        """Make the database say what `every`, `cron` and `on` say; what the code has dropped is removed."""
         return self._wait(self.inner.sync_schedules())
 
     def register(

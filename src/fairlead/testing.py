@@ -148,6 +148,7 @@ async def run_due(fl: Fairlead, *, limit: int = 1000, until_idle: bool = False) 
     With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) are due now, too. After
     `limit` runs it stops, whatever is left: a job that always comes back must not hang a test.
     """
+    await fl.sync_triggers()
     ran, statuses = 0, Counter[JobStatus]()
     while ran < limit:
         if until_idle:
@@ -161,7 +162,11 @@ async def run_due(fl: Fairlead, *, limit: int = 1000, until_idle: bool = False) 
 
 
 async def dispatch_events(fl: Fairlead) -> int:
-    """Turn the events that wait into the jobs of their triggers, without running any. How many events."""
+    """Turn the events that wait into the jobs of their triggers, without running any. How many events.
+
+    Triggers in code (`fl.on`) are synced first.
+    """
+    await fl.sync_triggers()
     total = 0
     while done := await fl.database.transact(
         lambda tx: dispatch(tx, fl.catalog, limit=BATCH, patience_seconds=PATIENCE_SECONDS)

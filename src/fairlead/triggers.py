@@ -1,4 +1,4 @@
-"""The part of Fairlead's face that makes jobs by itself: events, schedules in code, functions registered to run again."""
+"""The part of Fairlead's face that makes jobs by itself: events, triggers and schedules in code, functions registered to run again."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ import structlog
 
 from fairlead.actions import definitions, events, schedules, tenants
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.schedules import Kept
+from fairlead.actions.schedules import WORDS, Kept
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
@@ -24,7 +24,7 @@ from fairlead.model.definition import KEY
 from fairlead.model.event import NewEvent
 from fairlead.model.payload import encode
 from fairlead.model.request import unknown_tenant
-from fairlead.model.trigger import CatchUp, Overlap, Trigger
+from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
 from fairlead.runtime.periodic import Periodic
 from fairlead.settings import Settings
 
@@ -39,7 +39,9 @@ R = TypeVar("R")
 
 
 class Triggers(ABC):
-    """Events by `emit`; schedules by `every` and `cron` where the code has them, by `register` where they come and go."""
+    """Events by `emit`, and what follows from them by `on`; schedules by `every` and `cron` where the code has them, by
+    `register` where they come and go.
+    """
 
     principal: Principal
     functions: dict[str, JobFunction[Any, Any]]
@@ -92,6 +94,26 @@ class Triggers(ABC):
 
         return await self.database.reach(once)
 
+    def on(
+        self,
+        event: str,
+        /,
+        *,
+        tenant: str | UUID,
+        payload: Mapping[str, Any] | str | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - as a trigger has it
+        window: int | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job for each event of this name that a tenant emits and the filter lets pass. `options` are those of `job`.
+
+        `payload` is a template: `{"order": "{{event.id}}"}`. Within `window` seconds, the same payload makes one job.
+        """
+        says: dict[str, Any] = {"event_name": event, "filter": _plain(filter)}
+        says |= {"payload_template": _plain(payload), "dedupe_window_seconds": window}
+        return self._kept_by_code(says, str(tenant), lambda key: name or f"{key} on {event}", options)
+
     # Schedules in code
 
     def every(
@@ -133,23 +155,29 @@ class Triggers(ABC):
     def _scheduled(
         self, says: Mapping[str, Any], tenant: str, name: str | None, options: Mapping[str, Any]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        def schedule(function: Callable[P, R]) -> JobFunction[P, R]:
+        return self._kept_by_code(says, tenant, lambda key: name or key, options)
+
+    def _kept_by_code(
+        self, says: Mapping[str, Any], tenant: str, name: Callable[[str], str], options: Mapping[str, Any]
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        def keep(function: Callable[P, R]) -> JobFunction[P, R]:
             made = self._made(function, options)
             kept = Kept(
                 owner=self._owner(made),
-                name=name or made.key,
+                name=name(made.key),
                 tenant=tenant,
                 says={**says, "definition_key": made.key},
             )
             schedules.check(kept, made.says["arg_schema"])
             if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept):
+                word = WORDS[kept.trigger_type]
                 raise SignatureInvalid(
-                    f"There are two schedules {kept.name!r} of the tenant {tenant!r}; give one of them a name=."
+                    f"There are two {word}s {kept.name!r} of the tenant {tenant!r}; give one of them a name=."
                 )
             self._kept.append(kept)
             return made
 
-        return schedule
+        return keep
 
     def _made(self, function: Callable[P, R], options: Mapping[str, Any]) -> JobFunction[P, R]:
         if not isinstance(function, JobFunction):
@@ -172,7 +200,10 @@ class Triggers(ABC):
         return Path(sys.argv[0]).stem or package if package == "__main__" else package
 
     async def sync_schedules(self) -> list[Trigger]:
-        """Make the database say what the code says, and remove what the code has dropped. The schedules as they are."""
+        """Make the database say what the code says, and remove what the code has dropped. What there is, as it is.
+
+        Schedules, of `every` and `cron`, and triggers for events, of `on`.
+        """
         owners = {self._owner(function) for function in self.functions.values()}
         if not owners:
             return []
@@ -180,8 +211,21 @@ class Triggers(ABC):
             lambda tx: schedules.keep_all(tx, self.principal, sorted(owners), self._kept)
         )
         for one in removed:
-            log.warning("schedule_removed", schedule=one.label, why="the code no longer has it")
+            what = WORDS[one.trigger_type]
+            removal = f"{what}_removed"
+            log.warning(removal, **{what: one.label}, why="the code no longer has it")
         return kept
+
+    async def sync_triggers(self) -> None:
+        """Make the database say what `on` says for tenants that are there; no schedule is touched, and nothing removed."""
+
+        async def keep(tx: Tx) -> None:
+            for one in wanted:
+                if await tenants.find(tx, self.principal, one.tenant) is not None:
+                    await schedules.keep(tx, self.principal, one)
+
+        if wanted := [one for one in self._kept if one.trigger_type is TriggerType.EVENT]:
+            await self.database.transact(keep)
 
     # Schedules that come and go
 
@@ -274,9 +318,9 @@ def _check_callable(key: str, fn: Callable[..., Any]) -> None:
         )
 
 
-def _plain(payload: Mapping[str, Any] | None) -> Any:
-    """The payload as the database will give it back."""
-    return msgspec.json.decode(encode({} if payload is None else payload)[1])
+def _plain(said: Mapping[str, Any] | str | None) -> Any:
+    """A payload, or a filter, as the database will give it back."""
+    return msgspec.json.decode(encode({} if said is None else said)[1])
 
 
 def _whole(interval: Seconds, *, least: int) -> int:

@@ -1,4 +1,4 @@
-"""Schedules that an application's code keeps: made to say what the code says, and removed when it drops them."""
+"""Schedules, and triggers for events, that an application's code keeps: made to say what the code says, and removed when it drops them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,32 +15,38 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.template import compiled, misfits
-from fairlead.model.trigger import SCHEDULE_ROOTS, Trigger, TriggerType
+from fairlead.model.trigger import ROOTS, Trigger, TriggerType
 from fairlead.store import bulk, definitions, tenants, triggers
 from fairlead.store.triggers import TriggerSpec
 
-# What of a schedule is left to whoever runs the system; the rest is what the code says.
+# What of a trigger is left to whoever runs the system, unless the code says it too.
 _OPERATED = ("is_enabled", "dedupe_window_seconds")
+# What code calls them.
+WORDS = {TriggerType.SCHEDULE: "schedule", TriggerType.EVENT: "trigger"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A schedule as code has it: whose it is, its name there, and what it says."""
+    """A schedule, or a trigger for an event, as code has it: whose it is, its name there, and what it says."""
 
     owner: str
     name: str
     tenant: str
     says: Mapping[str, Any]
 
+    @property
+    def trigger_type(self) -> TriggerType:
+        return TriggerType.SCHEDULE if self.says.get("event_name") is None else TriggerType.EVENT
+
 
 def check(kept: Kept, arg_schema: Any) -> None:
     """Refuse where the code says it what could not be kept, or would never make a job."""
     now = datetime.now(UTC)  # only what would be refused at any time matters
     spec = spec_of(asked_of(_said(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
-    faults = misfits(compiled(spec.payload_template, SCHEDULE_ROOTS), arg_schema)
+    faults = misfits(compiled(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema)
     if faults:
         raise SignatureInvalid(
-            f"The schedule {kept.name!r} cannot call its function: {faults[0].path or 'the payload'} "
+            f"The {WORDS[kept.trigger_type]} {kept.name!r} cannot call its function: {faults[0].path or 'the payload'} "
             f"{faults[0].message}. Give it a payload= that fits.",
             faults,
         )
@@ -55,8 +61,8 @@ async def keep(tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = Fals
     tenant = await tenants.get(tx, kept.tenant)
     if tenant is None:
         raise TenantUnknown(
-            f"There is no tenant {kept.tenant[:80]!r} to have the schedule {kept.name!r}. Add it first, with "
-            "fl.add_tenant or: fairlead tenants add SLUG",
+            f"There is no tenant {kept.tenant[:80]!r} to have the {WORDS[kept.trigger_type]} {kept.name!r}. "
+            "Add it first, with fl.add_tenant or: fairlead tenants add SLUG",
             [Fault("tenant", "unknown")],
         )
     key = kept.says["definition_key"]
@@ -90,17 +96,17 @@ async def keep(tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = Fals
         # another instance was faster
         old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
     if old is None:
-        raise RegistrationUnknown("Another instance removed this schedule at the same moment; try again.")
+        raise RegistrationUnknown("Another instance removed this trigger at the same moment; try again.")
     return await _changed(tx, principal, old, spec(old), definition)
 
 
 def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
-    said = {"label": kept.name, **kept.says, "trigger_type": TriggerType.SCHEDULE}
+    said = {"label": kept.name, **kept.says, "trigger_type": kept.trigger_type}
     if old is None:
         return said
     if said.get("every_seconds") is not None and said.get("start_at") is None:
         said["start_at"] = old.start_at  # it began when it was first seen
-    return said | {name: getattr(old, name) for name in _OPERATED}
+    return said | {name: getattr(old, name) for name in _OPERATED if said.get(name) is None}
 
 
 async def _changed(

@@ -20,8 +20,7 @@ from fairlead.model.payload import unreadable
 from fairlead.model.schedule import Every, Schedule
 from fairlead.model.template import compiled
 from fairlead.model.trigger import (
-    EVENT_ROOTS,
-    SCHEDULE_ROOTS,
+    ROOTS,
     CatchUp,
     Overlap,
     Trigger,
@@ -100,7 +99,7 @@ def spec_of(
     scheduled = asked.trigger_type is TriggerType.SCHEDULE
     filter_of({} if asked.filter is None else asked.filter)
     template = {} if asked.payload_template is None else asked.payload_template
-    compiled(template, SCHEDULE_ROOTS if scheduled else EVENT_ROOTS)
+    compiled(template, ROOTS[asked.trigger_type])
     if asked.timezone is not None:
         known_zone(asked.timezone)
     start_at = asked.start_at

@@ -21,6 +21,10 @@ class TriggerType(StrEnum):
     SCHEDULE = "schedule"
 
 
+# What the templates of each may begin a path with.
+ROOTS = {TriggerType.EVENT: EVENT_ROOTS, TriggerType.SCHEDULE: SCHEDULE_ROOTS}
+
+
 class CatchUp(StrEnum):
     """What becomes of instants that were missed: of none, of the latest, or of each a job."""
 
@@ -84,7 +88,7 @@ class Trigger:
     @property
     def roots(self) -> tuple[str, ...]:
         """What its template may begin a path with."""
-        return EVENT_ROOTS if self.trigger_type is TriggerType.EVENT else SCHEDULE_ROOTS
+        return ROOTS[self.trigger_type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
