@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, testing
 from fairlead.actions import triggers
-from fairlead.errors import InvalidInput, NotOpen, TriggerUnknown
+from fairlead.errors import InvalidInput, JobFailed, NotOpen, TriggerUnknown
 from fairlead.runtime.tick import Tick
 from fairlead.store import tenants
 from tests import given
@@ -202,6 +202,63 @@ async def test_until_idle_nothing_waits_for_its_time(app: Fairlead, server: str)
         assert await napping.result(timeout=0) == "rested"
         assert (await failing.read()).last_error == "RuntimeError: attempt 3"
         await given.no_inconsistencies(fl.database)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "words"), [("fail", RuntimeError, "attempt 1"), ("refuse", Fatal, "never")]
+)
+async def test_what_a_function_raises_comes_out_if_it_is_asked_for(
+    app: Fairlead, server: str, key: str, kind: type[Exception], words: str
+) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        fine = await fl.enqueue("greet", tenant="test", payload={"name": "Ada"})
+        job = await fl.enqueue(key, tenant="test")
+
+        with pytest.raises(kind, match=words) as raised:
+            await testing.run_due(fl, raise_errors=True)
+
+        assert raised.traceback[-1].name == key
+        assert await fine.result(timeout=0) == "Hello, Ada"
+        assert (await job.read()).last_error == f"{kind.__name__}: {words}"
+        # nothing of it stays
+        await fl.enqueue(key, tenant="test")
+        assert (await testing.run_due(fl)).ran == 1
+
+
+async def test_what_a_function_in_a_thread_raises_comes_out_too(server: str) -> None:
+    app = Fairlead(settings=Settings())
+
+    @app.job
+    def divide(n: int) -> float:
+        return 1 / n
+
+    async with testing.fairlead(app, server_url=server) as fl:
+        await divide.enqueue(tenant="test", n=2)
+        assert (await testing.run_due(fl, raise_errors=True)).statuses == {JobStatus.SUCCEEDED: 1}
+        await divide.enqueue(tenant="test", n=0)
+        with pytest.raises(ZeroDivisionError):
+            await testing.run_due(fl, raise_errors=True)
+
+
+async def test_a_job_that_ends_badly_without_an_exception_comes_out_as_its_failure(server: str) -> None:
+    app = Fairlead(settings=Settings())
+
+    @app.job
+    async def unkept() -> object:
+        return object()
+
+    async with testing.fairlead(app, server_url=server) as fl:
+        job = await unkept.enqueue(tenant="test")
+        with pytest.raises(JobFailed, match="object has no JSON form") as raised:
+            await testing.run_due(fl, raise_errors=True)
+    assert raised.value.job_id == job.id
+
+
+async def test_a_snooze_is_no_error(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        await fl.enqueue("nap", tenant="test")
+        report = await testing.run_due(fl, until_idle=True, raise_errors=True)
+    assert report.statuses == {JobStatus.QUEUED: 2, JobStatus.SUCCEEDED: 1}
 
 
 async def test_what_waits_is_brought_forward_in_its_order(app: Fairlead, server: str) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,9 +20,12 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import scratch_database, scratch_folder
 from fairlead.errors import InvalidInput, NotOpen, TriggerUnknown
-from fairlead.handles import JobFunction
+from fairlead.handlers.attempt import failure
+from fairlead.handlers.registry import Handler, Registry
+from fairlead.handles import JobFunction, failed
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
+from fairlead.model.outcome import Failed
 from fairlead.model.payload import encode
 from fairlead.model.trigger import Trigger, TriggerType
 from fairlead.runtime.tick import Tick
@@ -141,24 +145,91 @@ def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
 # Running
 
 
-async def run_due(fl: Fairlead, *, limit: int = 1000, until_idle: bool = False) -> Tick:
+async def run_due(
+    fl: Fairlead, *, limit: int = 1000, until_idle: bool = False, raise_errors: bool = False
+) -> Tick:
     """Run due jobs here, and those that they enqueue, until none is due: how many runs, and how each ended.
 
     Events that wait are dispatched, and schedules that are due fired, before and in between.
     With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) are due now, too. After
     `limit` runs it stops, whatever is left: a job that always comes back must not hang a test.
+    With `raise_errors`, the first exception of a function comes out here, once what began beside it has ended; a job
+    that ends badly otherwise (isolated, a command, out of time) raises JobFailed.
     """
     await fl.sync_triggers()
     ran, statuses = 0, Counter[JobStatus]()
-    while ran < limit:
-        if until_idle:
-            await fl.database.transact(store.bring_forward)
-        tick = await fl.tick(min(BATCH, limit - ran))
-        if tick.ran == 0:
-            break
-        ran += tick.ran
-        statuses.update(tick.statuses)
+    with _overheard(fl) if raise_errors else nullcontext() as raised:
+        while ran < limit:
+            if until_idle:
+                await fl.database.transact(store.bring_forward)
+            tick = await fl.tick(min(BATCH, limit - ran))
+            if tick.ran == 0:
+                break
+            if raised is not None:
+                await _raise_first(fl, raised, tick)
+            ran += tick.ran
+            statuses.update(tick.statuses)
     return Tick(ran, dict(statuses))
+
+
+@contextmanager
+def _overheard(fl: Fairlead) -> Iterator[list[Exception]]:
+    """What functions fail with meanwhile, in its order."""
+    raised: list[Exception] = []
+    before, fl.registry = fl.registry, _Overheard(fl.registry, raised)
+    try:
+        yield raised
+    finally:
+        fl.registry = before
+
+
+class _Overheard(Registry):
+    """The same handlers, overheard."""
+
+    def __init__(self, inner: Registry, raised: list[Exception]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._raised = raised
+
+    def get(self, key: str, tenant_id: UUID | None = None) -> Handler | None:
+        handler = self._inner.get(key, tenant_id)
+        if handler is None or handler.isolate:
+            return handler
+        told = self._awaited if handler.is_async else self._called
+        return replace(handler, function=told(handler.function))
+
+    def _awaited(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        async def told(*arguments: Any, **named: Any) -> Any:
+            with self._hearing():
+                return await function(*arguments, **named)
+
+        return told
+
+    def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def told(*arguments: Any, **named: Any) -> Any:
+            with self._hearing():
+                return function(*arguments, **named)
+
+        return told
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if isinstance(failure(error), Failed):  # and not a snooze
+                self._raised.append(error)
+            raise
+
+
+async def _raise_first(fl: Fairlead, raised: Sequence[Exception], tick: Tick) -> None:
+    if raised:
+        raise raised[0]
+    if bad := [status for status in (JobStatus.FAILED, JobStatus.DEAD_LETTER) if tick.statuses.get(status)]:
+        ended = [job for job in await _every(fl) if job.status in bad]
+        raise failed(max(ended, key=lambda job: job.finished_at or job.queued_at))
 
 
 async def dispatch_events(fl: Fairlead) -> int:
