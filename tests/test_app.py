@@ -1,10 +1,12 @@
 """The library's face."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
 from fairlead import Backoff, Fairlead, Settings, sync
@@ -12,6 +14,15 @@ from fairlead.actions import definitions
 from fairlead.errors import JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid
 from tests import given
 from tests.given import TENANT, TESTER
+
+
+class Order(BaseModel):
+    id: int = Field(gt=0)
+
+
+class Receipt(BaseModel):
+    order: int
+    at: datetime
 
 
 async def test_a_function_becomes_a_definition_when_fairlead_opens(settings: Settings) -> None:
@@ -90,6 +101,25 @@ async def test_options_go_beside_the_arguments(fl: Fairlead) -> None:
     assert (job.priority, job.dedupe_key) == (2, "k")
     assert (bulk.id, bulk.deduplicated) == (job.id, True)
     assert "deduplicated" in repr(bulk)
+
+
+async def test_a_job_takes_and_returns_models_of_pydantic(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+
+    @fl.job
+    async def charge(order: Order) -> Receipt:
+        return Receipt(order=order.id, at=datetime(2026, 1, 1, tzinfo=UTC))
+
+    async with fl:
+        job = await charge.enqueue(tenant=TENANT, order=Order(id=7))
+        [many] = await fl.enqueue_many([charge.with_arguments(tenant=TENANT, order=Order(id=8))])
+        with pytest.raises(PayloadInvalid, match="/order/id"):
+            await charge.enqueue(tenant=TENANT, order={"id": 0})
+        await fl.tick()
+
+        assert await job.result(0) == {"order": 7, "at": "2026-01-01T00:00:00Z"}
+        assert await many.result(0) == {"order": 8, "at": "2026-01-01T00:00:00Z"}
+        assert (await job.read()).payload == {"order": {"id": 7}}
 
 
 async def test_a_tenant_that_is_there_stays_as_it_is_and_the_log_says_so(fl: Fairlead) -> None:

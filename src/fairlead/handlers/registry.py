@@ -11,6 +11,7 @@ import msgspec
 from fairlead.errors import SignatureInvalid
 from fairlead.handlers.context import Context, Fatal
 from fairlead.model.payload import whole
+from fairlead.model.pydantic_models import validated
 from fairlead.model.signature import CONTEXT, arguments_type
 
 
@@ -72,10 +73,10 @@ class Handler:
 
 def _convert(payload: Any, arguments: type[msgspec.Struct]) -> msgspec.Struct:
     try:
-        return msgspec.convert(payload, arguments, str_keys=True)
+        return msgspec.convert(payload, arguments, str_keys=True, dec_hook=validated)
     except msgspec.ValidationError:
         # to the schema, and so to enqueue, 1.0 is an integer too
-        return msgspec.convert(whole(payload), arguments, str_keys=True)
+        return msgspec.convert(whole(payload), arguments, str_keys=True, dec_hook=validated)
 
 
 def _check_findable(function: Callable[..., Any], name: str) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
+from fairlead.model.pydantic_models import dumped, is_model
 
 MAX_BYTES = 262_144
 MAX_DEPTH = 64
@@ -34,7 +35,7 @@ def encode(payload: Any, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEP
     """The payload as plain JSON values and as JSON text, or a refusal that says where it went wrong."""
     try:
         if not _plain(payload, max_depth):
-            payload = msgspec.to_builtins(payload)
+            payload = msgspec.to_builtins(payload, enc_hook=_dumped)
             _plain(payload, max_depth)
     except _Flaw as flaw:
         where = pointer(reversed(flaw.path))
@@ -136,10 +137,21 @@ def _plain_array(value: Any, room: int) -> bool:
 def _other(value: Any, room: int) -> bool:
     if isinstance(value, Decimal) and not value.is_finite():
         raise _Flaw(f"{value} is not a JSON number")
-    if isinstance(value, _CONVERTED) or (is_dataclass(value) and not isinstance(value, type)):
+    if isinstance(value, _CONVERTED) or _is_record(value):
         _enter(room)
         return False
     raise _Flaw(f"{type(value).__name__} has no JSON form")
+
+
+def _is_record(value: Any) -> bool:
+    return (is_dataclass(value) and not isinstance(value, type)) or is_model(type(value))
+
+
+def _dumped(value: Any) -> Any:
+    try:
+        return dumped(value)
+    except (TypeError, ValueError) as error:
+        raise _Flaw(str(error)) from None
 
 
 def _enter(room: int) -> None:

@@ -2,12 +2,13 @@
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from fairlead.errors import SignatureInvalid
+from fairlead.model.pydantic_models import ModelSchemas, is_model
 from fairlead.model.redact import without_examples
 
 CONTEXT = "ctx"
@@ -16,8 +17,10 @@ TAKEN = frozenset({"tenant", "tx"})
 
 def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """The JSON Schema of the payload that calls this function by name of its parameters."""
+    models = ModelSchemas()
     try:
-        schema: dict[str, Any] = without_examples(_flat(msgspec.json.schema(arguments_type(function))))
+        found = msgspec.json.schema(arguments_type(function), schema_hook=models)
+        schema: dict[str, Any] = without_examples(_flat(found, models.definitions))
     except (TypeError, ValueError) as error:
         raise _no_json_form(function, error) from error
     return schema
@@ -50,7 +53,7 @@ def _name(function: Callable[..., Any]) -> str:
 def _no_json_form(function: Callable[..., Any], error: Exception) -> SignatureInvalid:
     return SignatureInvalid(
         f"{_name(function)} cannot be a job: {error}. "
-        "Annotate its parameters with types that have a JSON form."
+        "Annotate its parameters with types that have a JSON form: plain ones, dataclasses, msgspec's or pydantic's models."
     )
 
 
@@ -71,14 +74,14 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _default(value: Any) -> Any:
-    if isinstance(value, list | dict | set):
+    if isinstance(value, list | dict | set) or is_model(type(value)):
         return msgspec.field(default_factory=lambda: value)
     return value
 
 
-def _flat(schema: dict[str, Any]) -> dict[str, Any]:
+def _flat(schema: dict[str, Any], of_models: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of the arguments itself, with the types it uses beside it."""
-    definitions = schema["$defs"]
+    definitions = {**schema["$defs"], **of_models}
     top: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2])
     top.pop("title", None)
     return {**top, "$defs": definitions} if definitions else top
