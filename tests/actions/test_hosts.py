@@ -230,6 +230,57 @@ async def test_a_moved_resource_takes_new_jobs_with_it_and_leaves_the_old_ones(
     assert await target(fl, new.id) == (place.elsewhere.id, place.lobby.id)
 
 
+async def test_a_retry_goes_to_the_host_of_what_its_new_payload_names(fl: Fairlead, place: Place) -> None:
+    async with fl.transaction() as tx:
+        arena = await server(tx, place.elsewhere, "arena")
+    job = await fl.enqueue(START, tenant=TENANT, payload={"serverInstanceId": "lobby"})
+    await fl.cancel(job.id)
+
+    for unknown in ("nobody", "theirs"):
+        with pytest.raises(ResourceUnknown):
+            await fl.retry(job.id, payload={"serverInstanceId": unknown})
+    await fl.retry(job.id, payload={"serverInstanceId": "arena"})
+
+    assert await target(fl, job.id) == (place.elsewhere.id, arena.id)
+    assert await claimed(fl, place.host) == []
+    assert await claimed(fl, place.elsewhere) == [job.id]
+
+
+async def test_a_retry_is_freed_from_a_host_that_was_removed_by_naming_another_resource(
+    fl: Fairlead, place: Place
+) -> None:
+    async with fl.transaction() as tx:
+        await server(tx, place.elsewhere, "arena")
+    job = await fl.enqueue(START, tenant=TENANT, payload={"serverInstanceId": "arena"})
+    await fl.cancel(job.id)
+    await _removed(fl, place.elsewhere)
+
+    await fl.retry(job.id, payload={"serverInstanceId": "lobby"})
+
+    assert await target(fl, job.id) == (place.host.id, place.lobby.id)
+
+
+async def test_a_retry_stays_where_it_was_unless_its_payload_names_another_resource(
+    fl: Fairlead, place: Place
+) -> None:
+    async with fl.transaction() as tx:
+        await definitions.patch(tx, TESTER, "sweep", {"resource_pointer": "/on/server"})
+    made = [
+        await fl.enqueue("sweep", tenant=TENANT, payload={"on": {"server": "lobby"}}),
+        await fl.enqueue("sweep", tenant=TENANT, payload={}, resource_id=place.lobby.id),
+    ]
+    for job in made:
+        await fl.cancel(job.id)
+    async with fl.transaction() as tx:
+        await hosts.change_resource(tx, TESTER, place.lobby.id, host_id=place.elsewhere.id, name="hall")
+
+    await fl.retry(made[0].id, payload={"on": {"server": "lobby"}, "deep": True})
+    await fl.retry(made[1].id, payload={"deep": True})
+
+    for job in made:
+        assert await target(fl, job.id) == (place.host.id, place.lobby.id)
+
+
 # Who runs it, and how many at once
 
 

@@ -151,12 +151,13 @@ def _prepared(
 def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: Any) -> str:
     """The key of the definition that is now known as it is."""
     if outcome != "definition_changed":
-        _refuse(new, outcome)
+        refuse(new, outcome)
     catalog.learn(definition["key"], definition["version"], definition["arg_schema"])
     return str(definition["key"])
 
 
-def _refuse(new: NewJob, outcome: str) -> NoReturn:
+def refuse(new: NewJob, outcome: str) -> NoReturn:
+    """Raise what the database answered to a request that it did not take."""
     match outcome:
         case "tenant_unknown":
             raise unknown_tenant(new.tenant)

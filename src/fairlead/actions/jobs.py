@@ -6,17 +6,22 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.enqueue import inactive
+from fairlead.actions.enqueue import inactive, refuse
 from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, QueueFull
 from fairlead.model.access import Permission, Principal
+from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.kept_secrets import restored_for
+from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.request import unknown_tenant
 from fairlead.settings import Settings
 from fairlead.store import audit, bulk, definitions, hosts, jobs, stats, tenants
+from fairlead.store.jobs import Target
 
 MAX_PAGE = 1000
 ROUNDS = 5
@@ -136,24 +141,46 @@ async def retry(
     definition = (await definitions.by_keys(tx, [job.definition_key]))[job.definition_key]
     if not definition.is_active:
         raise inactive(definition.key)
-    if job.host_id is not None and not await hosts.hold(tx, job.host_id):
+    text, target = None, Target(job.host_id, job.resource_id)
+    if payload is not None:
+        text, target = await _edited(tx, catalog, job, definition, payload)
+    if target.host_id is not None and not await hosts.hold(tx, target.host_id):
         raise JobNotRetryable(
-            f"Job {job.id} is for host {job.host_id}, which was removed: enqueue it anew, for another host."
+            f"Job {job.id} is for host {target.host_id}, which was removed: enqueue it anew, for another host."
         )
     await _take_key_again(tx, job)
-    text = None
-    if payload is not None:
-        catalog.learn(definition.key, definition.version, definition.arg_schema)
-        # who read the job and edits it has not seen its secrets: what is still as it was shown stays as it is
-        payload = restored_for(job.definition_key, payload, await jobs.payload(tx, job.id), job.payload)
-        edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
-        text, _ = catalog.prepare(edited, current=[definition.key])
-    await jobs.requeue(tx, job, payload=text)
+    await jobs.requeue(tx, job, target, payload=text)
     await bulk.notify(tx, "ready")
     await _audit(
         tx, principal, "JOB_RETRIED", job, {"was": job.status, "payload_edited": payload is not None}
     )
     return await _visible(tx, principal, job_id)
+
+
+async def _edited(
+    tx: Tx, catalog: Catalog, job: Job, definition: Definition, payload: Any
+) -> tuple[bytes, Target]:
+    """The payload that a job gets instead of its own, and where it is for with that one."""
+    catalog.learn(definition.key, definition.version, definition.arg_schema)
+    stored = await jobs.payload(tx, job.id)
+    # who read the job and edits it has not seen its secrets: what is still as it was shown stays as it is
+    payload = restored_for(definition.key, payload, stored, job.payload)
+    edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
+    text, _ = catalog.prepare(edited, current=[definition.key])
+    if not _names_another(definition, stored, msgspec.json.decode(text)):
+        return text, Target(job.host_id, job.resource_id)
+    target = await jobs.target(tx, job, payload=text)
+    if target.refusal is not None:
+        refuse(edited, target.refusal)
+    return text, target
+
+
+def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:
+    """Whether an edit names another resource. Where it does not, the job stays, as its enqueue may have said itself where."""
+    if definition.resource_pointer is None:
+        return False
+    path = path_of_pointer(definition.resource_pointer)
+    return bool(look_up(path, stored) != look_up(path, edited))
 
 
 async def _take_key_again(tx: Tx, job: Job) -> None:

@@ -72,6 +72,11 @@ def path_at(text: str, start: int) -> tuple[Path, int]:
     raise Flaw(_EXPECTED)
 
 
+def path_of_pointer(pointer: str) -> Path:
+    """The path that a JSON pointer such as /server/id is."""
+    return Path(tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]))
+
+
 def look_up(path: Path, context: Any) -> Any:
     """What the path leads to, or MISSING. Looks into plain objects and lists only, so it runs no code of theirs."""
     value = context

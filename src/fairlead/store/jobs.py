@@ -46,6 +46,15 @@ class Answer:
     definition_id: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The host and the resource that a job is for, or why it can be for none."""
+
+    host_id: UUID | None
+    resource_id: UUID | None
+    refusal: str | None = None
+
+
 async def enqueue(
     tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: str, trace: str | None = None
 ) -> Answer:
@@ -273,10 +282,17 @@ async def dedupe_key(tx: Tx, job_id: UUID) -> str | None:
     return cast("str | None", key)
 
 
-async def requeue(tx: Tx, job: Job, *, payload: bytes | None) -> None:
-    """Put a held terminal job back, with a fresh budget."""
+async def target(tx: Tx, job: Job, *, payload: bytes) -> Target:
+    """Which host and resource a payload is for, if it were enqueued now as this job's."""
+    [found] = await tx.all(Target, sql.target, {"id": job.id, "payload": JsonText(payload)})
+    return found
+
+
+async def requeue(tx: Tx, job: Job, target: Target, *, payload: bytes | None) -> None:
+    """Put a held terminal job back, for this host and with a fresh budget."""
+    values = {"id": job.id, "host_id": target.host_id, "resource_id": target.resource_id}
     text = None if payload is None else JsonText(payload)
-    await tx.run(sql.requeue, {"id": job.id, "payload": text, "was": job.status.value})
+    await tx.run(sql.requeue, {**values, "payload": text, "was": job.status.value})
 
 
 async def inconsistencies(tx: Tx) -> list[tuple[UUID | None, str]]:

@@ -246,13 +246,21 @@ where id = %(id)s and status in ('failed', 'dead_letter', 'canceled') for update
 -- name: dedupe_key
 select dedupe_key from fairlead.jobs where id = %(id)s;
 
+-- name: target
+-- Where an enqueue would send a job of this payload.
+select t.target_host as host_id, t.target_resource as resource_id, t.refusal
+from fairlead.jobs j
+cross join lateral fairlead.target_of(j.tenant_id, j.definition_id, %(payload)s::jsonb, null, null) t
+where j.id = %(id)s;
+
 -- name: requeue
 -- A fresh budget; attempt numbers go on.
 with job as (
     update fairlead.jobs
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
         claimed_by_worker = null, failure_count = 0, lost_count = 0, output = null, error = null, progress = null,
-        scheduled_for = clock_timestamp(), payload = coalesce(%(payload)s::jsonb, payload)
+        scheduled_for = clock_timestamp(), payload = coalesce(%(payload)s::jsonb, payload),
+        host_id = %(host_id)s, resource_id = %(resource_id)s
     where id = %(id)s
     returning id, tenant_id, definition_id, host_id, priority, scheduled_for
 ), ready_again as (
