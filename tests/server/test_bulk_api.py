@@ -168,6 +168,54 @@ async def test_what_may_hold_a_secret_is_masked_in_the_audit_log(
     assert "hunter2" not in str(details)
 
 
+async def ended(world: World, **fields: Any) -> UUID:
+    async with world.fl.transaction() as tx:
+        return await given.ended_job(tx, "failed", **fields)
+
+
+async def test_a_retry_goes_past_jobs_whose_key_another_holds(world: World) -> None:
+    held = [await ended(world, dedupe_key="trigger:1") for _ in range(5)]
+    free = [await ended(world) for _ in range(2)]
+    async with world.fl.transaction() as tx:
+        await given.queued_job(tx, dedupe_key="trigger:1")
+    wanted = {"definition_key": "greet"}
+
+    preview = await bulk(world, "retry", filter=wanted, dry_run=True)
+    assert preview == {"count": 2, "more": False, "skipped": 5}
+    answers = [await bulk(world, "retry", filter=wanted, limit=1) for _ in range(3)]
+
+    assert [(one["count"], one["more"]) for one in answers] == [(1, True), (1, False), (0, False)]
+    assert {(await world.fl.read(one)).status for one in free} == {JobStatus.QUEUED}
+    assert {(await world.fl.read(one)).status for one in held} == {JobStatus.FAILED}
+
+
+async def test_of_jobs_that_share_a_key_one_is_retried_and_the_others_are_passed_by(world: World) -> None:
+    same = [await ended(world, dedupe_key="trigger:1") for _ in range(5)]
+    plain = await ended(world)
+    others = await ended(world, tenant=given.OTHER, dedupe_key="trigger:1")
+
+    did = await bulk(world, "retry", filter={"definition_key": "greet"}, limit=2)
+
+    assert did == {"count": 2, "more": False, "skipped": 4}
+    assert (await world.fl.read(plain)).status is JobStatus.QUEUED
+    assert [(await world.fl.read(one)).status for one in same].count(JobStatus.QUEUED) == 1
+    assert (await world.fl.read(others)).status is JobStatus.FAILED
+    await given.no_inconsistencies(world.fl.database)
+
+
+async def test_a_retry_goes_past_jobs_whose_host_was_removed(world: World) -> None:
+    for _ in range(2):
+        await ended(world)
+    async with world.fl.transaction() as tx:
+        await tx.run("update fairlead.jobs set host_id = gen_random_uuid()")
+    job = await ended(world)
+
+    did = await bulk(world, "retry", filter={"definition_key": "greet"}, limit=1)
+
+    assert did == {"count": 1, "more": False, "skipped": 2}
+    assert (await world.fl.read(job)).status is JobStatus.QUEUED
+
+
 async def test_jobs_of_an_inactive_definition_are_not_retried(world: World) -> None:
     made = await a_job_of_every_kind(world)
     async with world.fl.transaction() as tx:

@@ -12,7 +12,8 @@ from fairlead.bench import backlog
 from fairlead.db.tx import Acting, Tx
 from fairlead.errors import Forbidden, InvalidInput
 from fairlead.model.access import Principal, Role
-from fairlead.store import flow
+from fairlead.store import bulk_jobs as stored
+from fairlead.store import flow, jobs
 from fairlead.store import troubles as store
 from tests import given
 
@@ -130,6 +131,38 @@ async def test_chosen_jobs_are_retried_and_only_ones_own(tx: Tx) -> None:
     assert (rows[mine], rows[others]) == ("queued", "dead_letter")
     [(details,)] = await tx.values("select details from fairlead.audit_log where action = 'JOBS_RETRIED'")
     assert details == {"filter": {"error": "E"}, "count": 1}
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("of_all", [False, True])
+async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_asked_for(
+    tx: Tx, *, of_all: bool, analyzed: bool
+) -> None:
+    await tx.run(
+        "insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, finished_at, "
+        "status, troubled, dedupe_key, created_by, payload) "
+        "select fairlead.uuid7(), t.id, d.id, 100, 3, now(), now(), "
+        "case when failed then 'failed' else 'succeeded' end::fairlead.job_status, failed, n::text, 'tester', '{}' "
+        "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 6000) n, lateral (select n %% 5 = 0) f(failed) "
+        "where t.slug <> 'global' and d.key = 'greet'",
+        [],
+    )
+    await tx.run(
+        "insert into fairlead.active_keys (tenant_id, key_hash, job_id) "
+        "select tenant_id, sha256(convert_to(dedupe_key, 'UTF8')), id from fairlead.jobs"
+    )
+    if analyzed:
+        await tx.run("analyze fairlead.jobs, fairlead.active_keys")
+    wanted = {"definition_key": "greet", "tenant_id": None if of_all else await tenant_id(tx)}
+    asked, values = jobs.conditions(wanted)
+    query = "\nand ".join([stored.sql.retryable, *asked]) + " limit 10"
+
+    for table, index in (("jobs", "jobs_troubled"), ("active_keys", "active_keys_pkey")):
+        [node] = await planned(tx, query, values, table)
+        assert node["Index Name"] == index
+        assert node["Actual Rows"] * node["Actual Loops"] <= 10
+    async with stored.retryable(tx, wanted) as found:
+        assert sum([one.is_stuck async for one in found]) == (2400 if of_all else 1200)
 
 
 async def test_a_viewer_retries_nothing_and_nobody_too_many(tx: Tx) -> None:

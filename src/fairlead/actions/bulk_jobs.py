@@ -30,7 +30,8 @@ _MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q"}
 class Bulk:
     """How many jobs it was (or, in a preview, would be), and whether there are more.
 
-    `skipped` matched and could not be moved: another active job holds its dedupe key, or somebody else was moving it.
+    `skipped` matched and could not be moved: another job has its dedupe key, active or as one of these, its host is gone, or
+    somebody else was moving it.
     """
 
     count: int
@@ -63,12 +64,34 @@ async def retry(
 ) -> Bulk:
     """Queue up to `limit` jobs that match and failed, were dead-lettered or canceled again, with fresh budgets."""
     filters = await _filters(tx, principal, wanted, RETRYABLE, limit)
-    found = [] if not filters["status"] else await bulk_jobs.retryable(tx, filters, limit=limit + 1)
-    ids, more = found[:limit], len(found) > limit
+    ids, passed = ([], 0) if not filters["status"] else await _retryable(tx, filters, limit + 1)
+    ids, more = ids[:limit], len(ids) > limit
     if dry_run or not ids:
-        return Bulk(len(ids), more)
+        return Bulk(len(ids), more, passed)
     count = await _requeue(tx, ids)
-    return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, len(ids) - count))
+    return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, passed + len(ids) - count))
+
+
+async def _retryable(tx: Tx, filters: Mapping[str, Any], most: int) -> tuple[list[UUID], int]:
+    """Up to `most` jobs that can be active together, and how many were passed by that cannot be.
+
+    To look at these alone, as many as are asked for, would be to find the same ones at every call, and never the others.
+    """
+    ids: list[UUID] = []
+    keys: set[tuple[UUID, bytes | None]] = set()
+    passed = 0
+    async with bulk_jobs.retryable(tx, filters) as found:
+        async for one in found:
+            key = one.tenant_id, one.key_hash
+            if one.is_stuck or key in keys:
+                passed += 1
+                continue
+            ids.append(one.id)
+            if len(ids) == most:
+                break
+            if one.key_hash is not None:
+                keys.add(key)
+    return ids, passed
 
 
 async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, told: Mapping[str, Any]) -> Bulk:

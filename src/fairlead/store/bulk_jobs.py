@@ -1,6 +1,7 @@
 """Many jobs canceled or retried at once: found by filter, each owned by taking its row of the queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,16 @@ class Held:
     dedupe_key: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retryable:
+    """A job that has ended and may be retried, unless it is stuck: its dedupe key is held, or its host is gone."""
+
+    id: UUID
+    tenant_id: UUID
+    key_hash: bytes | None
+    is_stuck: bool
+
+
 async def cancelable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[UUID]:
     """Up to so many jobs that match, wait or run, and have not been asked to stop."""
     conditions, values = jobs.conditions(filters)
@@ -32,10 +43,21 @@ async def cancelable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[
     return await _ids(tx, start, conditions, values, limit)
 
 
-async def retryable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[UUID]:
-    """Up to so many jobs that match and failed, were dead-lettered or canceled, of definitions that are active."""
+@asynccontextmanager
+async def retryable(tx: Tx, filters: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Retryable]]:
+    """Jobs that match and failed, were dead-lettered or canceled, of definitions that are active; read as they are asked for."""
+    await tx.by_index()
     conditions, values = jobs.conditions(filters)
-    return await _ids(tx, sql.retryable, conditions, values, limit)
+    query = "\nand ".join([sql.retryable, *conditions])
+    await tx.run(f"{sql.look_at_retryable}\n{query}", values)
+    yield _read(tx)
+    await tx.run(sql.end_of_retryable)  # where something failed, the transaction's end does it
+
+
+async def _read(tx: Tx) -> AsyncIterator[Retryable]:
+    while page := await tx.all(Retryable, sql.next_retryable):
+        for one in page:
+            yield one
 
 
 async def retryable_chosen(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> list[UUID]:

@@ -20,9 +20,24 @@ select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.def
 where j.status <= 'running' and j.cancel_requested_at is null
 
 -- name: retryable
--- Steps of runs are retried with their runs.
-select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+-- Steps of runs are retried with their runs. Stuck is one that would stay as it is: its key is held, or its host is gone.
+select j.id, j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')) as key_hash,
+    (j.dedupe_key is not null and (
+        select k.job_id from fairlead.active_keys k
+        where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8')) limit 1) is not null)
+    or (j.host_id is not null and (select h.id from fairlead.hosts h where h.id = j.host_id limit 1) is null) as is_stuck
+from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.troubled and d.is_active and j.workflow_run_id is null
+
+-- name: look_at_retryable
+-- One look at all of them, and no further than is asked for.
+declare retryable no scroll cursor for
+
+-- name: next_retryable
+fetch 1000 from retryable;
+
+-- name: end_of_retryable
+close retryable;
 
 -- name: retryable_chosen
 select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
