@@ -93,6 +93,17 @@ async def ended(fl: Fairlead, job_id: UUID | None) -> Job:
     return job
 
 
+async def serving(fl: Fairlead) -> list[str]:
+    """What the workers say that they serve, as soon as one says anything."""
+    async with asyncio.timeout(30):
+        while True:
+            async with fl.transaction() as tx:
+                found = await tx.values("select unnest(queues) from fairlead.job_workers order by 1")
+            if found:
+                return [one for (one,) in found]
+            await asyncio.sleep(0.01)
+
+
 async def audited(fl: Fairlead) -> list[str]:
     """The actions in the audit log so far, but for what jobs do."""
     async with fl.transaction() as tx:
@@ -298,6 +309,17 @@ async def test_the_same_id_of_two_tenants_is_two_schedules_each_with_its_own_fun
 
     assert both.id == here.id
     assert sorted(ran) == [("first", TENANT)] * 5 + [("second", OTHER)] * 5
+
+
+async def test_a_job_of_a_tenant_whose_function_nobody_has_says_that_no_worker_serves_it(
+    fl: Fairlead,
+) -> None:
+    mine = await fl.register(TENANT, "sweep", FAR, HOUR, nothing)
+    assert await serving(fl) == [f"periodic.sweep {mine.tenant_id}"]
+
+    waiting = await fl.enqueue("periodic.sweep", tenant=OTHER)
+
+    assert [one.code for one in (await fl.why(waiting.id)).reasons] == ["no_worker"]
 
 
 async def test_an_id_that_the_database_knows_is_attached_and_its_schedule_changed(instance: Instance) -> None:

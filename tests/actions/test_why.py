@@ -372,6 +372,17 @@ async def test_with_workers_that_serve_other_definitions_it_says_so(tx: Tx) -> N
     assert await codes(tx, job_id) == ["ready"]
 
 
+async def test_a_worker_that_serves_a_definition_for_another_tenant_only_is_none(tx: Tx) -> None:
+    ids: dict[str, UUID] = dict(await tx.values("select slug, id from fairlead.tenants"))
+    await worker(tx, serves=[f"greet {ids[OTHER]}"])
+    job_id = await given.queued_job(tx)
+
+    assert await codes(tx, job_id) == ["no_worker"]
+    assert await codes(tx, await given.queued_job(tx, tenant=OTHER)) == ["ready"]
+    await worker(tx, serves=[f"greet {ids[TENANT]}"])
+    assert await codes(tx, job_id) == ["ready"]
+
+
 @pytest.mark.parametrize(("seen", "found"), [(None, "never"), ("2 minutes", "2 min ago"), ("5 s", None)])
 async def test_a_host_job_waits_for_its_agent_and_for_no_worker(
     tx: Tx, seen: str | None, found: str | None
@@ -430,6 +441,51 @@ async def test_jobs_of_a_paused_definition_are_in_nobodys_way_but_their_own(tx: 
     assert await codes(tx, same) == ["definition_paused", "queued_behind"]
 
 
+async def test_on_a_host_too_jobs_of_a_paused_definition_are_in_nobodys_way(tx: Tx) -> None:
+    at = await host(tx)
+    await host_job(tx, at, definition="anything", priority=1)
+    same = await host_job(tx, at, definition="anything", priority=2)
+    job_id = await host_job(tx, at, priority=7)
+    assert await ahead(tx, job_id) == 2
+    await gates.pause(tx, TESTER, definition="anything")
+
+    assert await codes(tx, job_id) == ["ready"]
+    assert await codes(tx, same) == ["definition_paused", "queued_behind"]
+    assert (await claim_one(tx, host_id=at)).jobs[0].job_id == job_id
+
+
+@pytest.mark.parametrize("bound", ["max_running", "max_running_per_tenant"])
+@pytest.mark.parametrize("on_host", [False, True])
+async def test_jobs_of_a_definition_at_its_limit_are_in_nobodys_way_but_their_own(
+    tx: Tx, bound: str, *, on_host: bool
+) -> None:
+    await worker(tx)
+    at = await host(tx)
+    await tx.run("update fairlead.hosts set max_running = 5")
+    place = {"host_id": at} if on_host else {}
+
+    async def queued(**fields: Any) -> UUID:
+        return await (host_job(tx, at, **fields) if on_host else given.queued_job(tx, **fields))
+
+    for priority in (1, 2):
+        same = await queued(definition="anything", priority=priority)
+    job_id = await queued(priority=7)
+    await tx.run(f"update fairlead.job_definitions set {bound} = 1 where key = 'anything'")
+    assert await ahead(tx, job_id) == 2
+    await queued(definition="anything", priority=0)
+    await claim_one(tx, **place)
+
+    assert await codes(tx, job_id) == ["ready"]
+    assert await ahead(tx, same) == 1
+    assert (await claim_one(tx, **place)).jobs[0].job_id == job_id
+
+
+async def ahead(tx: Tx, job_id: UUID) -> int:
+    """How many jobs are said to be ahead of a job."""
+    [number] = [one.facts["ahead"] for one in await answer(tx, job_id) if one.code is Code.QUEUED_BEHIND]
+    return int(number)
+
+
 async def test_those_ahead_of_a_host_job_are_on_its_host(tx: Tx) -> None:
     at, elsewhere = await host(tx), await host(tx, name="rack-2")
     await host_job(tx, at)
@@ -455,15 +511,17 @@ async def test_those_ahead_are_counted_to_a_bound(tx: Tx, monkeypatch: pytest.Mo
     assert (await store.surroundings(tx, job)).ahead == 4  # one past the bound says that there are more
 
 
-async def test_the_count_of_those_ahead_does_not_read_those_behind(tx: Tx) -> None:
+@pytest.mark.parametrize("on_host", [False, True])
+async def test_the_count_of_those_ahead_does_not_read_those_behind(tx: Tx, *, on_host: bool) -> None:
+    at = await host(tx) if on_host else None
     await tx.run(
-        "insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) "
-        "select gen_random_uuid(), t.id, d.id, 100, now() from fairlead.tenants t, fairlead.job_definitions d, "
+        "insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for) "
+        "select gen_random_uuid(), t.id, d.id, %s, 100, now() from fairlead.tenants t, fairlead.job_definitions d, "
         "generate_series(1, 5000) where t.slug = %s and d.key in ('greet', 'anything')",
-        [TENANT],
+        [at, TENANT],
     )
     await tx.run("analyze fairlead.ready")
-    job_id = await given.queued_job(tx, priority=1)
+    job_id = await (host_job(tx, at, priority=1) if at else given.queued_job(tx, priority=1))
     job = await store.standing(tx, job_id)
     assert job is not None
     await store.surroundings(tx, job)  # and from here on as there

@@ -104,7 +104,8 @@ class Loop:
 
     def _show(self) -> None:
         self._pairs[:] = [(definition_id, tenant_id) for (tenant_id, _), definition_id in self.served.items()]
-        self._keys[:] = sorted({key for _, key in self.served})
+        # of each for whom: for other tenants, nobody serves it here
+        self._keys[:] = sorted(f"{key} {tenant_id}" for tenant_id, key in self.served)
 
     async def end(self) -> None:
         """Stop at a safe point."""

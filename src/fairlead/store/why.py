@@ -26,7 +26,7 @@ async def standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> St
 async def surroundings(tx: Tx, job: Standing) -> Surroundings:
     """What a queued job meets on its way."""
     of_job = {"id": job.job_id}
-    serving = {"definition_key": job.definition_key, "seconds": SEEN_SECONDS}
+    serving = {"definition_key": job.definition_key, "tenant_id": str(job.tenant_id), "seconds": SEEN_SECONDS}
     await tx.by_index()
     [workers] = await tx.all(Workers, sql.workers, serving)
     [(ahead,)] = await tx.values(sql.ahead, {**of_job, "bound": MOST_AHEAD + 1})

@@ -65,41 +65,49 @@ where j.id = %(id)s and bound.most is not null
 order by bound.n;
 
 -- name: workers
--- No queues named: it serves every definition.
+-- No queues named: it serves every definition. With a tenant behind it, a definition is served for that one only.
 select count(*) filter (where lately) as alive,
-    count(*) filter (where lately and (w.queues = '{}' or %(definition_key)s = any(w.queues))) as serving,
+    count(*) filter (where lately and (w.queues = '{}' or w.queues && array[
+        %(definition_key)s::text, %(definition_key)s || ' ' || %(tenant_id)s])) as serving,
     max(w.last_seen_at) as last_seen_at
 from fairlead.job_workers w
 cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s) as lately) seen;
 
 -- name: ahead
 -- Jobs that are claimed before this one, in its tenant or on its host, counted to a bound. Definition by definition,
--- as the index has them; other definitions that are paused stand in nobody's way.
+-- as the index has them; other definitions that are paused, or of which as many run as may, stand in nobody's way.
 with recursive job as (
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from fairlead.jobs where id = %(id)s
 ), kinds as (
-    select head.definition_id from job j cross join lateral (
-        select r.definition_id from fairlead.ready r
-        where r.host_id is null and r.tenant_id = j.tenant_id
-        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) head
+    select '00000000-0000-0000-0000-000000000000'::uuid as definition_id
     union all
     select hop.definition_id from kinds k cross join job j cross join lateral (
-        select r.definition_id from fairlead.ready r
-        where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id > k.definition_id
-        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+        (select r.definition_id from fairlead.ready r
+         where j.host_id is null and r.host_id is null and r.tenant_id = j.tenant_id
+            and r.definition_id > k.definition_id
+         order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+        union all
+        (select r.definition_id from fairlead.ready r
+         where r.host_id = j.host_id and r.tenant_id = j.tenant_id and r.definition_id > k.definition_id
+         order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)) hop
+), claimed as (
+    select d.id as definition_id from kinds k cross join job j cross join lateral (
+        select d.id, d.paused_at, d.max_running, d.max_running_per_tenant
+        from fairlead.job_definitions d where d.id = k.definition_id limit 1) d
+    where d.id = j.definition_id or (d.paused_at is null and fairlead.has_room(
+        j.tenant_id, null, d.id, d.max_running, d.max_running_per_tenant))
 ), found as (
-    select from job j, kinds k, fairlead.job_definitions d, lateral (
-        select from fairlead.ready r
-        where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = k.definition_id
+    select from job j cross join claimed c cross join lateral (
+        (select from fairlead.ready r
+         where j.host_id is null and r.host_id is null and r.tenant_id = j.tenant_id
+            and r.definition_id = c.definition_id
             and (r.priority, r.scheduled_for, r.job_id) < (j.priority, j.scheduled_for, j.id)
-        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit %(bound)s) before
-    where j.host_id is null and d.id = k.definition_id and (d.paused_at is null or d.id = j.definition_id)
-    union all
-    select from job j, lateral (
-        select from fairlead.ready r
-        where r.host_id = j.host_id and r.tenant_id = j.tenant_id
+         order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit %(bound)s)
+        union all
+        (select from fairlead.ready r
+         where r.host_id = j.host_id and r.tenant_id = j.tenant_id and r.definition_id = c.definition_id
             and (r.priority, r.scheduled_for, r.job_id) < (j.priority, j.scheduled_for, j.id)
-        order by r.host_id, r.priority, r.scheduled_for, r.job_id limit %(bound)s) before
-    where j.host_id is not null
+         order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+         limit %(bound)s)) before
 )
 select count(*) from (select from found limit %(bound)s) counted;
