@@ -21,6 +21,7 @@ from fairlead.errors import (
     PayloadTooLarge,
 )
 from fairlead.model.job import Attempt
+from fairlead.model.outcome import Released, decide
 from fairlead.store import queue, testing, workers
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -334,6 +335,30 @@ async def test_progress_is_seen_on_the_job(fl: Fairlead) -> None:
 
     assert (await fl.read(lease.job_id)).progress == {"percent": 40, "message": "half\\x00way"}
     assert await lease.succeed() is JobStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["waiting", "running elsewhere"])
+async def test_progress_that_waited_for_the_end_of_its_attempt_is_not_taken(
+    fl: Fairlead, *, taken: bool
+) -> None:
+    await fl.submit(given.request())
+    async with fl.transaction() as tx:
+        claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
+    lease = claim.lease(claim.jobs[0])
+
+    async def half() -> set[UUID]:
+        async with fl.transaction() as tx:
+            return await queue.progress(tx, [(lease, 50, "half")])
+
+    async with fl.transaction() as ending:
+        await queue.finish(ending, [(lease, decide(claim.jobs[0], Released()))], actor="w")
+        if taken:
+            assert (await queue.claim(ending, worker="w", wanted=1, lease_seconds=30)).jobs
+        late = asyncio.create_task(half())
+        await until_somebody_waits(ending)
+
+    assert await late == set()
+    assert (await fl.read(lease.job_id)).progress is None
 
 
 @pytest.mark.parametrize(

@@ -185,10 +185,13 @@ select job_id from fairlead.leases where expires_at < clock_timestamp() order by
 -- How far attempts have come; of a lease that is no longer ours nothing is taken, and the job does not come back.
 update fairlead.jobs j set progress = p.progress
 from jsonb_to_recordset(%(steps)s) as p(job_id uuid, attempt_no int, token uuid, progress jsonb)
-where j.id = p.job_id and exists (
-    select from fairlead.leases l
-    where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token
-        and l.expires_at > clock_timestamp())
+where j.id = p.job_id
+    -- who waited for the end of this very attempt sees its lease as it was, but the job as it is
+    and j.status = 'running' and j.attempt_count = p.attempt_no
+    and exists (
+        select from fairlead.leases l
+        where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token
+            and l.expires_at > clock_timestamp())
 returning j.id;
 
 -- name: again
