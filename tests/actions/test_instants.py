@@ -11,7 +11,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import Shot
 from fairlead.actions.instants import fire_due
 from fairlead.db.tx import Tx
-from fairlead.model.due import MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
+from fairlead.model.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, schedule_for
 from fairlead.store import firings, jobs
 from fairlead.store import triggers as stored
@@ -279,6 +279,73 @@ async def test_a_slot_has_the_same_name_whatever_zone_the_database_speaks(tx: Tx
     told = await of(tx, trigger)
     assert all(one.slot.endswith("+00:00") for one in told)
     assert {datetime.fromisoformat(one.slot) for one in told} == {one.scheduled_at for one in told}
+
+
+@pytest.mark.parametrize(
+    ("instants", "told"),
+    [
+        (1, [(SKIPPED, CHANGED)]),
+        (3, [(SKIPPED, CHANGED)] * 3),
+        (MOST_MISSED + 2, [(SKIPPED, TOO_MANY)] + [(SKIPPED, CHANGED)] * MOST_MISSED),
+    ],
+)
+async def test_what_had_come_of_a_schedule_is_on_record_when_it_is_changed(
+    tx: Tx, instants: int, told: list[tuple[FiringOutcome, str]]
+) -> None:
+    trigger = await given.due_trigger(tx, instants=instants, late=1)
+
+    changed = await triggers.change(
+        tx, TESTER, trigger.id, {"every_seconds": None, "start_at": None, "cron_expr": "0 2 * * *"}
+    )
+
+    assert await outcomes(tx, trigger) == told
+    assert changed.trigger.next_fire_at is not None
+    assert changed.trigger.next_fire_at > await stored.moment(tx)
+    assert await fired(tx) == 0
+
+
+async def test_what_had_come_in_the_old_zone_of_the_tenant_is_on_record(tx: Tx) -> None:
+    trigger = await given.trigger(tx, cron_expr="0 2 * * *")
+    today = (await stored.moment(tx)).astimezone(UTC).replace(hour=2, minute=0, second=0, microsecond=0)
+    come = [today - timedelta(days=days) for days in (2, 1)]
+    await given.behind(tx, trigger, come[0])
+
+    await tenants.change(tx, TESTER, TENANT, {"timezone": "Asia/Kathmandu"})
+
+    records = await of(tx, trigger)
+    assert [one.scheduled_at for one in records[:2]] == come
+    assert {(one.outcome, one.reason) for one in records} == {(SKIPPED, CHANGED)}
+
+
+async def test_a_change_that_leaves_its_instants_alone_takes_none_away(tx: Tx) -> None:
+    trigger = await given.due_trigger(tx, late=1)
+
+    await triggers.change(tx, TESTER, trigger.id, {"label": "new", "catch_up": "one"})
+
+    assert await of(tx, trigger) == []
+    assert await fired(tx) == 1
+    assert await outcomes(tx, trigger) == [(ENQUEUED, None)]
+
+
+async def test_an_instant_that_the_new_schedule_has_too_is_fired(tx: Tx) -> None:
+    trigger = await given.due_trigger(tx, instants=3, late=1)
+    assert trigger.start_at is not None
+    latest = trigger.start_at + timedelta(hours=2)
+
+    await triggers.change(tx, TESTER, trigger.id, {"start_at": latest})
+
+    assert await fired(tx) == 1
+    assert await outcomes(tx, trigger) == [(SKIPPED, CHANGED)] * 2 + [(ENQUEUED, None)]
+
+
+async def test_a_schedule_whose_zone_is_gone_can_be_mended_before_it_is_fired(tx: Tx) -> None:
+    trigger = await given.trigger(tx, cron_expr="0 2 * * *", timezone="UTC")
+    await tx.run("update fairlead.job_triggers set timezone = 'Mars/Olympus' where id = %s", [trigger.id])
+    await given.behind(tx, trigger, await stored.moment(tx) - timedelta(days=1))
+
+    await triggers.change(tx, TESTER, trigger.id, {"timezone": "UTC"})
+
+    assert await outcomes(tx, trigger) == [(FAILED, "timezone_unknown")]
 
 
 async def test_a_new_zone_of_the_tenant_moves_its_schedules(tx: Tx) -> None:

@@ -12,12 +12,12 @@ from fairlead.actions.firing import Shot, failed, fire_all, skipped
 from fairlead.db.refusals import as_refusal
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
-from fairlead.model.due import TOO_MANY, Passed, due
+from fairlead.model.due import CHANGED, TOO_MANY, Passed, due
 from fairlead.model.job import Source
-from fairlead.model.trigger import FiringOutcome, Trigger, schedule_context, schedule_for
+from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, schedule_context, schedule_for
 from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
-from fairlead.store.triggers import Moved
+from fairlead.store.triggers import Moved, TriggerSpec
 
 log = structlog.get_logger(__name__)
 
@@ -101,6 +101,29 @@ def _plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -
     told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
     told += [skipped(_bare(trigger, at), why) for at, why in verdict.skip]
     return Plan(trigger, shots, told, verdict.next_fire_at)
+
+
+async def pass_over(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
+    """Record the instants that have come of a held trigger and that a change takes away. One that is disabled misses none."""
+    first = old.next_fire_at
+    if first is None or first > now or not spec.is_enabled or spec.next_fire_at == first:
+        return
+    told = [
+        one
+        for one in _taken_away(old, first, now)
+        if not (one.scheduled_at and spec.next_fire_at and one.scheduled_at >= spec.next_fire_at)
+    ]
+    known = await firings.recorded(tx, [(one.trigger_id, one.slot) for one in told])
+    await firings.add(tx, [one for one in told if (one.trigger_id, one.slot) not in known])
+
+
+def _taken_away(trigger: Trigger, first: datetime, now: datetime) -> list[NewFiring]:
+    try:
+        verdict = due(schedule_for(trigger), first, now, CatchUp.ALL, timedelta())
+    except Refused as refusal:  # and the change may mend it
+        return [failed(_bare(trigger, first), refusal)]
+    told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
+    return told + [skipped(_bare(trigger, at), CHANGED) for at in verdict.fire]
 
 
 def _passed(trigger: Trigger, passed: Passed) -> NewFiring:

@@ -1,7 +1,7 @@
 """Schedules, and triggers for events, that an application's code keeps: made to say what the code says, and removed when it drops them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -97,7 +97,7 @@ async def keep(tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = Fals
         old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
     if old is None:
         raise RegistrationUnknown("Another instance removed this trigger at the same moment; try again.")
-    return await _changed(tx, principal, old, spec(old), definition)
+    return await _changed(tx, principal, old, spec(old), definition, now=now)
 
 
 def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
 
 
 async def _changed(
-    tx: Tx, principal: Principal, old: Trigger, spec: TriggerSpec, definition: Definition
+    tx: Tx, principal: Principal, old: Trigger, spec: TriggerSpec, definition: Definition, *, now: datetime
 ) -> Trigger:
     if all(getattr(old, name) == getattr(spec, name) for name in TriggerSpec.__slots__):
         return rules.shown(tx, old)
-    await triggers.change(tx, old.id, spec)
+    await rules.apply(tx, old, spec, now=now)
     return (await rules.made(tx, principal, "trigger_changed", old.id, definition)).trigger
 
 
@@ -147,8 +147,8 @@ async def _remove(tx: Tx, principal: Principal, old: Trigger) -> None:
         await jobs.cancel_waiting(tx, principal, holder)
 
 
-async def move_with_zone(tx: Tx, tenant: str) -> None:
-    """Work out anew when schedules run that go by the tenant's own zone, which has changed."""
+async def move_with_zone(tx: Tx, tenant: str, *, was: str) -> None:
+    """Work out anew when schedules run that go by the tenant's own zone, which was another one."""
     found = await tenants.get(tx, tenant)
     if found is None:
         raise unknown_tenant(tenant)
@@ -156,5 +156,5 @@ async def move_with_zone(tx: Tx, tenant: str) -> None:
     for one in await triggers.in_tenants_zone(tx, found.id):
         asked = asked_of(rules.document_of(one))
         spec = spec_of(asked, definition_id=one.definition_id, zone=found.timezone, now=now)
-        await triggers.change(tx, one.id, spec)
+        await rules.apply(tx, replace(one, tenant_timezone=was), spec, now=now)
     await bulk.notify(tx, "schedule")

@@ -75,7 +75,7 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
         given = {name: values[name] for name in CHANGEABLE if name in changes}
         await _audit(tx, principal, "tenant_changed", changed, given)
         if changed.timezone != found.timezone:
-            await schedules.move_with_zone(tx, changed.slug)
+            await schedules.move_with_zone(tx, changed.slug, was=found.timezone)
     if "paused" in changes and changes["paused"] != (found.paused_at is not None):
         return await pause(tx, principal, str(found.id), paused=bool(changes["paused"]))
     return changed or found

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from uuid_utils.compat import uuid7
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive
 from fairlead.actions.firing import Shot, fire
+from fairlead.actions.instants import pass_over
 from fairlead.actions.trigger_spec import KEPT, Asked, asked_of, spec_of
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, TriggerInvalid, TriggerUnknown
@@ -24,6 +26,7 @@ from fairlead.model.template_secrets import secret_fields, shown_template
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, schedule_context
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
+from fairlead.store.triggers import TriggerSpec
 
 MAX_PAGE = 1000
 
@@ -56,8 +59,14 @@ async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mappi
     spec = spec_of(
         asked, definition_id=definition.id, zone=old.tenant_timezone, now=now, unless_changed_from=old
     )
-    await triggers.change(tx, old.id, spec)
+    await apply(tx, old, spec, now=now)
     return await made(tx, principal, "trigger_changed", old.id, definition, fields=sorted(document))
+
+
+async def apply(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
+    """Make a held trigger say this; what had come of it till then is on record."""
+    await pass_over(tx, old, spec, now=now)
+    await triggers.change(tx, old.id, spec)
 
 
 async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:

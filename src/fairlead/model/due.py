@@ -17,6 +17,8 @@ _JUST_BEFORE = timedelta(microseconds=1)
 MISSED = "missed"
 OVERTAKEN = "overtaken"
 TOO_MANY = "too_many_missed"
+# Of instants that had come when their schedule was changed: nobody decides on them any more.
+CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
