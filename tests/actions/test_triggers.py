@@ -79,6 +79,25 @@ async def test_a_change_moves_the_next_run_only_where_it_says_another_time(
     assert (changed.next_fire_at != due) is moves
 
 
+@pytest.mark.parametrize(
+    ("says", "warned"),
+    [
+        ({"catch_up": "all"}, ["catch_up"]),
+        ({"catch_up": "all", "overlap": "allow"}, []),
+        ({"catch_up": "one"}, []),
+        ({}, []),
+    ],
+)
+async def test_catching_up_with_each_run_that_may_not_overlap_is_warned_of(
+    tx: Tx, says: dict[str, Any], warned: list[str]
+) -> None:
+    made = await triggers.create(tx, TESTER, TENANT, NIGHTLY | says)
+    changed = await triggers.change(tx, TESTER, made.trigger.id, {"label": "Late"})
+
+    assert [one.path for one in made.warnings] == warned
+    assert changed.warnings == made.warnings
+
+
 async def test_firing_by_hand_is_one_more_and_leaves_the_schedule_alone(tx: Tx) -> None:
     trigger = (await triggers.create(tx, TESTER, TENANT, NIGHTLY | {"overlap": "allow"})).trigger
 

@@ -23,7 +23,15 @@ from fairlead.model.redact import Mask
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.template import compiled, misfits
 from fairlead.model.template_secrets import secret_fields, shown_template
-from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, schedule_context
+from fairlead.model.trigger import (
+    CatchUp,
+    Firing,
+    FiringOutcome,
+    Overlap,
+    Trigger,
+    TriggerType,
+    schedule_context,
+)
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
 from fairlead.store.triggers import TriggerSpec
@@ -203,7 +211,14 @@ async def made(
     await bulk.notify(tx, "schedule")
     template = compiled(trigger.payload_template, trigger.roots)
     warnings = misfits(template, definition.arg_schema) + await _missing_workflow(tx, trigger)
-    return Made(shown(tx, trigger), warnings)
+    return Made(shown(tx, trigger), warnings + _only_one_caught_up(trigger))
+
+
+def _only_one_caught_up(trigger: Trigger) -> list[Fault]:
+    """Of a schedule that is to catch up with each run: that they stand in each other's way, since all come at once."""
+    if trigger.catch_up is not CatchUp.ALL or trigger.overlap is not Overlap.SKIP:
+        return []
+    return [Fault("catch_up", "makes one job of all that was missed, unless overlap is allow")]
 
 
 async def _missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:
