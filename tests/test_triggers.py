@@ -364,13 +364,22 @@ async def test_what_the_code_dropped_is_removed_with_what_waits_of_it(settings: 
         assert set(await kept(fl)) == {"nightly"}
 
 
+async def test_the_schedule_of_the_last_function_is_removed_with_it_where_the_code_has_a_name(
+    settings: Settings,
+) -> None:
+    async with application(settings, nightly) as fl:
+        assert set(await kept(fl)) == {"nightly"}
+    async with application(settings, empty) as fl:
+        assert await kept(fl) == {}
+
+
 async def test_what_another_code_base_keeps_is_left_alone(settings: Settings) -> None:
     async with application(settings, nightly) as fl:
         async with fl.transaction() as tx:
             by_hand = {"label": "by hand", "trigger_type": "schedule", "cron_expr": "@daily"}
             await triggers.create(tx, fl.principal, TENANT, {**by_hand, "definition_key": "nightly"})
         await fl.register(TENANT, "registered", FAR, 60, lambda: None)
-    for name, decorate in (("bakery", nothing), ("periodic", nothing), (None, nothing), ("shop", empty)):
+    for name, decorate in (("bakery", nothing), ("periodic", nothing), (None, nothing), (None, empty)):
         async with application(settings, decorate, name=name) as fl:
             assert set(await kept(fl)) == {"nightly", "by hand", "registered"}
     async with application(settings, nightly, name=None) as fl:

@@ -205,6 +205,8 @@ class Triggers(ABC):
         Schedules, of `every` and `cron`, and triggers for events, of `on`.
         """
         owners = {self._owner(function) for function in self.functions.values()}
+        if self.name is not None:
+            owners.add(self.name)  # also when its last function is gone
         if not owners:
             return []
         kept, removed = await self.database.transact(
