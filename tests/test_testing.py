@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
+from sqlalchemy import create_engine, text
 
 from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, testing
 from fairlead.actions import triggers
@@ -165,6 +167,17 @@ async def test_a_fixture_gives_each_test_a_database_of_its_own(
 def test_the_module_does_not_need_pytest() -> None:
     script = "import sys, fairlead.testing; sys.exit('pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+async def test_others_reach_the_tests_database_by_its_url(app: Fairlead, server: str) -> None:
+    async with testing.fairlead(app, server_url=server) as fl:
+        await fl.enqueue("greet", tenant="test", payload={"name": "Ada"})
+        engine = create_engine(fl.direct_url.replace("postgresql", "postgresql+psycopg", 1))
+        with engine.connect() as connection:
+            assert connection.scalar(text("select count(*) from fairlead.jobs")) == 1
+        engine.dispose()
+        with psycopg.connect(fl.direct_url) as connection:
+            assert connection.execute("select count(*) from fairlead.jobs").fetchall() == [(1,)]
 
 
 # Running

@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from fairlead.actions.doctor import Finding, Verdict, examine
 from fairlead.settings import Settings
@@ -44,7 +45,7 @@ async def test_a_role_that_is_no_member_is_told_which_grant_it_needs(database_ur
         )
         connection.execute("grant execute on all functions in schema fairlead to outsider")
         try:
-            finding = await found(database_url.replace("user=fairlead", "user=outsider"))
+            finding = await found(make_conninfo(database_url, user="outsider"))
         finally:
             connection.execute("drop owned by outsider; drop role outsider")
 
@@ -57,7 +58,7 @@ async def test_membership_of_the_two_roles_is_all_that_a_role_needs(database_url
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("create role runner login in role fairlead_system, fairlead_tenant")
         try:
-            url = database_url.replace("user=fairlead", "user=runner")
+            url = make_conninfo(database_url, user="runner")
             findings = [one async for one in examine(url, Settings())]
         finally:
             connection.execute("drop owned by runner; drop role runner")

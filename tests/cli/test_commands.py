@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
+from psycopg.conninfo import make_conninfo
 
 from fairlead.cli import main
 
@@ -265,7 +266,7 @@ def test_the_doctor_names_the_rights_that_a_poor_role_lacks(shell: Shell, databa
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("create role poor login; grant usage on schema fairlead to poor;")
         connection.execute("grant select on all tables in schema fairlead to poor")
-        shell.env["FAIRLEAD_DATABASE_URL"] = database_url.replace("user=fairlead", "user=poor")
+        shell.env["FAIRLEAD_DATABASE_URL"] = make_conninfo(database_url, user="poor")
         result = shell("doctor")
         connection.execute("drop owned by poor; drop role poor")
     assert result.exit_code == 1

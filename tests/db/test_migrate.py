@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
@@ -110,7 +111,7 @@ async def test_a_role_that_may_not_create_is_told_what_to_grant(empty: str) -> N
         role = f"poor_{uuid4().hex[:8]}"
         connection.execute(f"create role {role} login")
         with pytest.raises(MigrationFailed, match="GRANT CREATE"):
-            await migrate.up(empty.replace("user=fairlead", f"user={role}"), "fairlead")
+            await migrate.up(make_conninfo(empty, user=role), "fairlead")
         connection.execute(f"drop role {role}")
 
 

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import make_url
 
 from fairlead.db import scratch
-from fairlead.db.scratch import scratch_folder
+from fairlead.db.scratch import at_database, scratch_folder
 
 HOLD = """
 import sys
@@ -77,3 +79,20 @@ def test_what_a_killed_process_left_is_taken_away_and_what_is_in_use_stays(memor
         alive.communicate()
         dead.communicate()
     assert not used.exists()
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "postgresql://a%40b:p%2Fw%20x@db.example:5433/production?sslmode=require",
+        "host=/tmp/a port=5433 user=me",
+        "dbname=production password=secret",
+        "postgresql:///production",
+        "postgresql://one.example,two.example:5433/production?options=-c%20a%3Db",
+    ],
+)
+def test_another_database_of_a_server_has_a_url_that_says_the_same(server: str) -> None:
+    url = at_database(server, "shop 1")
+
+    assert conninfo_to_dict(url) == {**conninfo_to_dict(server), "dbname": "shop 1"}
+    assert make_url(url).database == "shop 1"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import AsyncConnection, conninfo, errors, sql
@@ -85,8 +86,11 @@ async def scratch_database(url: str, name: str, *, template: str | None = None) 
 
 
 def at_database(url: str, name: str) -> str:
-    """The same server's URL for another database."""
-    return conninfo.make_conninfo(url, dbname=name)
+    """The same server's URL for another database, in the form that every driver and SQLAlchemy can read."""
+    parts = {key: str(value) for key, value in conninfo.conninfo_to_dict(url).items() if key != "dbname"}
+    ours = [key for key in ("user", "password") if key in parts] if "user" in parts else []
+    whose = ":".join(quote(parts.pop(key), safe="") for key in ours)
+    return f"postgresql://{whose and whose + '@'}/{quote(name, safe='')}?{urlencode(parts, quote_via=quote)}"
 
 
 async def settled(url: str) -> None:
