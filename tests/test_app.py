@@ -1,6 +1,7 @@
 """The library's face."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -9,9 +10,9 @@ import pytest
 from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
-from fairlead import Backoff, Fairlead, Settings, sync
+from fairlead import Backoff, Fairlead, Settings, sync, testing
 from fairlead.actions import definitions
-from fairlead.errors import JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid
+from fairlead.errors import JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid, WrongLoop
 from tests import given
 from tests.given import TENANT, TESTER
 
@@ -159,6 +160,22 @@ async def test_a_fairlead_that_is_not_open_says_so(settings: Settings) -> None:
         await Fairlead(settings=settings).enqueue("anything", tenant=TENANT)
     with pytest.raises(NotOpen):
         sync.Fairlead(settings=settings).enqueue("anything", tenant=TENANT)
+
+
+async def test_another_event_loop_is_refused_at_once(fl: Fairlead) -> None:
+    requests: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: fl.enqueue("anything", tenant=TENANT),
+        lambda: fl.enqueue_many([given.request()]),
+        fl.tick,
+        fl.open,
+        fl.close,
+    ]
+    for request in requests:
+        with pytest.raises(WrongLoop, match=r"httpx2\.ASGITransport"):
+            await asyncio.to_thread(lambda work: asyncio.run(work()), request)
+
+    assert (await (await fl.enqueue("anything", tenant=TENANT)).read()).status == "queued"
+    assert len(await testing.assert_enqueued(fl, "anything")) == 1
 
 
 def test_the_synchronous_face_does_the_same(settings: Settings) -> None:

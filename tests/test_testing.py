@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import psycopg
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
 from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, testing
 from fairlead.actions import triggers
-from fairlead.errors import InvalidInput, JobFailed, NotOpen, TriggerUnknown
+from fairlead.errors import InvalidInput, JobFailed, NotOpen, TriggerUnknown, WrongLoop
 from fairlead.runtime.tick import Tick
 from fairlead.store import tenants
 from tests import given
@@ -167,6 +170,24 @@ async def test_a_fixture_gives_each_test_a_database_of_its_own(
 def test_the_module_does_not_need_pytest() -> None:
     script = "import sys, fairlead.testing; sys.exit('pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+async def test_a_web_application_is_called_on_the_tests_own_loop(app: Fairlead, server: str) -> None:
+    web = FastAPI()
+
+    @web.post("/people/{name}")
+    async def sign_up(name: str) -> str:
+        return str((await app.functions["greet"].enqueue(tenant="test", name=name)).id)
+
+    async with testing.fairlead(app, server_url=server) as fl:
+        transport = httpx2.ASGITransport(app=web)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+            response = await client.post("/people/Ada")
+        [job] = await testing.assert_enqueued(fl, "greet", payload={"name": "Ada"}, count=1)
+        assert response.json() == str(job.id)
+
+        with pytest.raises(WrongLoop, match="TestClient has another one"):
+            await asyncio.to_thread(lambda: TestClient(web).post("/people/Grace"))
 
 
 async def test_others_reach_the_tests_database_by_its_url(app: Fairlead, server: str) -> None:

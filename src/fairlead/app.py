@@ -86,6 +86,7 @@ class Fairlead(Triggers, Workflows):
     async def open(self) -> None:
         """Connect (starting the embedded database if there is no other) and publish the functions' definitions."""
         if self._database is not None:
+            self._database.check_loop()
             return
         try:
             url = self.settings.database_url or await self._start_embedded()
@@ -101,6 +102,8 @@ class Fairlead(Triggers, Workflows):
 
     async def close(self) -> None:
         """Disconnect; the last user of an embedded database stops it."""
+        if self._database is not None:
+            self._database.check_loop()
         await self.cancel_periodic()
         database, self._database = self._database, None
         embedded, self._embedded = self._embedded, None

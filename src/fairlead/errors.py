@@ -401,6 +401,12 @@ class NotOpen(FairleadError):
     code = "not_open"
 
 
+class WrongLoop(FairleadError):
+    """It was opened on another event loop than the one that it is used on."""
+
+    code = "wrong_loop"
+
+
 class DatabaseBusy(FairleadError):
     """A statement waited too long for a lock, or ran too long."""
 

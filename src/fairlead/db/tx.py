@@ -31,7 +31,7 @@ from fairlead.db.refusals import (
 )
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
-from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError
+from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, WrongLoop
 from fairlead.settings import Settings, compiled
 
 log = structlog.get_logger(__name__)
@@ -55,6 +55,12 @@ KEEPALIVES = {
 }
 # After PostgreSQL's own limit has passed: an answer that has not come by then is not on its way.
 GRACE_SECONDS = 5.0
+
+WRONG_LOOP = (
+    "This was opened on another event loop, and its connections belong to that one: use it there. "
+    "A test of a web application calls it by httpx2.ASGITransport on its own loop; TestClient has another one. "
+    "A thread hands its work over with asyncio.run_coroutine_threadsafe, or uses fairlead.sync."
+)
 
 # Its rows are those of the tenant that the transaction names: see the migration on access.
 TENANT_ROLE = "fairlead_tenant"
@@ -191,6 +197,7 @@ class Database:
         self._patience = limit + GRACE_SECONDS if limit else None
         self._deadlines = Deadlines()
         self._given_up: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
         self._spare: Connection | None = None
         self._pool = psycopg_pool.AsyncConnectionPool(
@@ -214,6 +221,7 @@ class Database:
 
     async def open(self) -> None:
         """Connect, or say plainly why not."""
+        self._loop = asyncio.get_running_loop()
         await self._pool.open()
         try:
             await self._pool.wait(self.settings.connect_timeout_seconds)
@@ -233,6 +241,16 @@ class Database:
             await self._pool.putconn(spare)
         await self._pool.close()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it was opened on, and that its connections belong to."""
+        return self._loop
+
+    def check_loop(self) -> None:
+        """Refuse another loop: waiting for a connection there would never end, and only now and then has to be."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoop(WRONG_LOOP)
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -248,6 +266,7 @@ class Database:
 
         `acting` for somebody it is bound to what he may see.
         """
+        self.check_loop()
         async with self._pool.connection() as connection:
             try:
                 async with connection.transaction():
@@ -281,6 +300,7 @@ class Database:
         if self.settings.pooled:  # timeouts have to be set in a transaction there
             async with self.transaction() as tx:
                 return await work(tx)
+        self.check_loop()
         connection = self._take_spare() or await self._pool.getconn()
         try:
             answer = await self._in_time(
