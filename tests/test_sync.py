@@ -1,6 +1,8 @@
-"""The synchronous face of what makes jobs by itself."""
+"""The synchronous face: what it has, and what makes jobs by itself."""
 
 import asyncio
+import concurrent.futures
+import inspect
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -8,16 +10,33 @@ from typing import Any
 import psycopg
 import pytest
 
-from fairlead import Context, Settings, sync, testing
+from fairlead import (
+    Context,
+    EnqueuedJob,
+    Fairlead,
+    JobFunction,
+    JobLease,
+    JobStatus,
+    NewJob,
+    Settings,
+    WorkflowRun,
+    sync,
+    testing,
+    workflows,
+)
 from fairlead.actions import triggers
 from fairlead.errors import (
     AlreadyRegistered,
     ConnectionNotSupported,
+    JobFailed,
     NotOpen,
     RegistrationUnknown,
+    ResultTimeout,
     TenantUnknown,
 )
 from fairlead.model.trigger import Trigger
+from fairlead.model.workflow_run import RunStatus
+from fairlead.runtime.tick import Tick
 from tests.given import OTHER, TENANT
 from tests.processes import until
 
@@ -29,11 +48,150 @@ def kept(fl: sync.Fairlead) -> dict[str, Trigger]:
         async with fl.inner.transaction() as tx:
             return {one.label: one for one in await triggers.listed(tx, fl.inner.principal)}
 
-    return fl._wait(listed())
+    return fl.wait(listed())
 
 
 def emitted(fl: sync.Fairlead, name: str, **asked: Any) -> list[Any]:
-    return fl._wait(testing.assert_emitted(fl.inner, name, **asked))
+    return fl.wait(testing.assert_emitted(fl.inner, name, **asked))
+
+
+# What it has
+
+# Those that make sense only where one can await: `fl.wait` and `fl.inner` are there for them.
+ONLY_ASYNCHRONOUS = {"as_job", "database", "transaction"}
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "synchronous", "left_out"),
+    [
+        (Fairlead, sync.Fairlead, ONLY_ASYNCHRONOUS),
+        (EnqueuedJob, sync.EnqueuedJob, set()),
+        (JobFunction, sync.JobFunction, set()),
+        (JobLease, sync.JobLease, set()),
+        (WorkflowRun, sync.WorkflowRun, {"id", "deduplicated"}),  # they are there, and no slots
+    ],
+)
+def test_both_faces_have_the_same_names(asynchronous: type, synchronous: type, left_out: set[str]) -> None:
+    there, here = ({name for name in dir(kind) if name[0] != "_"} for kind in (asynchronous, synchronous))
+
+    assert there - here == left_out
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "synchronous"),
+    [(EnqueuedJob, sync.EnqueuedJob), (WorkflowRun, sync.WorkflowRun), (JobLease, sync.JobLease)],
+)
+def test_what_a_handle_can_be_asked_is_asked_in_the_same_way(asynchronous: type, synchronous: type) -> None:
+    for name, function in inspect.getmembers(asynchronous, inspect.isfunction):
+        if name[0] != "_":
+            here = inspect.signature(getattr(synchronous, name))
+            assert list(here.parameters) == list(inspect.signature(function).parameters), name
+
+
+@pytest.fixture
+def shop(settings: Settings) -> sync.Fairlead:
+    """An application with jobs, not open yet."""
+    fl = sync.Fairlead(settings=settings)
+
+    @fl.job
+    def double(n: int) -> int:
+        return n * 2
+
+    @fl.job(max_attempts=1)
+    def fail() -> None:
+        raise RuntimeError("never")
+
+    return fl
+
+
+def test_an_enqueued_job_can_be_read_and_waited_for(shop: sync.Fairlead) -> None:
+    with shop as fl:
+        job = fl.enqueue("double", tenant=TENANT, payload={"n": 4})
+        failed = fl.enqueue("fail", tenant=TENANT)
+        [many] = fl.enqueue_many([NewJob(definition="double", tenant=TENANT, payload={"n": 5})])
+        assert (job.read().status, str(job.id) in repr(job)) == (JobStatus.QUEUED, True)
+        with pytest.raises(ResultTimeout):
+            job.result(timeout=0)
+
+        assert fl.tick() == Tick(3, {JobStatus.SUCCEEDED: 2, JobStatus.DEAD_LETTER: 1})
+        assert (job.result(timeout=5), many.result(timeout=5)) == (8, 10)
+        with pytest.raises(JobFailed, match="never"):
+            failed.result(timeout=5)
+
+
+def test_a_joined_job_can_be_waited_for_once_it_is_committed(shop: sync.Fairlead) -> None:
+    with shop as fl, psycopg.connect(str(fl.inner.settings.database_url)) as connection:
+        job = fl.enqueue("double", tenant=TENANT, payload={"n": 4}, tx=connection)
+        connection.commit()
+        fl.tick()
+        assert job.result(timeout=5) == 8
+
+
+def test_it_works_until_it_is_told_to_stop(shop: sync.Fairlead) -> None:
+    stop = threading.Event()
+
+    @shop.job
+    def last() -> None:
+        stop.set()
+
+    with shop as fl:
+        first = fl.enqueue("double", tenant=TENANT, payload={"n": 4})
+        fl.enqueue("last", tenant=TENANT, priority=1000)
+        fl.work(stop, threading.Event(), concurrency=1)
+
+        assert first.result(timeout=0) == 8
+
+
+def test_a_run_can_be_read_canceled_and_retried_by_its_id(shop: sync.Fairlead) -> None:
+    with shop as fl:
+        flow = workflows.Flow("once")
+        flow.step("a", "double", {"n": 4})
+        run = fl.run_inline(flow, tenant=TENANT)
+
+        assert fl.cancel_run(run.id).status is RunStatus.CANCELED
+        assert fl.retry_run(run.id).status is RunStatus.RUNNING
+        fl.tick()
+        assert fl.run_standing(run.id).status is RunStatus.SUCCEEDED
+        assert [step.name for step in fl.read_run(run.id).steps] == ["a"]
+        assert run.result(timeout=5) == {"a": 8}
+
+
+def test_its_own_loop_is_not_let_wait_for_itself(shop: sync.Fairlead) -> None:
+    @shop.job(max_attempts=1)
+    async def ask() -> None:
+        shop.enqueue("double", tenant=TENANT, payload={"n": 4})
+
+    with shop as fl:
+        job = fl.enqueue("ask", tenant=TENANT)
+        fl.tick()
+        with pytest.raises(JobFailed, match="WrongLoop: An `async def` on the loop"):
+            job.result(timeout=5)
+
+
+def test_who_is_interrupted_leaves_nothing_that_still_waits(
+    shop: sync.Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canceled = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            canceled.set()
+            raise
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with shop as fl:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(concurrent.futures.Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fl.wait(forever())
+        assert canceled.wait(30)
+
+
+# What makes jobs by itself
 
 
 def test_a_registered_function_runs_in_a_thread_until_it_is_unregistered(settings: Settings) -> None:

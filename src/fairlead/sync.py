@@ -7,9 +7,9 @@ and no connection of ours is needed at all.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from fairlead import app, handles, leases, workflows
@@ -17,17 +17,27 @@ from fairlead.actions import enqueue, events
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import Shown
 from fairlead.db.joined import Send, drive_sync, is_async, sender
-from fairlead.errors import ConnectionNotSupported, NotOpen
+from fairlead.errors import ConnectionNotSupported, NotOpen, WrongLoop
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
-from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
+from fairlead.model.job import Job, NewJob
 from fairlead.model.request import parsed
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
 from fairlead.model.workflow_run import Run
+from fairlead.runtime.tick import Tick
 from fairlead.settings import Settings
 from fairlead.store.gates import Gate
+from fairlead.sync_handles import EnqueuedJob, JobFunction, JobLease, WorkflowRun
 from fairlead.triggers import Seconds
+
+__all__ = ["EnqueuedJob", "Fairlead", "JobFunction", "JobLease", "WorkflowRun"]
+
+LOOK_SECONDS = 0.1
+WOULD_WAIT_FOR_ITSELF = (
+    "An `async def` on the loop of a synchronous Fairlead would wait for itself: "
+    "make it a `def`, which runs in a thread, or await what `fl.inner` has."
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +67,7 @@ class Fairlead:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fairlead", daemon=True)
         self._thread.start()
         try:
-            self._wait(self.inner.open())
+            self.wait(self.inner.open())
         except BaseException:
             self.close()
             raise
@@ -66,7 +76,7 @@ class Fairlead:
         """Disconnect and end the thread."""
         if self._loop is None or self._thread is None:
             return
-        self._wait(self.inner.close())
+        self.wait(self.inner.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -79,13 +89,34 @@ class Fairlead:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def is_open(self) -> bool:
+        return self.inner.is_open
+
+    @property
+    def direct_url(self) -> str:
+        """The database without a pooler in between."""
+        return self.inner.direct_url
+
+    def allow_commands(self, file: Path | None = None) -> None:
+        """Serve the commands of this fairlead.toml too (by default the one that settings come from)."""
+        self.inner.allow_commands(file)
+
+    def allow_builtins(self, file: Path | None = None) -> None:
+        """Serve the built-in functions whose settings are there."""
+        self.inner.allow_builtins(file)
+
+    def allow_engine(self) -> None:
+        """Serve ENGINE_RUN: jobs that run a workflow and end with it."""
+        self.inner.allow_engine()
+
     @overload
-    def job(self, function: Callable[P, R], /) -> "JobFunction[P, R]": ...
+    def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
 
     @overload
     def job(
         self, function: None = None, /, **options: Any
-    ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]: ...
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
         """Make a function a job. Options as for the asynchronous face."""
@@ -95,21 +126,21 @@ class Fairlead:
 
         return register if function is None else register(function)
 
-    def every(self, interval: Seconds, /, **options: Any) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+    def every(self, interval: Seconds, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job every so many seconds. Options as for the asynchronous face."""
         return self._scheduled(self.inner.every(interval, **options))
 
-    def cron(self, expr: str, /, **options: Any) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+    def cron(self, expr: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at the times of a cron expression. Options as for the asynchronous face."""
         return self._scheduled(self.inner.cron(expr, **options))
 
-    def on(self, event: str, /, **options: Any) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+    def on(self, event: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job for each event of this name. Options as for the asynchronous face."""
         return self._scheduled(self.inner.on(event, **options))
 
     def _scheduled(
         self, schedule: Callable[[Callable[P, R]], handles.JobFunction[P, R]]
-    ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]:
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         def scheduled(function: Callable[P, R]) -> JobFunction[P, R]:
             return JobFunction(
                 self, schedule(function.inner if isinstance(function, JobFunction) else function)
@@ -119,7 +150,11 @@ class Fairlead:
 
     def sync_schedules(self) -> list[Trigger]:
         """Make the database say what `every`, `cron` and `on` say; what the code has dropped is removed."""
-        return self._wait(self.inner.sync_schedules())
+        return self.wait(self.inner.sync_schedules())
+
+    def sync_triggers(self) -> None:
+        """Make the database say what `on` says; no schedule is touched."""
+        self.wait(self.inner.sync_triggers())
 
     def register(
         self,
@@ -132,15 +167,15 @@ class Fairlead:
         timeout: int | None = None,
     ) -> Trigger:
         """Run a function for a tenant at `start_at` and then every `repeat_every`; a `def` runs in a thread."""
-        return self._wait(self.inner.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout))
+        return self.wait(self.inner.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout))
 
     def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, from the database too."""
-        self._wait(self.inner.unregister(tenant, job_id))
+        self.wait(self.inner.unregister(tenant, job_id))
 
     def cancel_periodic(self) -> None:
         """Stop running registered functions here, and forget them; their schedules stay."""
-        self._wait(self.inner.cancel_periodic())
+        self.wait(self.inner.cancel_periodic())
 
     def emit(
         self,
@@ -153,7 +188,7 @@ class Fairlead:
     ) -> UUID:
         """Store an event; with `tx=`, inside that transaction. Options as for the asynchronous face."""
         if tx is None:
-            return self._wait(self.inner.emit(name, tenant=tenant, data=data, **options))
+            return self.wait(self.inner.emit(name, tenant=tenant, data=data, **options))
         new = NewEvent(name=name, tenant=str(tenant), data={} if data is None else data, **options)
         send = self._sender(tx, "emit_joined")
         return drive_sync(events.joined(self.inner.principal, self.inner.catalog, new), send)
@@ -166,7 +201,7 @@ class Fairlead:
         payload: Mapping[str, Any] | None = None,
         tx: Any = None,
         **options: Any,
-    ) -> Enqueued:
+    ) -> EnqueuedJob:
         """Enqueue a job; with `tx=`, inside that transaction. Options as for the asynchronous face."""
         new = NewJob(
             definition=definition,
@@ -176,12 +211,11 @@ class Fairlead:
         )
         return self.submit(new, tx=tx)
 
-    def submit(self, new: NewJob, *, tx: Any = None) -> Enqueued:
+    def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
         """Enqueue a request that is put together already."""
         if tx is not None:
             return self._join([new], tx)[0]
-        handle = self._wait(self.inner.submit(new))
-        return Enqueued(handle.id, handle.deduplicated)
+        return EnqueuedJob(self, self.wait(self.inner.submit(new)))
 
     def enqueue_many(
         self,
@@ -189,71 +223,110 @@ class Fairlead:
         *,
         tx: Any = None,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Enqueued]:
+    ) -> list[EnqueuedJob]:
         """Enqueue all of them or none."""
-        if tx is None:
-            handles = self._wait(self.inner.enqueue_many(requests, progress=progress))
-            return [Enqueued(handle.id, handle.deduplicated) for handle in handles]
-        return self._join([one if isinstance(one, NewJob) else parsed(one) for one in requests], tx)
+        if tx is not None:
+            return self._join([one if isinstance(one, NewJob) else parsed(one) for one in requests], tx)
+        enqueued = self.wait(self.inner.enqueue_many(requests, progress=progress))
+        return [EnqueuedJob(self, one) for one in enqueued]
 
-    def claim(
-        self, n: int = 1, *, definitions: Sequence[str | leases.Keyed] | None = None
-    ) -> list["JobLease"]:
+    def work(
+        self, stop: threading.Event, abandon: threading.Event | None = None, *, concurrency: int = 100
+    ) -> None:
+        """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set."""
+        self.wait(self._work(stop, abandon, concurrency))
+
+    async def _work(self, stop: threading.Event, abandon: threading.Event | None, concurrency: int) -> None:
+        ours = {told: asyncio.Event() for told in (stop, abandon) if told is not None}
+        ears = [asyncio.create_task(_heard(told, event)) for told, event in ours.items()]
+        try:
+            given_up = None if abandon is None else ours[abandon]
+            await self.inner.work(ours[stop], given_up, concurrency=concurrency)
+        finally:
+            for ear in ears:
+                ear.cancel()
+
+    def tick(self, limit: int = 100) -> Tick:
+        """Claim up to `limit` due jobs, run them here and now, and say what became of them."""
+        return self.wait(self.inner.tick(limit))
+
+    def claim(self, n: int = 1, *, definitions: Sequence[str | leases.Keyed] | None = None) -> list[JobLease]:
         """Take up to `n` due jobs to run in a loop of your own."""
-        return [JobLease(self, lease) for lease in self._wait(self.inner.claim(n, definitions=definitions))]
+        return [JobLease(self, lease) for lease in self.wait(self.inner.claim(n, definitions=definitions))]
 
     def add_tenant(self, slug: str, **options: Any) -> Tenant:
         """A new tenant. Options as for the asynchronous face."""
-        return self._wait(self.inner.add_tenant(slug, **options))
+        return self.wait(self.inner.add_tenant(slug, **options))
 
     def pause(self, **named: Any) -> Gate:
         """Close a gate. Names as for the asynchronous face."""
-        return self._wait(self.inner.pause(**named))
+        return self.wait(self.inner.pause(**named))
 
     def resume(self, **named: Any) -> Gate:
         """Open a gate again. Names as for the asynchronous face."""
-        return self._wait(self.inner.resume(**named))
+        return self.wait(self.inner.resume(**named))
 
     def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running."""
-        return self._wait(self.inner.why(job_id))
+        return self.wait(self.inner.why(job_id))
 
     def usage(self, **asked: Any) -> UsageReport:
         """What runs used. Names as for the asynchronous face."""
-        return self._wait(self.inner.usage(**asked))
+        return self.wait(self.inner.usage(**asked))
 
     def read(self, job_id: UUID | str) -> Job:
         """A job as it stands now."""
-        return self._wait(self.inner.read(job_id))
+        return self.wait(self.inner.read(job_id))
 
     def cancel(self, job_id: UUID | str) -> Job:
-        return self._wait(self.inner.cancel(job_id))
+        return self.wait(self.inner.cancel(job_id))
 
     def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
-        return self._wait(self.inner.retry(job_id, payload=payload))
+        return self.wait(self.inner.retry(job_id, payload=payload))
 
     def workflow(self, key: str, **options: Any) -> workflows.Flow:
         """Write a workflow. Options as for the asynchronous face."""
         return self.inner.workflow(key, **options)
 
-    def start(self, workflow: str | workflows.Flow, *, tenant: str | UUID, **options: Any) -> "WorkflowRun":
+    def start(self, workflow: str | workflows.Flow, *, tenant: str | UUID, **options: Any) -> WorkflowRun:
         """Start a run of a workflow. Options as for the asynchronous face."""
-        return WorkflowRun(self, self._wait(self.inner.start(workflow, tenant=tenant, **options)))
+        return WorkflowRun(self, self.wait(self.inner.start(workflow, tenant=tenant, **options)))
 
-    def chain(self, *steps: Any, tenant: str | UUID, **options: Any) -> "WorkflowRun":
+    def chain(self, *steps: Any, tenant: str | UUID, **options: Any) -> WorkflowRun:
         """Run jobs one after the other. Options as for the asynchronous face."""
-        return WorkflowRun(self, self._wait(self.inner.chain(*steps, tenant=tenant, **options)))
+        return WorkflowRun(self, self.wait(self.inner.chain(*steps, tenant=tenant, **options)))
 
     def fan_out(
         self, definition: Any, payloads: Sequence[Any], *, tenant: str | UUID, **options: Any
-    ) -> "WorkflowRun":
+    ) -> WorkflowRun:
         """A job for each payload, and one that waits for them. Options as for the asynchronous face."""
         started = self.inner.fan_out(definition, payloads, tenant=tenant, **options)
-        return WorkflowRun(self, self._wait(started))
+        return WorkflowRun(self, self.wait(started))
 
-    def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:
+    def run_inline(self, flow: workflows.Flow, *, tenant: str | UUID, **options: Any) -> WorkflowRun:
+        """Start a run of a workflow that is not published. Options as for the asynchronous face."""
+        return WorkflowRun(self, self.wait(self.inner.run_inline(flow, tenant=tenant, **options)))
+
+    def read_run(self, run_id: UUID | str) -> Shown:
+        """A run and its steps as they stand now."""
+        return self.wait(self.inner.read_run(run_id))
+
+    def run_standing(self, run_id: UUID | str) -> Run:
+        """A run as it stands now, without its steps."""
+        return self.wait(self.inner.run_standing(run_id))
+
+    def cancel_run(self, run_id: UUID | str) -> Run:
+        """Stop a run."""
+        return self.wait(self.inner.cancel_run(run_id))
+
+    def retry_run(self, run_id: UUID | str) -> Run:
+        """Let a run that failed or was canceled go on from the steps that did not succeed."""
+        return self.wait(self.inner.retry_run(run_id))
+
+    def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueuedJob]:
         send = self._sender(tx, "enqueue_joined")
-        return drive_sync(enqueue.joined(self.inner.principal, self.inner.catalog, new), send)
+        enqueued = drive_sync(enqueue.joined(self.inner.principal, self.inner.catalog, new), send)
+        return [EnqueuedJob(self, handles.EnqueuedJob(self.inner, one)) for one in enqueued]
 
     def _sender(self, tx: Any, function: str) -> Send:
         if is_async(tx):
@@ -262,106 +335,37 @@ class Fairlead:
             )
         return sender(tx, f"{self.inner.settings.schema}.{function}")
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of `inner` on its loop, and give what it gives."""
+        try:
+            loop = self._loop_to_wait_for()
+        except BaseException:
             work.close()
+            raise
+        answer = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return answer.result()
+        except BaseException:
+            answer.cancel()  # whoever waited was interrupted
+            raise
+
+    def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
             raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if self._loop is _running_loop():
+            raise WrongLoop(WOULD_WAIT_FOR_ITSELF)
+        return self._loop
 
 
-class WorkflowRun:
-    """A run that was started."""
-
-    def __init__(self, fl: Fairlead, inner: workflows.WorkflowRun) -> None:
-        self._fl = fl
-        self.inner = inner
-        self.id = inner.id
-        self.deduplicated = inner.deduplicated
-
-    def read(self) -> Shown:
-        """The run and its steps as they stand now."""
-        return self._fl._wait(self.inner.read())  # noqa: SLF001
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Its output once it succeeded; WorkflowRunFailed if it ended otherwise, ResultTimeout if it takes longer."""
-        return self._fl._wait(self.inner.result(timeout))  # noqa: SLF001
-
-    def cancel(self) -> Run:
-        """Stop it."""
-        return self._fl._wait(self.inner.cancel())  # noqa: SLF001
-
-    def retry(self) -> Run:
-        """Let it go on from the steps that did not succeed."""
-        return self._fl._wait(self.inner.retry())  # noqa: SLF001
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
-class JobFunction(Generic[P, R]):
-    """A function that is also a job: call it as before, or enqueue it."""
-
-    def __init__(self, fl: Fairlead, inner: handles.JobFunction[P, R]) -> None:
-        self._fl = fl
-        self.inner = inner
-        self.key = inner.key
-        self.__doc__ = inner.__doc__
-        self.__name__ = inner.__name__
-        self.__wrapped__ = inner.function
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.inner(*args, **kwargs)
-
-    def options(self, **options: Any) -> "JobFunction[P, R]":
-        """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
-        return JobFunction(self._fl, self.inner.options(**options))
-
-    def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> Enqueued:
-        """Enqueue a call with these arguments."""
-        return self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
-
-    def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
-        """A call to hand to enqueue_many."""
-        return self.inner.with_arguments(tenant=tenant, **arguments)
-
-
-class JobLease(leases.LeasedJob):
-    """A job that is ours for a while: keep it alive, and say once how it ended."""
-
-    def __init__(self, fl: Fairlead, inner: leases.JobLease) -> None:
-        super().__init__(inner)
-        self.inner = inner
-        self._wait = fl._wait  # noqa: SLF001 - of this module
-
-    @property
-    def cancel_requested(self) -> bool:
-        return self.inner.cancel_requested
-
-    def remaining(self) -> float:
-        """Seconds that are left of the lease."""
-        return self.inner.remaining()
-
-    def heartbeat(self) -> bool:
-        """Renew the lease. Whether the job was canceled."""
-        return self._wait(self.inner.heartbeat())
-
-    def progress(self, percent: float, message: str = "") -> None:
-        """Say how far the work is, 0 to 100."""
-        self._wait(self.inner.progress(percent, message))
-
-    def succeed(self, output: Any = None) -> JobStatus:
-        """The work is done."""
-        return self._wait(self.inner.succeed(output))
-
-    def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
-        """The work failed."""
-        return self._wait(self.inner.fail(error, retryable=retryable))
-
-    def release(self, delay: float | timedelta = 0) -> JobStatus:
-        """Give the job back; no attempt is charged."""
-        return self._wait(self.inner.release(delay))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._wait(self.inner.__aexit__(kind, error, trace))
+async def _heard(told: threading.Event, event: asyncio.Event) -> None:
+    """Set the event once a thread has set its own."""
+    while not told.is_set():  # noqa: ASYNC110 - a thread that waited for it could not be told to stop waiting
+        await asyncio.sleep(LOOK_SECONDS)
+    event.set()

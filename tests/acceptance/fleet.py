@@ -171,4 +171,4 @@ class Fleet:
 
     def is_consistent(self) -> None:
         """Queue and record agree."""
-        self.fl._wait(given.no_inconsistencies(self.fl.inner.database))
+        self.fl.wait(given.no_inconsistencies(self.fl.inner.database))

@@ -76,7 +76,7 @@ class Commands(Fleet):
                 says = definition_of(command.spec)
                 await definitions.patch(tx, self.fl.inner.principal, says.pop("key"), says)
 
-        self.fl._wait(self.fl.inner.database.transact(publish))
+        self.fl.wait(self.fl.inner.database.transact(publish))
 
     @contextmanager
     def commanding(self, **settings: str) -> Iterator[WorkerUnderTest]:

@@ -63,7 +63,7 @@ def test_runs_end_as_they_should_though_workers_are_killed(database_url: str, tm
         killer.start()
         try:
             for _ in range(RUNS):
-                fleet.fl._wait(fleet.fl.inner.run_inline(graph(), tenant=TENANT))
+                fleet.fl.wait(fleet.fl.inner.run_inline(graph(), tenant=TENANT))
             until(lambda: _running(fleet) == 0, "every run to end", seconds=SECONDS)
         finally:
             over.set()

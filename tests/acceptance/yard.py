@@ -80,7 +80,7 @@ class Yard(Fleet):
             )
             self.token = made.secret
 
-        self.fl._wait(self.fl.inner.database.transact(publish))
+        self.fl.wait(self.fl.inner.database.transact(publish))
 
     def _allowed(self, key: str, text: str) -> str:
         path = self.folder / f"{key}.py"
