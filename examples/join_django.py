@@ -1,6 +1,7 @@
 """A job that is stored together with your own rows, or not at all: Django's transaction.atomic.
 
 Run it with: python examples/join_django.py (needs django)
+Its jobs are run by: fairlead worker join_django:fl (in this folder)
 """
 
 import django
@@ -26,7 +27,7 @@ class OutOfStock(Exception):
 def main() -> None:
     with fl:
         # your project has its DATABASES already; this one goes wherever Fairlead goes
-        options = conninfo_to_dict(fl.inner.direct_url)
+        options = conninfo_to_dict(fl.direct_url)
         database = {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": options.pop("dbname"),

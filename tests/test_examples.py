@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import environment
+from tests.processes import FAIRLEAD, environment, started
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Those that leave in the database what the next run finds by its name: triggers, schedules, hosts, keys.
@@ -112,6 +112,7 @@ SAYS = {
         "refused with job_not_retryable",
         "canceled: canceled",
         "retried with another payload: {'month': '2026-03'} is queued",
+        "done: report of 2026-03",
     ),
     "traced.py": (
         "POST /orders\n  enqueue example.order\n    run example.order\n      charge the card\n",
@@ -171,6 +172,16 @@ def test_the_first_example_needs_no_database_to_be_there(tmp_path: Path) -> None
     for _ in range(2):
         assert missing("first_job.py", run("first_job.py", tmp_path, FAIRLEAD_DATA_DIR=str(data_dir))) == []
     assert list(tmp_path.iterdir()) == [data_dir]
+
+
+@pytest.mark.parametrize("name", ["join_django.py", "sync_app.py"])
+def test_a_worker_serves_a_synchronous_example_as_it_says(name: str, database_url: str) -> None:
+    argv = f"fairlead worker {name.removesuffix('.py')}:fl"
+    assert f"Its jobs are run by: {argv} (in this folder)" in (EXAMPLES / name).read_text("utf-8")
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    with started([FAIRLEAD, *argv.split()[1:]], env=env, cwd=EXAMPLES) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving example.")
 
 
 @pytest.mark.parametrize("name", sorted(SAYS.keys() | MODULES))

@@ -60,8 +60,8 @@ class Fairlead:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Connect, with the loop in a thread of its own."""
-        if self._loop is not None:
+        """Connect, with the loop in a thread of its own; nothing where a worker has opened it already."""
+        if self._loop is not None or self.inner.is_open:
             return
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fairlead", daemon=True)
@@ -350,11 +350,13 @@ class Fairlead:
             raise
 
     def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
+        # in a worker there is none of its own: `inner` is open on the worker's
+        loop = self._loop or (self.inner.database.loop if self.inner.is_open else None)
+        if loop is None:
             raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
-        if self._loop is _running_loop():
+        if loop is _running_loop():
             raise WrongLoop(WOULD_WAIT_FOR_ITSELF)
-        return self._loop
+        return loop
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from fairlead import sync
 from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.session import Session, actor, command
@@ -110,7 +111,7 @@ def calm_collector() -> None:
 
 
 def load_app(name: str) -> Fairlead:
-    """The Fairlead that `module:name` names; the working folder is searched first."""
+    """The Fairlead that `module:name` names, or that is behind a synchronous one; the working folder is searched first."""
     module_name, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -123,6 +124,9 @@ def load_app(name: str) -> Fairlead:
         ) from error
     for part in (attribute or "fl").split("."):
         found = getattr(found, part, None)
+    if isinstance(found, sync.Fairlead):
+        found.close()  # if its module opened it: from here on its calls go through ours
+        found = found.inner
     if not isinstance(found, Fairlead):
         raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as jobs:fl.")
     return found
