@@ -52,7 +52,7 @@ def kept(fl: sync.Fairlead) -> dict[str, Trigger]:
 
 
 def emitted(fl: sync.Fairlead, name: str, **asked: Any) -> list[Any]:
-    return fl.wait(testing.assert_emitted(fl.inner, name, **asked))
+    return testing.assert_emitted(fl, name, **asked)
 
 
 # What it has

@@ -1,9 +1,11 @@
 """The helpers that users test their own jobs with."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
-from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, testing
+from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, sync, testing
 from fairlead.actions import triggers
 from fairlead.errors import InvalidInput, JobFailed, NotOpen, TriggerUnknown, WrongLoop
 from fairlead.runtime.tick import Tick
@@ -148,23 +150,61 @@ async def test_greet(fl, name):
 """
 
 
-@pytest.mark.parametrize("given_server", [True, False])
-async def test_a_fixture_gives_each_test_a_database_of_its_own(
-    server: str, tmp_path: Path, *, given_server: bool
-) -> None:
-    (tmp_path / "test_users.py").write_text(FIXTURE_TEST)
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+async def pytest_says(folder: Path, **env: str) -> str:
+    """What pytest has to say about the tests in a folder."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     done = await asyncio.to_thread(
         subprocess.run,
         argv,
-        cwd=tmp_path,
-        env=environment(**{"SERVER": server} if given_server else {}),
+        cwd=folder,
+        env=environment(**env),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("given_server", [True, False])
+async def test_a_fixture_gives_each_test_a_database_of_its_own(
+    server: str, tmp_path: Path, *, given_server: bool
+) -> None:
+    (tmp_path / "test_users.py").write_text(FIXTURE_TEST)
+
+    assert "2 passed" in await pytest_says(tmp_path, **{"SERVER": server} if given_server else {})
+
+
+SHARED_TEST = """
+import pytest
+from fairlead import Fairlead, sync, testing
+
+one, other, third = testing.fixture(), testing.fixture(Fairlead()), testing.fixture(sync.Fairlead())
+servers = set()
+
+@pytest.mark.asyncio
+async def test_one(one, other):
+    servers.update(fl.direct_url.partition("?")[2] for fl in (one, other))
+
+def test_third(third):
+    servers.add(third.direct_url.partition("?")[2])
+    assert len(servers) == 1
+"""
+
+
+async def test_all_fixtures_share_one_server(tmp_path: Path) -> None:
+    (tmp_path / "test_users.py").write_text(SHARED_TEST)
+
+    assert "2 passed" in await pytest_says(tmp_path)
+
+
+async def test_the_example_of_a_synchronous_application_works_as_the_page_has_it(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs/how-to/test-your-jobs.md").read_text("utf-8")
+    for name in ("shop.py", "test_shop.py"):
+        [block] = re.findall(rf"^```python\n(# {name}\n.*?)^```", page, re.DOTALL | re.MULTILINE)
+        (tmp_path / name).write_text(block)
+
+    assert "1 passed" in await pytest_says(tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
 def test_the_module_does_not_need_pytest() -> None:
@@ -199,6 +239,76 @@ async def test_others_reach_the_tests_database_by_its_url(app: Fairlead, server:
         engine.dispose()
         with psycopg.connect(fl.direct_url) as connection:
             assert connection.execute("select count(*) from fairlead.jobs").fetchall() == [(1,)]
+
+
+# With a synchronous one
+
+
+@pytest.fixture
+def shop() -> sync.Fairlead:
+    """A synchronous application's Fairlead, as its module would make it."""
+    fl = sync.Fairlead(
+        settings=Settings(database_url="postgresql://nobody@127.0.0.1:1/production"), name="shop"
+    )
+
+    @fl.job
+    def pack(order: int) -> str:
+        return f"packed {order}"
+
+    @fl.every(3600, tenant="test", payload={"order": 9})
+    @fl.job(key="send")
+    def send(order: int) -> None:
+        fl.enqueue("pack", tenant="test", payload={"order": order})
+
+    return fl
+
+
+def test_a_synchronous_application_is_lent_a_database_and_gets_its_own_back(
+    shop: sync.Fairlead, server: str
+) -> None:
+    before = shop.inner.settings, shop.inner.catalog
+    for _ in range(2):
+        with testing.fairlead(shop, server_url=server) as fl:
+            assert fl is shop
+            shop.enqueue("pack", tenant="test", payload={"order": 7})
+            testing.assert_enqueued(fl, "pack", count=1)
+            with pytest.raises(InvalidInput, match="open already"), testing.fairlead(shop, server_url=server):
+                pass
+
+    assert (shop.inner.settings, shop.inner.catalog) == before
+    assert not shop.is_open
+    assert not {one.name for one in threading.enumerate()} & {"fairlead", "fairlead-testing"}
+
+
+def test_every_helper_goes_without_await(shop: sync.Fairlead, server: str) -> None:
+    with testing.fairlead(shop, server_url=server) as fl:
+        fl.wait(with_rule(fl.inner, "order.paid", "pack", {"order": "{{event.order}}"}))
+        fl.emit("order.paid", tenant="test", data={"order": 8})
+
+        assert len(testing.assert_emitted(fl, "order.paid", data={"order": 8}, count=1)) == 1
+        assert testing.dispatch_events(fl) == 1
+        assert testing.fire_schedules(fl, "send") == 1
+        assert testing.run_due(fl, until_idle=True) == Tick(3, {JobStatus.SUCCEEDED: 3})
+        assert [job.output for job in testing.assert_enqueued(fl, "pack", count=2)] == [
+            "packed 9",
+            "packed 8",
+        ]
+        with pytest.raises(AssertionError, match="Expected 0 of 'pack', found 2"):
+            testing.assert_enqueued(fl, "pack", count=0)
+
+
+async def test_it_can_be_used_while_a_loop_runs_in_this_thread(shop: sync.Fairlead, server: str) -> None:
+    with testing.fairlead(shop, server_url=server) as fl:
+        assert testing.run_due(fl) == Tick(0, {})
+
+
+def test_its_database_is_dropped_also_when_the_test_fails(shop: sync.Fairlead, server: str) -> None:
+    with pytest.raises(ZeroDivisionError), testing.fairlead(shop, server_url=server) as fl:
+        url = fl.direct_url
+        raise ZeroDivisionError
+
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(url)
 
 
 # Running
@@ -381,17 +491,17 @@ async def test_a_long_list_is_cut_and_says_so(fl: Fairlead) -> None:
 # Triggers
 
 
-async def with_rule(fl: Fairlead, event_name: str, name: str) -> None:
-    """A rule that greets whoever an event names."""
+async def with_rule(fl: Fairlead, event_name: str, definition_key: str, payload: dict[str, Any]) -> None:
+    """A rule that makes a job of an event."""
     rule = {"label": f"on {event_name}", "trigger_type": "event", "event_name": event_name}
     async with fl.transaction() as tx:
-        made: dict[str, Any] = {**rule, "definition_key": "greet", "payload_template": {"name": name}}
+        made: dict[str, Any] = {**rule, "definition_key": definition_key, "payload_template": payload}
         await triggers.create(tx, fl.principal, "test", made)
 
 
 async def test_events_become_jobs_without_a_scheduler_and_their_jobs_run(app: Fairlead, server: str) -> None:
     async with testing.fairlead(app, server_url=server) as fl:
-        await with_rule(fl, "user.joined", "{{event.name}}")
+        await with_rule(fl, "user.joined", "greet", {"name": "{{event.name}}"})
         for name in ("Ada", "Grace"):
             await fl.emit("user.joined", tenant="test", data={"name": name})
 
@@ -410,8 +520,8 @@ async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(s
             await fl.emit("user.greeted", tenant="test", data={"by": name})
 
     async with testing.fairlead(fl, server_url=server):
-        await with_rule(fl, "user.joined", "{{event.name}}")
-        await with_rule(fl, "user.greeted", "somebody else")
+        await with_rule(fl, "user.joined", "greet", {"name": "{{event.name}}"})
+        await with_rule(fl, "user.greeted", "greet", {"name": "somebody else"})
         await fl.emit("user.joined", tenant="test", data={"name": "Ada"})
 
         assert (await testing.run_due(fl)).ran == 2

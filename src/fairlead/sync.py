@@ -18,6 +18,7 @@ from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import Shown
 from fairlead.db.joined import Send, drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen, WrongLoop
+from fairlead.loop_thread import LoopThread, running_loop, wait_on
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
 from fairlead.model.job import Job, NewJob
@@ -56,16 +57,13 @@ class Fairlead:
         name: str | None = None,
     ) -> None:
         self.inner = app.Fairlead(database_url, settings=settings, actor=actor, name=name)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._own: LoopThread | None = None
 
     def open(self) -> None:
         """Connect, with the loop in a thread of its own; nothing where a worker has opened it already."""
-        if self._loop is not None or self.inner.is_open:
+        if self._own is not None or self.inner.is_open:
             return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fairlead", daemon=True)
-        self._thread.start()
+        self._own = LoopThread("fairlead")
         try:
             self.wait(self.inner.open())
         except BaseException:
@@ -74,13 +72,11 @@ class Fairlead:
 
     def close(self) -> None:
         """Disconnect and end the thread."""
-        if self._loop is None or self._thread is None:
+        if self._own is None:
             return
         self.wait(self.inner.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._loop = self._thread = None
+        self._own.close()
+        self._own = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -338,32 +334,21 @@ class Fairlead:
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of `inner` on its loop, and give what it gives."""
         try:
-            loop = self._loop_to_wait_for()
+            loop = self._loop()
         except BaseException:
             work.close()
             raise
-        answer = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return answer.result()
-        except BaseException:
-            answer.cancel()  # whoever waited was interrupted
-            raise
+        return wait_on(loop, work)
 
-    def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:
+    def _loop(self) -> asyncio.AbstractEventLoop:
         # in a worker there is none of its own: `inner` is open on the worker's
-        loop = self._loop or (self.inner.database.loop if self.inner.is_open else None)
+        inner = self.inner.database.loop if self.inner.is_open else None
+        loop = inner if self._own is None else self._own.loop
         if loop is None:
             raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
-        if loop is _running_loop():
+        if loop is running_loop():
             raise WrongLoop(WOULD_WAIT_FOR_ITSELF)
         return loop
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 async def _heard(told: threading.Event, event: asyncio.Event) -> None:

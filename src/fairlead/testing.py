@@ -1,35 +1,32 @@
 """Helpers for users' own tests: a Fairlead to test with, triggers and jobs run now, and what was emitted and enqueued."""
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
-from typing import Any
-from uuid import UUID, uuid4
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from uuid import UUID
 
 import msgspec
 
+from fairlead import sync
 from fairlead.actions import events, jobs, triggers
-from fairlead.actions.catalog import Catalog
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.instants import fire_due
 from fairlead.app import Fairlead
-from fairlead.db import migrate
-from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.scratch import scratch_database, scratch_folder
-from fairlead.errors import InvalidInput, NotOpen, TriggerUnknown
+from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure
 from fairlead.handlers.registry import Handler, Registry
-from fairlead.handles import JobFunction, failed
+from fairlead.handles import failed
+from fairlead.leases import Keyed
+from fairlead.lending import fairlead, fixture, postgres
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.outcome import Failed
 from fairlead.model.payload import encode
 from fairlead.model.trigger import Trigger, TriggerType
 from fairlead.runtime.tick import Tick
-from fairlead.settings import Settings
 from fairlead.store import testing as store
 
 __all__ = [
@@ -43,108 +40,43 @@ __all__ = [
     "run_due",
 ]
 
-TENANT = "test"
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 BATCH = 100
 PAGE = 1000
 PATIENCE_SECONDS = 30.0
 LONGEST_LIST = 20
 
 
-# A Fairlead to test with
+# Helpers for both faces
 
 
-@contextmanager
-def postgres() -> Iterator[str]:
-    """A PostgreSQL of its own in a temporary folder, gone at the end. Its URL.
+class Helper(Protocol[P, T_co]):
+    """Called with a Fairlead it is awaited; with a synchronous one it gives the answer itself."""
 
-    The folder is in memory where there is plenty of it, unless TMPDIR says where temporary folders are to be.
-    """
-    with scratch_folder() as folder, EmbeddedPostgres(folder / "data") as embedded:
-        yield embedded.url
+    @overload
+    def __call__(self, fl: Fairlead, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]: ...
 
-
-@asynccontextmanager
-async def fairlead(
-    fl: Fairlead | None = None,
-    *,
-    tenant: str | None = TENANT,
-    server_url: str | None = None,
-    database_url: str | None = None,
-) -> AsyncIterator[Fairlead]:
-    """`fl` (or a new Fairlead), open on a database for tests, with a tenant; afterwards as it was before.
-
-    The database is a new one on a PostgreSQL of its own; with `server_url`, a new one on that server, dropped at the
-    end; with `database_url`, that very one, which is migrated and otherwise left as the test leaves it.
-    """
-    if server_url is not None and database_url is not None:
-        raise InvalidInput("Give server_url or database_url, not both.")
-    fl = Fairlead(settings=Settings(), actor="test") if fl is None else fl
-    _refuse_open(fl)
-    async with AsyncExitStack() as stack:
-        url = database_url or await _new_database(stack, server_url)
-        await migrate.up(url, fl.settings.schema)
-        stack.enter_context(_settled(fl, replace(fl.settings, database_url=url, direct_url=None)))
-        await stack.enter_async_context(fl)
-        if tenant is not None:
-            await fl.add_tenant(tenant, exist_ok=True)
-        yield fl
+    @overload
+    def __call__(self, fl: sync.Fairlead, /, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
 
 
-def fixture(fl: Fairlead | None = None, *, tenant: str | None = TENANT, server_url: str | None = None) -> Any:
-    """A pytest fixture that gives each test `fl` on a database of its own. It needs pytest-asyncio.
+def _for_both(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]) -> Helper[P, T]:
+    @wraps(helper)
+    def called(fl: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if isinstance(fl, sync.Fairlead):
+            return fl.wait(helper(fl.inner, *args, **kwargs))
+        return helper(fl, *args, **kwargs)
 
-    All tests share one PostgreSQL, started by the first that needs it and stopped with pytest.
-    """
-    import pytest  # noqa: PLC0415 - only those who call this have them
-    import pytest_asyncio  # noqa: PLC0415
-
-    shared = [] if server_url is None else [server_url]
-
-    @pytest_asyncio.fixture
-    async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
-        if not shared:
-            held = ExitStack()
-            shared.append(await asyncio.to_thread(held.enter_context, postgres()))
-            request.config.add_cleanup(held.close)
-        async with fairlead(fl, tenant=tenant, server_url=shared[0]) as ready:
-            yield ready
-
-    return opened
-
-
-def _refuse_open(fl: Fairlead) -> None:
-    """Nothing of a test may reach the database that a Fairlead is open on."""
-    try:
-        _ = fl.database
-    except NotOpen:
-        return
-    raise InvalidInput(
-        "This Fairlead is open already: close it first, so that it can use the test's database."
-    )
-
-
-async def _new_database(stack: AsyncExitStack, server_url: str | None) -> str:
-    if server_url is None:
-        held = ExitStack()
-        stack.push_async_callback(asyncio.to_thread, held.close)
-        return await asyncio.to_thread(held.enter_context, postgres())
-    return await stack.enter_async_context(scratch_database(server_url, f"fairlead_test_{uuid4().hex[:12]}"))
-
-
-@contextmanager
-def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
-    """These settings for a while; what was learnt of one database is not carried to another."""
-    before = fl.settings, fl.catalog
-    fl.settings, fl.catalog = settings, Catalog(settings)
-    try:
-        yield
-    finally:
-        fl.settings, fl.catalog = before
+    return called
 
 
 # Running
 
 
+@_for_both
 async def run_due(
     fl: Fairlead, *, limit: int = 1000, until_idle: bool = False, raise_errors: bool = False
 ) -> Tick:
@@ -232,6 +164,7 @@ async def _raise_first(fl: Fairlead, raised: Sequence[Exception], tick: Tick) ->
         raise failed(max(ended, key=lambda job: job.finished_at or job.queued_at))
 
 
+@_for_both
 async def dispatch_events(fl: Fairlead) -> int:
     """Turn the events that wait into the jobs of their triggers, without running any. How many events.
 
@@ -246,7 +179,8 @@ async def dispatch_events(fl: Fairlead) -> int:
     return total
 
 
-async def fire_schedules(fl: Fairlead, *schedules: str | JobFunction[..., Any]) -> int:
+@_for_both
+async def fire_schedules(fl: Fairlead, *schedules: str | Keyed) -> int:
     """Make the jobs of schedules, without running any: of those that are due, or of these, due or not. How many fired.
 
     A schedule goes by its label, or by its function. Those in code (`fl.every`, `fl.cron`) are synced first.
@@ -278,7 +212,7 @@ async def _fire_due(fl: Fairlead) -> int:
     return total
 
 
-def _names(trigger: Trigger, wanted: str | JobFunction[..., Any]) -> bool:
+def _names(trigger: Trigger, wanted: str | Keyed) -> bool:
     if isinstance(wanted, str):
         return trigger.label == wanted
     return trigger.definition_key == wanted.key
@@ -287,9 +221,10 @@ def _names(trigger: Trigger, wanted: str | JobFunction[..., Any]) -> bool:
 # Asserting
 
 
+@_for_both
 async def assert_enqueued(
     fl: Fairlead,
-    definition: str | JobFunction[..., Any],
+    definition: str | Keyed,
     *,
     tenant: str | UUID | None = None,
     payload: Mapping[str, Any] | None = None,
@@ -319,6 +254,7 @@ async def assert_enqueued(
     return found
 
 
+@_for_both
 async def assert_emitted(
     fl: Fairlead,
     name: str,

@@ -1,0 +1,187 @@
+"""A Fairlead to test with: lent a database for as long as a test takes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import replace
+from functools import cache
+from typing import Any, overload
+from uuid import uuid4
+
+from fairlead import sync
+from fairlead.actions.catalog import Catalog
+from fairlead.app import Fairlead
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.scratch import scratch_database, scratch_folder
+from fairlead.errors import InvalidInput
+from fairlead.loop_thread import LoopThread
+from fairlead.settings import Settings
+
+TENANT = "test"
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """A PostgreSQL of its own in a temporary folder, gone at the end. Its URL.
+
+    The folder is in memory where there is plenty of it, unless TMPDIR says where temporary folders are to be.
+    """
+    with scratch_folder() as folder, EmbeddedPostgres(folder / "data") as embedded:
+        yield embedded.url
+
+
+@overload
+def fairlead(
+    fl: Fairlead | None = None,
+    *,
+    tenant: str | None = TENANT,
+    server_url: str | None = None,
+    database_url: str | None = None,
+) -> AbstractAsyncContextManager[Fairlead]: ...
+
+
+@overload
+def fairlead(
+    fl: sync.Fairlead,
+    *,
+    tenant: str | None = TENANT,
+    server_url: str | None = None,
+    database_url: str | None = None,
+) -> AbstractContextManager[sync.Fairlead]: ...
+
+
+def fairlead(
+    fl: Any = None,
+    *,
+    tenant: str | None = TENANT,
+    server_url: str | None = None,
+    database_url: str | None = None,
+) -> Any:
+    """`fl` (or a new Fairlead), open on a database for tests, with a tenant; afterwards as it was before.
+
+    The database is a new one on a PostgreSQL of its own; with `server_url`, a new one on that server, dropped at the
+    end; with `database_url`, that very one, which is migrated and otherwise left as the test leaves it.
+    A synchronous `fl` is opened by `with`, another by `async with`.
+    """
+    if server_url is not None and database_url is not None:
+        raise InvalidInput("Give server_url or database_url, not both.")
+    if isinstance(fl, sync.Fairlead):
+        return _opened_sync(fl, tenant, _lent(fl.inner, server_url, database_url))
+    fl = Fairlead(settings=Settings(), actor="test") if fl is None else fl
+    return _opened(fl, tenant, _lent(fl, server_url, database_url))
+
+
+@asynccontextmanager
+async def _opened(
+    fl: Fairlead, tenant: str | None, lent: AbstractAsyncContextManager[None]
+) -> AsyncIterator[Fairlead]:
+    async with lent, fl:
+        if tenant is not None:
+            await fl.add_tenant(tenant, exist_ok=True)
+        yield fl
+
+
+@contextmanager
+def _opened_sync(
+    fl: sync.Fairlead, tenant: str | None, lent: AbstractAsyncContextManager[None]
+) -> Iterator[sync.Fairlead]:
+    with LoopThread("fairlead-testing") as aside, aside.entered(lent), fl:
+        if tenant is not None:
+            fl.add_tenant(tenant, exist_ok=True)
+        yield fl
+
+
+@asynccontextmanager
+async def _lent(fl: Fairlead, server_url: str | None, database_url: str | None) -> AsyncIterator[None]:
+    """A database for tests in the settings of `fl`, for a while."""
+    _refuse_open(fl)
+    async with AsyncExitStack() as stack:
+        url = database_url or await _new_database(stack, server_url)
+        await migrate.up(url, fl.settings.schema)
+        with _settled(fl, replace(fl.settings, database_url=url, direct_url=None)):
+            yield
+
+
+def fixture(
+    fl: Fairlead | sync.Fairlead | None = None, *, tenant: str | None = TENANT, server_url: str | None = None
+) -> Any:
+    """A pytest fixture that gives each test `fl` on a database of its own. It needs pytest-asyncio unless `fl` is synchronous.
+
+    All fixtures share one PostgreSQL, started by the first test that needs it and stopped with pytest.
+    """
+    if isinstance(fl, sync.Fairlead):
+        return _fixture_sync(fl, tenant, server_url)
+    import pytest  # noqa: PLC0415 - only those who call this have them
+    import pytest_asyncio  # noqa: PLC0415
+
+    @pytest_asyncio.fixture
+    async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
+        server = server_url or await asyncio.to_thread(_shared_postgres, request.config)
+        async with fairlead(fl, tenant=tenant, server_url=server) as ready:
+            yield ready
+
+    return opened
+
+
+def _fixture_sync(fl: sync.Fairlead, tenant: str | None, server_url: str | None) -> Any:
+    import pytest  # noqa: PLC0415
+
+    @pytest.fixture
+    def opened(request: pytest.FixtureRequest) -> Iterator[sync.Fairlead]:
+        server = server_url or _shared_postgres(request.config)
+        with fairlead(fl, tenant=tenant, server_url=server) as ready:
+            yield ready
+
+    return opened
+
+
+def _shared_postgres(config: Any) -> str:
+    """The one PostgreSQL of this run of pytest, which stops it at its end."""
+    key = _postgres_key()
+    if key not in config.stash:
+        held = ExitStack()
+        config.stash[key] = held.enter_context(postgres())
+        config.add_cleanup(held.close)
+    return str(config.stash[key])
+
+
+@cache
+def _postgres_key() -> Any:
+    import pytest  # noqa: PLC0415
+
+    return pytest.StashKey[str]()
+
+
+def _refuse_open(fl: Fairlead) -> None:
+    """Nothing of a test may reach the database that a Fairlead is open on."""
+    if fl.is_open:
+        raise InvalidInput(
+            "This Fairlead is open already: close it first, so that it can use the test's database."
+        )
+
+
+async def _new_database(stack: AsyncExitStack, server_url: str | None) -> str:
+    if server_url is None:
+        held = ExitStack()
+        stack.push_async_callback(asyncio.to_thread, held.close)
+        return await asyncio.to_thread(held.enter_context, postgres())
+    return await stack.enter_async_context(scratch_database(server_url, f"fairlead_test_{uuid4().hex[:12]}"))
+
+
+@contextmanager
+def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
+    """These settings for a while; what was learnt of one database is not carried to another."""
+    before = fl.settings, fl.catalog
+    fl.settings, fl.catalog = settings, Catalog(settings)
+    try:
+        yield
+    finally:
+        fl.settings, fl.catalog = before

@@ -1,0 +1,57 @@
+"""An event loop for those who have none: in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of this thread, if one runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on another thread's loop, and give what it gives."""
+    answer = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return answer.result()
+    except BaseException:
+        answer.cancel()  # whoever waited was interrupted
+        raise
+
+
+class LoopThread:
+    """A loop that runs until it is closed."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """What the manager gives; entered and left on this loop. It does not hear of exceptions."""
+        given = wait_on(self.loop, manager.__aenter__())
+        try:
+            yield given
+        finally:
+            wait_on(self.loop, manager.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
