@@ -9,12 +9,15 @@ from pathlib import Path
 
 import click
 import pytest
+from fastapi.routing import APIRoute
 
 import fairlead
 from fairlead import FairleadError, Settings, errors, sync
 from fairlead.cli.root import main
 from fairlead.db import migrate
 from fairlead.db.tx import Tx
+from fairlead.server.rest import jobs
+from fairlead.server.views import Body
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -146,6 +149,14 @@ def test_a_public_name_has_a_section(name: str) -> None:
     assert f"`{name}`" in sections(read("reference/library.md"))
 
 
+def test_the_reference_imports_every_public_name() -> None:
+    [listed] = re.findall(
+        r"^from fairlead import \((.*?)^\)", read("reference/library.md"), re.DOTALL | re.MULTILINE
+    )
+
+    assert set(re.findall(r"\w+", listed)) == set(fairlead.__all__)
+
+
 @pytest.mark.parametrize(
     ("kind", "heading"),
     [
@@ -168,6 +179,27 @@ def test_a_field_of_a_record_is_documented(kind: type) -> None:
     text = read("reference/library.md")
 
     assert [name for name in inspect.get_annotations(kind) if not says(text, name)] == []
+
+
+# HTTP
+
+
+def test_every_route_of_jobs_is_described_with_its_fields() -> None:
+    section = sections(read("reference/http-api.md"))["Jobs"]
+    routes = [route for route in jobs.router.routes if isinstance(route, APIRoute)]
+    names = {
+        f"{method} {route.path.replace('job_id', 'id')}" for route in routes for method in route.methods or ()
+    }
+    asked: list[type[Body]] = [
+        jobs.JobBody,
+        jobs.FilterQuery,
+        jobs.PageQuery,
+        jobs.BulkFilterBody,
+        jobs.LogsQuery,
+    ]
+
+    assert set(re.findall(r"`((?:GET|POST) [^`]+)`", section)) == names
+    assert [name for kind in asked for name in kind.model_fields if not says(section, name)] == []
 
 
 # Database
