@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from fastapi.routing import APIRoute
 
 import fairlead
 from fairlead import FairleadError, Settings, errors, sync
+from fairlead.cli import demo
 from fairlead.cli.root import main
 from fairlead.db import migrate
 from fairlead.db.tx import Tx
@@ -228,6 +230,52 @@ def test_every_audit_action_is_documented() -> None:
 
     assert actions
     assert [name for name in actions if not says(read("reference/database.md"), name)] == []
+
+
+# Installing and deploying
+
+
+def test_every_extra_is_documented_where_installing_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    section = sections(read("index.md"))["Install"]
+
+    assert set(rows(section)) == project["optional-dependencies"].keys() - {"dev"}
+    wheels = re.findall(r"fairlead-([\d.]+)-py3", section + read("how-to/deploy.md"))
+    assert set(wheels) == {project["version"]}
+
+
+@pytest.mark.parametrize("page", ["docs/index.md", "docs/tutorial.md", "README.md"])
+def test_a_page_for_newcomers_says_how_to_install_it(page: str) -> None:
+    assert "pip install '/path/to/fairlead[embedded]'" in (ROOT / page).read_text("utf-8")
+
+
+def test_what_is_deployed_can_be_started_so() -> None:
+    known, text = dict(commands()), read("how-to/deploy.md")
+    started = re.findall(r"^ExecStart=\S+/fairlead (.+)$", text, re.MULTILINE)
+    started += [
+        " ".join(ast.literal_eval(listed)[1:]) for listed in re.findall(r"^CMD (.+)$", text, re.MULTILINE)
+    ]
+
+    assert {line.split()[0] for line in started} == {"worker", "scheduler", "serve"}
+    for line in started:
+        name, *words = line.split()
+        known[f"fairlead {name}"].make_context(name, words)  # it refuses what it does not know
+
+
+def test_no_variable_is_set_that_does_not_exist() -> None:
+    named = re.compile(r"FAIRLEAD_[A-Z_]+[A-Z]")
+    known = set(named.findall(read("reference/settings.md")))
+
+    for page in WRITTEN:
+        assert set(named.findall(page.read_text("utf-8"))) - known == set(), page
+
+
+def test_the_tutorial_tells_of_all_that_the_demo_does() -> None:
+    fl = fairlead.Fairlead(settings=Settings())
+    demo.add_demo(fl)
+    keys = {key for key in fl.functions if key.startswith("demo.")} | {demo.WORKFLOW}
+
+    assert [key for key in keys if not says(read("tutorial.md"), key)] == []
 
 
 # Everything
