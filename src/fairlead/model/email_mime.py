@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from email.errors import MessageError
-from email.headerregistry import Address
+from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
@@ -11,16 +11,19 @@ from fairlead.model.email import Mailbox, Message
 from fairlead.model.path import Flaw
 
 # ASCII on the wire: not every server on the way takes more.
-_POLICY = SMTP.clone(cte_type="7bit")
+_POLICY = SMTP.clone(cte_type="7bit", refold_source="none")
+LONGEST_QUOTED = 60
 
 
 def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
     """The message as bytes. Those in `bcc` are nowhere in it: only the envelope names them."""
     mime = EmailMessage(policy=_POLICY)
-    mime["From"] = _address(message.sender)
-    for header, mailboxes in (("To", message.to), ("Cc", message.cc), ("Reply-To", message.reply_to)):
+    people = {"From": [message.sender], "To": message.to, "Cc": message.cc, "Reply-To": message.reply_to}
+    for header, mailboxes in people.items():
         if mailboxes:
-            mime[header] = [_address(one) for one in mailboxes]
+            # a line for each, written here: the library loses the quotes of a name that does not fit into a line, and what is
+            # in it can be taken for addresses
+            mime.set_raw(header, ",\r\n ".join(_written(one) for one in mailboxes))
     mime["Subject"] = message.subject
     mime["Date"] = format_datetime(at)
     mime["Message-ID"] = message_id
@@ -47,5 +50,8 @@ def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
     return wire
 
 
-def _address(mailbox: Mailbox) -> Address:
-    return Address(display_name=mailbox.name, addr_spec=mailbox.address)
+def _written(mailbox: Mailbox) -> str:
+    if mailbox.name.isascii() and len(mailbox.name) <= LONGEST_QUOTED:
+        return str(mailbox)
+    words = Header(mailbox.name, "utf-8", maxlinelen=LONGEST_QUOTED).encode(linesep="\r\n")
+    return f"{words} <{mailbox.address}>"
