@@ -240,4 +240,6 @@ def _told(what: str, made: Made) -> str:
     if not made.warnings:
         return what
     first = made.warnings[0]
+    if first.path and not first.path.startswith("/"):  # of the trigger itself
+        return f"{what} But {first.path} {first.message}."
     return f"{what} But its payload does not seem to fit {made.trigger.definition_key}: {first.path or '/'} {first.message}."
