@@ -60,6 +60,27 @@ def test_a_password_in_a_refused_url_is_not_repeated(tmp_path: Path) -> None:
     assert "hunter2" not in str(refused.value.as_dict())
 
 
+def test_settings_can_be_shown_without_a_password() -> None:
+    shown = repr(Settings(database_url="postgresql://u:hunter2@h/d", direct_url="postgresql://u:hunter2@h/e"))
+    assert "hunter2" not in shown
+    assert "pool_size=10" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("postgresql+psycopg://u:p@h/d", "postgresql://u:p@h/d"),
+        ("postgresql+asyncpg://h/d?x=a+b://", "postgresql://h/d?x=a+b://"),
+        ("postgres+psycopg2://h/d", "postgres://h/d"),
+        ("postgresql://h/d", "postgresql://h/d"),
+        ("host=h dbname=d", "host=h dbname=d"),
+    ],
+)
+def test_the_driver_that_an_address_of_sqlalchemy_names_is_left_out(given: str, read: str) -> None:
+    settings = Settings(database_url=given, direct_url=given)
+    assert (settings.database_url, settings.direct_url) == (read, read)
+
+
 @pytest.mark.parametrize(("word", "means"), [("true", True), ("1", True), ("off", False), ("No", False)])
 def test_a_switch_is_set_by_a_word(word: str, *, means: bool, tmp_path: Path) -> None:
     assert load(environ={"FAIRLEAD_ENABLE_TICK": word}, file=tmp_path / "none").enable_tick is means

@@ -33,8 +33,8 @@ GIVEN_VARIABLES = frozenset(
 )
 
 
-def _setting(default: Any, about: str) -> Any:
-    return field(default=default, metadata={"about": about})
+def _setting(default: Any, about: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"about": about}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,17 @@ class Settings:
     """Everything that can be set. The text of each is what the reference documents."""
 
     database_url: str | None = _setting(
-        None, "PostgreSQL to use, as a connection URI. Unset: an embedded PostgreSQL in `data_dir`."
+        None,
+        "PostgreSQL to use, as a connection URI; one of SQLAlchemy's, such as `postgresql+psycopg://…`, will do. "
+        "Unset: an embedded PostgreSQL in `data_dir`.",
+        secret=True,
     )
     direct_url: str | None = _setting(
         None,
         "A way to the same database that does not pass a pooler. Set it when `database_url` goes through "
         "PgBouncer in transaction mode: LISTEN and migrations use it, and prepared statements are turned off "
         "on the pooled connections.",
+        secret=True,
     )
     schema: str = _setting(
         "fairlead", "The PostgreSQL schema that holds Fairlead's tables (lower-case letters, digits, `_`)."
@@ -136,6 +140,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what could never work, naming the setting."""
+        for name in ("database_url", "direct_url"):
+            object.__setattr__(self, name, _without_driver(getattr(self, name)))
         _check(
             re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", self.schema), "schema", "use a-z, 0-9 and _, at most 48"
         )
@@ -298,6 +304,11 @@ def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise TypeError
     return tuple(value)
+
+
+def _without_driver(url: str | None) -> str | None:
+    """An address as libpq reads it: SQLAlchemy's also names a driver, `postgresql+psycopg://`."""
+    return None if url is None else re.sub(r"^(postgres(?:ql)?)\+\w+(?=://)", r"\1", url)
 
 
 def _check(fine: object, name: str, advice: str) -> None:

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.refusals import describe
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
 
@@ -113,12 +114,15 @@ def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: s
 def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) -> None:
     port = free_port()
     argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d"), "--no-demo"]
-    with started(argv, env={"FAIRLEAD_DATABASE_URL": database_url}) as process:
+    # the server here asks for no password, and so takes any
+    with started(argv, env={"FAIRLEAD_DATABASE_URL": f"{database_url} password=hunter2"}) as process:
         until(lambda: _ready(f"http://127.0.0.1:{port}"), "/readyz")
         assert os.listdir(tmp_path / "d") == ["dev.json"]  # noqa: PTH208 - no PostgreSQL was started here
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
+        assert describe(database_url) in output
+        assert "hunter2" not in output
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

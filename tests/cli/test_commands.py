@@ -262,6 +262,33 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(shell: Shell, database_ur
     assert "FAIRLEAD_DATABASE_URL" in result.output
 
 
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql+psycopg"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("jobs", "list"),
+        ("doctor",),
+        ("migrate", "status"),
+        ("migrate", "up"),
+        ("scheduler",),
+    ],
+)
+def test_no_command_shows_the_password_of_an_address_that_is_wrong(
+    shell: Shell, scheme: str, argv: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    shell.env["FAIRLEAD_DATABASE_URL"] = f"{scheme}://u:hunter2@127.0.0.1:1/none"
+    shell.env["FAIRLEAD_CONNECT_TIMEOUT_SECONDS"] = "1"
+
+    result = shell(*argv)
+
+    said = result.output + "".join(capfd.readouterr()) + str(result.exception)
+    assert result.exit_code == 1
+    assert "hunter2" not in said
+    assert "FAIRLEAD_DATABASE_URL" in said
+    # of an address that SQLAlchemy would take, the driver alone is too much
+    assert ("127.0.0.1:1/none" in said) == (scheme != "mysql")
+
+
 def test_the_doctor_names_the_rights_that_a_poor_role_lacks(shell: Shell, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("create role poor login; grant usage on schema fairlead to poor;")

@@ -1,4 +1,5 @@
 import asyncio
+import traceback
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from uuid import uuid4
@@ -9,8 +10,11 @@ from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
+from fairlead.db.listen import round_trip
 from fairlead.db.migrate import Migration
+from fairlead.db.refusals import describe
 from fairlead.db.scratch import scratch_database
+from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
 from tests import given
 from tests.schema_dump import COMMITTED, dumped
@@ -124,6 +128,49 @@ async def test_an_address_where_nobody_listens_is_named_without_its_password() -
         short = replace(Settings(), connect_timeout_seconds=1)
         await Fairlead(settings=replace(short, database_url="postgresql://u:hunter2@127.0.0.1:1/none")).open()
     assert "hunter2" not in str(refused.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:hunter2@127.0.0.1/none",
+        "postgresql://u:hunter2%zz@127.0.0.1/none",
+        "postgresql://u:s3cr3t/hunter2@127.0.0.1/none",
+        "postgresql://u:hunter2/s3cr3t@127.0.0.1/none",
+        "postgresql://u:s3cr3t@hunter2@127.0.0.1/none",
+        "postgresql://u@server:hunter2@127.0.0.1/none",
+        "host=127.0.0.1 password=s3cr3t hunter2",
+    ],
+)
+async def test_nothing_of_an_address_that_cannot_be_read_is_repeated(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = replace(Settings(), connect_timeout_seconds=1)
+    for connect in (
+        lambda: migrate.check(url, "fairlead"),
+        lambda: Database(url, short).open(),
+        lambda: round_trip(url, "fairlead"),
+        scratch_database(url, "none").__aenter__,
+    ):
+        with pytest.raises(DatabaseUnreachable, match="FAIRLEAD_DATABASE_URL") as refused:
+            await connect()
+        told = "".join(traceback.format_exception(refused.value)) + caplog.text
+        assert "hunter2" not in told
+        assert "s3cr3t" not in told
+    assert describe(url) == "an address that cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://u:a:b@h:1/d?user=a@b", "h:1/d"),
+        ("postgresql://h/d?user=a@b", "h:5432/d"),
+        ("postgresql://u:a%40b@/d?host=/run/pg", "/run/pg:5432/d"),
+        ("host=h dbname=d password='a@b/c'", "h:5432/d"),
+    ],
+)
+def test_an_address_that_can_be_read_is_named_by_its_place(url: str, place: str) -> None:
+    assert describe(url) == place
 
 
 BEFORE_USAGE = """

@@ -20,6 +20,7 @@ from fairlead.cli.serve import named, stop_signal
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.refusals import describe
 from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.triggering import triggering
@@ -165,7 +166,7 @@ def _print_running(
             ("or, for all tenants, as", None if no_demo else ADMIN),
             ("API", f"{at}/api/v1/docs"),
             ("health", f"{at}/readyz"),
-            ("database", url),
+            ("database", url if settings.database_url is None else describe(url)),
             ("tenant", None if no_demo else demo.TENANT),
             ("worker", None if no_demo else "runs demo.greet, demo.report and demo.export, which fails"),
             (

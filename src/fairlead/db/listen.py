@@ -10,6 +10,8 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection, sql
 
+from fairlead.db.refusals import check_address
+
 log = structlog.get_logger(__name__)
 
 # What a subscriber is told when notifications may have been missed: look for yourself.
@@ -101,6 +103,7 @@ class Listener:
 
 async def round_trip(url: str, channel: str, *, seconds: float = 2.0) -> bool:
     """Whether a notification sent this way is heard this way."""
+    check_address(url)
     heard = asyncio.Event()
     async with Listener(url, channel) as listener:
         with listener.subscribe(lambda payload: heard.set() if payload == "doctor" else None):

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
-from fairlead.db.refusals import first_line, unreachable
+from fairlead.db.refusals import check_address, first_line, unreachable
 from fairlead.db.sql import in_schema
 from fairlead.db.tx import rows_of
 from fairlead.errors import DatabaseRefused, MigrationFailed, SchemaOutdated
@@ -196,6 +196,7 @@ async def _applied(connection: AsyncConnection[Any], schema: str) -> dict[int, A
 
 
 async def _connect(url: str) -> AsyncConnection[Any]:
+    check_address(url)
     try:
         return await AsyncConnection.connect(
             url, autocommit=True, prepare_threshold=None, application_name="fairlead migrate"

@@ -1,5 +1,7 @@
 """What the database's own errors mean to whoever asked."""
 
+import re
+
 import psycopg
 import psycopg_pool
 from psycopg import errors as pg
@@ -13,6 +15,9 @@ TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
 STANDBY = pg.ReadOnlySqlTransaction
 # After the ones above: they are OperationalErrors too.
 LOST = (psycopg.OperationalError, psycopg_pool.PoolTimeout, STANDBY)
+
+# A password with @ or / in it as they are: libpq takes what follows for the host, and messages would name that.
+_MISLEADING = re.compile(r"\w+://[^@/]*[@/][^?@]*@")
 
 
 def as_refusal(error: Exception, url: str) -> FairleadError | None:
@@ -32,6 +37,8 @@ def busy(error: Exception) -> DatabaseBusy:
 
 def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
     """What to tell those who could not connect."""
+    if not _can_be_read(url):
+        return _unreadable()
     return DatabaseUnreachable(
         f"Cannot use the database at {describe(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
         "FAIRLEAD_DATABASE_URL."
@@ -49,11 +56,32 @@ def first_line(error: Exception) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
+def check_address(url: str) -> None:
+    """Refuse an address that cannot be read before the driver does: it would quote it, and the password with it."""
+    if not _can_be_read(url):
+        raise _unreadable()
+
+
+def _can_be_read(url: str) -> bool:
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return False
+    return _MISLEADING.match(url) is None
+
+
+def _unreadable() -> DatabaseUnreachable:
+    return DatabaseUnreachable(
+        "The address of the database cannot be read (it is not shown, since a password may be in it). Correct "
+        "FAIRLEAD_DATABASE_URL, or FAIRLEAD_DIRECT_URL: postgresql://user:password@host:5432/database, and in the "
+        "password %40 for @, %2F for / and %25 for %."
+    )
+
+
 def describe(url: str) -> str:
     """Where a URL points, without its password."""
-    try:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
+    if not _can_be_read(url):
         return "an address that cannot be read"
+    parts = psycopg.conninfo.conninfo_to_dict(url)
     host = parts.get("host") or parts.get("hostaddr") or "the default socket"
     return f"{host}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from uuid_utils.compat import uuid7
 
 from fairlead.db.binaries import give_up, is_last, take_share
+from fairlead.db.refusals import check_address
 from fairlead.db.sql import in_schema
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - TemporaryDirectory makes a private folder there
@@ -73,6 +74,7 @@ def _prune(above: Path) -> None:
 @asynccontextmanager
 async def scratch_database(url: str, name: str, *, template: str | None = None) -> AsyncIterator[str]:
     """A new database on that server, dropped at the end. Its URL."""
+    check_address(url)
     made = sql.SQL("create database {}").format(sql.Identifier(name))
     if template is not None:
         made += sql.SQL(" template {}").format(sql.Identifier(template))

@@ -25,6 +25,7 @@ from fairlead.db.refusals import (
     STANDBY,
     TOO_SLOW,
     busy,
+    check_address,
     describe,
     first_line,
     unreachable,
@@ -222,6 +223,7 @@ class Database:
     async def open(self) -> None:
         """Connect, or say plainly why not."""
         self._loop = asyncio.get_running_loop()
+        check_address(self.url)
         await self._pool.open()
         try:
             await self._pool.wait(self.settings.connect_timeout_seconds)

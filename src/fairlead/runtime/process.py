@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import structlog
@@ -41,7 +41,7 @@ CANCEL_SECONDS = 0.5
 class Plan:
     """What a worker process is to do."""
 
-    url: str
+    url: str = field(repr=False)  # a password may be in it
     settings: Settings
     start: Callable[[Means], Start]
     threads: Threads
