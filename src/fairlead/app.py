@@ -279,9 +279,17 @@ class Fairlead(Triggers, Workflows):
     # Running them
 
     async def work(
-        self, stop: asyncio.Event, abandon: asyncio.Event | None = None, *, concurrency: int = 100
+        self,
+        stop: asyncio.Event,
+        abandon: asyncio.Event | None = None,
+        *,
+        concurrency: int = 100,
+        stopping: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set."""
+        """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set.
+
+        `stopping` is told how many jobs run when the draining begins.
+        """
         await self.sync_schedules()
         served = await self._served()
         plan = Plan(
@@ -293,6 +301,7 @@ class Fairlead(Triggers, Workflows):
             keys=served.keys,
             concurrency=concurrency,
             version=__version__,
+            stopping=stopping,
         )
         async with served.kept(self.database, self.principal):
             await WorkerProcess(plan).run(stop, abandon)

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from fairlead.app import Fairlead
-from fairlead.cli import output
+from fairlead.cli.log import announce
 from fairlead.cli.session import Session, command
 from fairlead.cli.worker import named, serving, signals
 from fairlead.errors import FairleadError, InvalidInput, NotOpen
@@ -68,14 +68,15 @@ async def agent(
         drain_seconds=fl.settings.drain_seconds,
         version=__version__,
     )
-    say = output.console(stderr=True).print
+    host = enrolment.host
 
     def begun() -> None:
-        say(f"the agent of {enrolment.host} serves {named(fl)}; Ctrl-C stops")
+        text = f"the agent of {host} serves {named(fl)}; Ctrl-C stops"
+        announce(session, "serving", text, stderr=True, host=host, definitions=list(plan.keys))
 
     stop, abandon = signals()
     await runtime.Agent(plan).run(stop, abandon, begun)
-    say("the agent has ended")
+    announce(session, "stopped", "the agent has ended", stderr=True, host=host)
 
 
 async def _enrolment(state_dir: Path, server: str | None, code: str | None, *, rotate: bool) -> Any:

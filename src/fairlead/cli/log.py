@@ -1,11 +1,15 @@
 """The log of a command: lines for people, or JSON for machines."""
 
+import logging
+import os
 import sys
+from typing import Any
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
+from fairlead.cli import output
 from fairlead.cli.session import Session
 from fairlead.errors import FairleadError
 from fairlead.model.redact import Mask
@@ -17,15 +21,32 @@ def set_up(level: int, session: Session) -> None:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        processors=_json(_mask(session)) if _format(session) == "json" else _console(_mask(session)),
+        processors=_json(_mask(session)) if session.logs_json else _console(_mask(session)),
     )
+    # what libraries log, unless the application has set up Python's logging itself: then that is its own affair
+    logging.lastResort = Foreign(max(level, logging.WARNING))
 
 
-def _format(session: Session) -> str:
-    try:
-        return session.settings().log_format
-    except FairleadError:
-        return "console"  # the command itself will say what is wrong with the settings
+def announce(session: Session, event: str, text: str, *, stderr: bool = False, **fields: Any) -> None:
+    """Say what a command that stays is at: a sentence for people, or a line of the log for machines."""
+    if session.logs_json:
+        anything = structlog.make_filtering_bound_logger(logging.NOTSET)
+        structlog.wrap_logger(None, wrapper_class=anything).info(event, **fields)
+    else:
+        output.console(stderr=stderr).print(text)
+
+
+class Foreign(logging.StreamHandler[Any]):
+    """Passes on what comes through Python's own logging (from psycopg, uvicorn, asyncio) as lines like ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            event = record.getMessage()
+            structlog.get_logger(record.name).log(
+                record.levelno, event, logger=record.name, exc_info=record.exc_info
+            )
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not stop the work
+            self.handleError(record)
 
 
 def _mask(session: Session) -> list[Processor]:
@@ -44,10 +65,11 @@ def _console(masked: list[Processor]) -> list[Processor]:
         structlog.processors.add_log_level,
         structlog.dev.set_exc_info,
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+        _in_one_line,
         # without the values of variables, unlike structlog's own: a payload may be among them
         structlog.processors.format_exc_info,
         *masked,
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+        structlog.dev.ConsoleRenderer(colors=_coloured(), exception_formatter=structlog.dev.plain_traceback),
     ]
 
 
@@ -61,3 +83,16 @@ def _json(masked: list[Processor]) -> list[Processor]:
         *masked,
         structlog.processors.JSONRenderer(default=str),
     ]
+
+
+def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """PostgreSQL says what it has to say in several; only a traceback may take more than one."""
+    return {
+        name: " ".join(value.split()) if isinstance(value, str) and name != "exception" else value
+        for name, value in event.items()
+    }
+
+
+def _coloured() -> bool:
+    """Whether a person reads along, and has not asked for plain text (no-color.org)."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

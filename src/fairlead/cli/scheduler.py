@@ -2,7 +2,7 @@
 
 import click
 
-from fairlead.cli import output
+from fairlead.cli.log import announce
 from fairlead.cli.serve import stop_signal
 from fairlead.cli.session import Session, command
 from fairlead.runtime.triggering import triggering
@@ -14,6 +14,6 @@ async def scheduler(session: Session) -> None:
     """Fire schedules and dispatch events, until SIGTERM or Ctrl-C. Any number of these may run."""
     stopped = stop_signal()
     async with session.open() as fl, triggering(fl.database, fl.direct_url):
-        output.console().print("firing schedules and dispatching events; Ctrl-C stops")
+        announce(session, "scheduling", "firing schedules and dispatching events; Ctrl-C stops")
         await stopped.wait()
-    output.console().print("stopped")
+    announce(session, "stopped", "stopped")

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import click
 
-from fairlead.cli import output
+from fairlead.cli.log import announce
 from fairlead.cli.session import Session, command
 from fairlead.runtime.triggering import triggering
 
@@ -29,14 +29,16 @@ async def serve(session: Session, *, host: str, port: int, scheduler: bool) -> N
         stopping = asyncio.create_task(stopped.wait())
         await server.up.wait()
         at = f"http://{named(host)}:{listening.getsockname()[1]}"
-        output.console().print(f"serving {at}/api/v1, described at {at}/api/v1/docs")
+        announce(
+            session, "serving", f"serving {at}/api/v1, described at {at}/api/v1/docs", url=f"{at}/api/v1"
+        )
         try:
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
             server.should_exit = True
             await serving
-    output.console().print("stopped")
+    announce(session, "stopped", "stopped")
 
 
 def stop_signal() -> asyncio.Event:

@@ -27,6 +27,14 @@ class Session:
     def settings(self, **more: Any) -> Settings:
         return load({**self.flags, **{name: value for name, value in more.items() if value is not None}})
 
+    @property
+    def logs_json(self) -> bool:
+        """Whether machines read the log."""
+        try:
+            return self.settings().log_format == "json"
+        except FairleadError:
+            return False  # the command itself will say what is wrong with the settings
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Fairlead]:
         """An open Fairlead that acts in the name of whoever calls."""
@@ -52,15 +60,19 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
-    """Run an async command; its first argument is the session, and refusals become a message and exit 1."""
+    """Run an async command; its first argument is the session, and refusals become a message and exit 1.
+
+    A command that has no --json refuses in the form of its log.
+    """
 
     @click.pass_context
     @wraps(function)
     def run(context: click.Context, /, *args: Any, **kwargs: Any) -> T:
+        session: Session = context.obj
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                return runner.run(function(context.find_object(Session), *args, **kwargs))
+                return runner.run(function(session, *args, **kwargs))
         except FairleadError as error:
-            output.stop(error, as_json=bool(kwargs.get("as_json")))
+            output.stop(error, as_json=bool(kwargs.get("as_json", session.logs_json)))
 
     return run

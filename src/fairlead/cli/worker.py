@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import click
 
 from fairlead import sync
 from fairlead.app import Fairlead
-from fairlead.cli import output
+from fairlead.cli.log import announce
 from fairlead.cli.session import Session, actor, command
 from fairlead.errors import InvalidInput
 from fairlead.runtime.triggering import triggering
@@ -57,21 +58,27 @@ async def worker(
     if concurrency < 1 or processes < 1:
         raise InvalidInput("--concurrency and --processes must be 1 or more.")
     if processes > 1:
-        await _supervise(processes)
+        await _supervise(session, processes)
         return
     fl = serving(session, app, workflows=workflows)
     stop, abandon = signals()
     if lifeline is not None:
-        _outlive_nobody(lifeline, stop)
+        _outlive_nobody(session, lifeline, stop)
     calm_collector()
     async with fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
-        output.console(stderr=True).print(f"serving {named(fl)}; Ctrl-C stops")
-        await fl.work(stop, abandon, concurrency=concurrency)
+        text, keys = f"serving {named(fl)}; Ctrl-C stops", sorted([*fl.functions, *fl.commands])
+        announce(session, "serving", text, stderr=True, definitions=keys)
+        await fl.work(stop, abandon, concurrency=concurrency, stopping=partial(_stopping, session))
+    announce(session, "stopped", "stopped", stderr=True)
     if fl.threads.stuck:
-        output.console(stderr=True).print(
-            f"{fl.threads.stuck} threads will not end; a fresh process has to go on"
-        )
+        text = f"{fl.threads.stuck} threads will not end; a fresh process has to go on"
+        announce(session, "worn_out", text, stderr=True, threads=fl.threads.stuck)
         os._exit(WORN_OUT)  # an ordinary exit would wait for them
+
+
+def _stopping(session: Session, running: int) -> None:
+    text = f"stopping: {running} jobs are running" if running != 1 else "stopping: 1 job is running"
+    announce(session, "stopping", text, stderr=True, running=running)
 
 
 def serving(session: Session, app: str | None, *, workflows: bool = False) -> Fairlead:
@@ -143,29 +150,29 @@ def signals() -> tuple[asyncio.Event, asyncio.Event]:
     return stop, abandon
 
 
-def _outlive_nobody(lifeline: int, stop: asyncio.Event) -> None:
+def _outlive_nobody(session: Session, lifeline: int, stop: asyncio.Event) -> None:
     """Drain when the supervisor is gone: nobody else would tell us to, or start another in our place."""
     loop = asyncio.get_running_loop()
 
     def cut() -> None:
         loop.remove_reader(lifeline)
         os.close(lifeline)
-        output.console(stderr=True).print("the supervisor is gone; draining")
+        announce(session, "supervisor_gone", "the supervisor is gone; draining", stderr=True)
         stop.set()
 
     os.set_inheritable(lifeline, False)
     loop.add_reader(lifeline, cut)
 
 
-async def _supervise(processes: int) -> None:
+async def _supervise(session: Session, processes: int) -> None:
     """Run so many of us with one process each; one that dies is started again."""
     stop, abandon = signals()
     # nobody else has the other end, and nothing is ever written: however we end, they can read that we did
     lifeline, _ours = os.pipe()
-    await asyncio.gather(*(_keep(stop, abandon, lifeline) for _ in range(processes)))
+    await asyncio.gather(*(_keep(session, stop, abandon, lifeline) for _ in range(processes)))
 
 
-async def _keep(stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> None:
+async def _keep(session: Session, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> None:
     argv = [
         sys.executable,
         "-m",
@@ -193,7 +200,6 @@ async def _keep(stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> N
             os.kill(child.pid, signal.SIGTERM)
         await ended
         if not stop.is_set():
-            output.console(stderr=True).print(
-                f"a worker process ended with {child.returncode}; starting another"
-            )
+            text = f"a worker process ended with {child.returncode}; starting another"
+            announce(session, "process_ended", text, stderr=True, exit_code=child.returncode)
             await asyncio.sleep(RESTART_SECONDS)

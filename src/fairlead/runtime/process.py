@@ -51,6 +51,8 @@ class Plan:
     keys: Sequence[str]
     concurrency: int
     version: str
+    # told how many jobs run when the draining begins
+    stopping: Callable[[int], object] = lambda _: None
 
 
 class WorkerProcess:
@@ -127,6 +129,7 @@ class WorkerProcess:
                 await worker.claim_until(
                     stop, worn_out=lambda: plan.threads.stuck > plan.threads.max_threads // 4
                 )
+                plan.stopping(worker.running)
                 await drain(worker, settings.drain_seconds, abandon)
             except Exception as error:
                 log.error("worker_failed", why=repr(error))  # noqa: TRY400 - it is raised, and told in full there

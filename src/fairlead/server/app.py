@@ -155,7 +155,15 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI) -> Server:
     """A server for this application, to be served on a socket of the caller's."""
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=10, lifespan="off", **SOCKETS)
+    config = uvicorn.Config(
+        app,
+        # what it logs is written as everything else is, and not as it would
+        log_config=None,
+        log_level="warning",
+        timeout_graceful_shutdown=10,
+        lifespan="off",
+        **SOCKETS,
+    )
     return Server(config, app.state.hall)
 
 
