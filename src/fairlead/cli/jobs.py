@@ -10,6 +10,7 @@ from uuid import UUID
 import click
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from fairlead.actions import hosts, tenants
 from fairlead.actions import jobs as actions
@@ -19,6 +20,7 @@ from fairlead.cli.logs import logs
 from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
 from fairlead.errors import InvalidInput
+from fairlead.model.ansi import Plain
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
 from fairlead.model.request import parsed, unknown_tenant
 
@@ -215,6 +217,7 @@ async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
     else:
         _print_job(job)
         _print_attempts(attempts)
+        _print_traceback(job)
 
 
 @jobs.command()
@@ -287,6 +290,12 @@ def _print_job(job: Job) -> None:
         ("error", job.last_error),
     ]
     output.facts((name, value) for name, value in pairs if value is not None)
+
+
+def _print_traceback(job: Job) -> None:
+    """Where the last attempt that failed did, as far as that was kept."""
+    if isinstance(job.error, dict) and (trace := job.error.get("traceback")):
+        output.console().print(Text("\n" + Plain().text(trace).rstrip()))
 
 
 def _how_far(reported: Any) -> str | None:

@@ -13,6 +13,7 @@ from fairlead.cli import output
 from fairlead.cli.session import Session
 from fairlead.errors import FairleadError
 from fairlead.model.redact import Mask
+from fairlead.runtime import failures
 from fairlead.settings import compiled
 
 
@@ -21,7 +22,9 @@ def set_up(level: int, session: Session) -> None:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        processors=_json(_mask(session)) if session.logs_json else _console(_mask(session)),
+        processors=_json(_mask(session))
+        if session.logs_json
+        else _console(_mask(session), verbose=level <= logging.INFO),
     )
     # what libraries log, unless the application has set up Python's logging itself: then that is its own affair
     logging.lastResort = Foreign(max(level, logging.WARNING))
@@ -59,12 +62,13 @@ def _mask(session: Session) -> list[Processor]:
     return [lambda _logger, _method, event: dict(mask.value(dict(event)))] if patterns else []
 
 
-def _console(masked: list[Processor]) -> list[Processor]:
+def _console(masked: list[Processor], *, verbose: bool) -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.dev.set_exc_info,
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+        _with_traceback if verbose else _without_traceback,
         _in_one_line,
         # without the values of variables, unlike structlog's own: a payload may be among them
         structlog.processors.format_exc_info,
@@ -85,10 +89,26 @@ def _json(masked: list[Processor]) -> list[Processor]:
     ]
 
 
+def _with_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The traceback of a failed attempt below its line."""
+    if event["event"] == failures.EVENT and failures.TRACEBACK in event:
+        event["exception"] = event.pop(failures.TRACEBACK).rstrip()
+    return event
+
+
+def _without_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Only the line itself: many may fail at once, and `jobs show` has the traceback."""
+    if event["event"] == failures.EVENT:
+        event.pop(failures.TRACEBACK, None)
+    return event
+
+
 def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """PostgreSQL says what it has to say in several; only a traceback may take more than one."""
     return {
-        name: " ".join(value.split()) if isinstance(value, str) and name != "exception" else value
+        name: " ".join(value.split())
+        if isinstance(value, str) and "\n" in value and name != "exception"
+        else value
         for name, value in event.items()
     }
 

@@ -13,7 +13,8 @@ import structlog
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Ran
 from fairlead.model.job import Lease
-from fairlead.model.outcome import MAX_LOST, Canceled, Change, Outcome, Released, Snoozed, decide
+from fairlead.model.outcome import MAX_LOST, Canceled, Change, Failed, Outcome, Released, Snoozed, decide
+from fairlead.runtime import failures
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heart import MARGIN, Heart
 from fairlead.runtime.service import wait_any
@@ -135,6 +136,7 @@ class Worker:
         self._running = 0
         self._cramped = False
         self._freed = 0
+        self._failing_since: float | None = None
         self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -203,12 +205,20 @@ class Worker:
         asked_at, freed = time.monotonic(), self._freed
         try:
             held = await self._source.claim(wanted)
+            self._claims_again()
             if self._source.crowded and self._freed != freed:
                 self._wake.set()  # room was made after the database had looked, and before we knew that it is wanted
         except FairleadError as error:
             log.warning("claim_failed", why=error.message)
+            self._failing_since = self._failing_since or asked_at
             held = []
         return Taken(held, asked_at, len(held) == wanted)
+
+    def _claims_again(self) -> None:
+        """Say that it is over, after claims have failed."""
+        if self._failing_since is not None:
+            log.warning("claims_again", after_seconds=round(time.monotonic() - self._failing_since, 1))
+            self._failing_since = None
 
     async def _start_all(self, taken: Taken) -> None:
         if taken.held and time.monotonic() - taken.asked_at > self._lease_seconds * STALE:
@@ -268,7 +278,10 @@ class Worker:
             return
         if attempt.released and isinstance(outcome, Canceled):
             outcome = Released()
-        self.finisher.add(attempt.held.lease, attempt.change(outcome))
+        change = attempt.change(outcome)
+        if isinstance(outcome, Failed):
+            failures.tell(attempt.held.job, outcome, change)
+        self.finisher.add(attempt.held.lease, change)
 
     def _written(self, leases: list[Lease]) -> None:
         self.done += len(leases)
