@@ -1,14 +1,17 @@
 """`fairlead` itself: its commands, found when they are called."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import click
+import pytest
 
 from fairlead.cli import main
 from fairlead.cli.root import COMMANDS
+from tests.processes import FAIRLEAD, environment, started
 
 
 def fairlead(*argv: str, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -52,3 +55,66 @@ def test_a_command_imports_what_it_needs_and_no_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("argv", [("doctor",), ("jobs", "list", "--json")], ids=" ".join)
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(
+    database_url: str, argv: tuple[str, ...]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [FAIRLEAD, *argv],
+        env=environment(FAIRLEAD_DATABASE_URL=database_url),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        (
+            "from below import x\n",
+            "ZeroDivisionError: division by zero",
+            "ZeroDivisionError: division by zero",
+        ),
+        (
+            "import nosuch_library\n",
+            "ModuleNotFoundError: No module named 'nosuch_library'",
+            "ModuleNotFoundError: No module named 'nosuch_library'",
+        ),
+        ("def f(:\n", "SyntaxError: invalid syntax (broken.py, line 1)", "SyntaxError: invalid syntax"),
+    ],
+    ids=["its-own", "a-library", "syntax"],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_own_frames_only(
+    tmp_path: Path, text: str, first: str, last: str
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    (tmp_path / "below.py").write_text("x = 1 / 0\n")
+
+    with started([FAIRLEAD, "worker", "broken:fl"], env={}, cwd=tmp_path) as process:
+        said, _ = process.communicate(timeout=60)
+
+    lines = said.splitlines()
+    assert process.returncode == 1
+    assert lines[0] == f"error [invalid_input] The module 'broken' cannot be imported: {first}"
+    assert lines[-1] == last
+    files = [line.split(chr(34))[1] for line in lines if line.startswith("  File ")]
+    assert files
+    assert {str(Path(file).parent) for file in files} == {str(tmp_path)}
+
+
+def test_what_a_module_refuses_itself_is_said_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("from fairlead import Fairlead\nfl = Fairlead()\n")
+    env = {"FAIRLEAD_POOL_SIZE": "many"}
+    with started([FAIRLEAD, "worker", "broken:fl"], env=env, cwd=tmp_path) as process:
+        said, _ = process.communicate(timeout=60)
+    assert said.startswith("error [setting_invalid] Setting pool_size")

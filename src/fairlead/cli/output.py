@@ -1,5 +1,7 @@
 """How the command line speaks: tables and colour for people, JSON for machines."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -42,8 +44,14 @@ json_option: Callable[[Any], Any] = click.option(
 )
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to whoever runs the command: rich would exit here, in the middle of an event loop."""
+        raise  # noqa: PLE0704 - rich calls this where it has caught it
+
+
 def console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return _Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
@@ -112,6 +120,13 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
             name, value if isinstance(value, Text) else Text(str(value)) if value is not None else cell(None)
         )
     _print_whole(made)
+
+
+def nobody_reads() -> NoReturn:
+    """End as others do whose reader has gone, such as `head`: without a word."""
+    # what is still to be written at the exit has to go somewhere
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def stop(error: FairleadError, *, as_json: bool) -> NoReturn:

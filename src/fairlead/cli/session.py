@@ -72,6 +72,8 @@ def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 return runner.run(function(session, *args, **kwargs))
+        except BrokenPipeError:
+            output.nobody_reads()
         except FairleadError as error:
             output.stop(error, as_json=bool(kwargs.get("as_json", session.logs_json)))
 

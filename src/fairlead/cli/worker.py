@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from fairlead import sync
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import Session, actor, command
-from fairlead.errors import InvalidInput
+from fairlead.errors import FairleadError, InvalidInput
 from fairlead.runtime.triggering import triggering
 from fairlead.settings import config_file
 
@@ -125,10 +126,14 @@ def load_app(name: str) -> Fairlead:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise
+            raise InvalidInput(_not_imported(module_name, error)) from error
         raise InvalidInput(
             f"There is no module {module_name!r} here. Run this where it can be imported."
         ) from error
+    except FairleadError:
+        raise  # it says itself what to do
+    except Exception as error:
+        raise InvalidInput(_not_imported(module_name, error)) from error
     for part in (attribute or "fl").split("."):
         found = getattr(found, part, None)
     if isinstance(found, sync.Fairlead):
@@ -137,6 +142,17 @@ def load_app(name: str) -> Fairlead:
     if not isinstance(found, Fairlead):
         raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as jobs:fl.")
     return found
+
+
+def _not_imported(name: str, error: Exception) -> str:
+    """What went wrong as the module was imported, and where in it: without our frames and Python's own above it."""
+    frames = error.__traceback__
+    while frames is not None and (
+        frames.tb_frame.f_code is load_app.__code__ or "importlib" in frames.tb_frame.f_code.co_filename
+    ):
+        frames = frames.tb_next
+    told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return f"The module {name!r} cannot be imported: {type(error).__name__}: {error}\n{told}"
 
 
 def signals() -> tuple[asyncio.Event, asyncio.Event]:
