@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from fairlead.deadlines import Deadlines
 from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, Attempt, Bounds, failure
@@ -89,6 +90,11 @@ class OnLoop(Attempt[Handler]):
         finally:
             _at_work.discard(self)
         self.end(outcome)
+
+
+def whose(task: "asyncio.Task[Any] | None") -> Context | None:
+    """The attempt whose handler this task runs, if it is one's. May be asked from any thread."""
+    return next((one.ctx for one in list(_at_work) if one._task is task), None)  # noqa: SLF001
 
 
 class InThread(Attempt[Handler]):

@@ -17,6 +17,7 @@ from fairlead.handlers.context import Progress
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease
+from fairlead.runtime import lag
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.execution import Means
 from fairlead.runtime.heart import Heart
@@ -202,6 +203,7 @@ class HeartThread(threading.Thread):
         self._worker_id = worker
         self._worker = of
         self._heart: Heart = of.heart
+        self._watched = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -232,6 +234,7 @@ class HeartThread(threading.Thread):
         settings = replace(self._plan.settings, pool_size=1)
         # from the start, and whether or not the database can be reached: it needs the clock only
         fencing = asyncio.create_task(self._heart.fence())
+        watching = asyncio.create_task(lag.watch(self._watched))
         try:
             while not self._stopping.is_set():
                 try:
@@ -243,6 +246,7 @@ class HeartThread(threading.Thread):
                     await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
         finally:
             await _cancelled(fencing)
+            await _cancelled(watching)
 
     async def _beat_with(self, database: Database) -> None:
         source = StoreSource(
