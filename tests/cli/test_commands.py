@@ -303,3 +303,47 @@ def test_the_doctor_names_the_rights_that_a_poor_role_lacks(shell: Shell, databa
 def test_a_bad_setting_is_refused_before_anything_happens(shell: Shell) -> None:
     shell.env["FAIRLEAD_POOL_SIZE"] = "many"
     assert shell.refused("jobs", "list") == "setting_invalid"
+
+
+@pytest.mark.parametrize(
+    ("argv", "asked_for"),
+    [(("greet", '{"name": "Ada"}'), "--tenant"), (("--tenant", "acme"), "DEFINITION")],
+    ids=["no-tenant", "no-definition"],
+)
+def test_what_an_enqueue_lacks_is_asked_for_in_the_words_of_the_command_line(
+    shell: Shell, argv: tuple[str, ...], asked_for: str
+) -> None:
+    result = shell("jobs", "enqueue", *argv)
+
+    assert result.exit_code == 1
+    assert f"Give {asked_for}" in result.stderr
+    assert "correlation_id" not in result.stderr
+    assert shell.refused("jobs", "enqueue", *argv) == "invalid_input"
+
+
+def test_tokens_are_listed_with_the_slug_of_their_tenant(shell: Shell) -> None:
+    made = shell.json("tokens", "create", "ci", "--role", "viewer", "--tenant", "acme")
+    shell.json("tokens", "create", "ops", "--role", "super_admin")
+
+    for listed in (shell("tokens", "list"), shell("tokens", "list", "--tenant", "acme")):
+        [line] = [line for line in listed.output.splitlines() if line.startswith("ci ")]
+        assert line.split()[:3] == ["ci", "viewer", "acme"]
+        assert made["tenant_id"] not in listed.output
+
+
+def test_a_webhook_that_signs_with_what_is_not_set_up_here_is_added_with_a_warning(
+    shell: Shell, tmp_path: Path
+) -> None:
+    shell.json("definitions", "put", "http.request")
+    file = tmp_path / "fairlead.toml"
+    file.write_text('[http.secrets]\nhook = "env:HOOK"\n[http.tenants.acme.secrets]\nown = "env:OWN"\n')
+    shell.env["FAIRLEAD_CONFIG"] = str(file)
+    add = ("webhooks", "add", "https://example.com/", "--event", "job.failed", "--tenant")
+
+    assert "no signing secret" not in shell(*add, "acme").stderr
+    assert "no signing secret" not in shell(*add, "acme", "--sign-with", "hook").stderr
+    assert "no signing secret" not in shell(*add, "acme", "--sign-with", "own").stderr
+    for tenant, name in (("acme", "nosuch"), ("umbrella", "own")):
+        result = shell(*add, tenant, "--sign-with", name)
+        assert result.exit_code == 0
+        assert f"There is no signing secret '{name}' in {file} here" in result.stderr

@@ -134,6 +134,18 @@ def test_a_run_is_started_waited_for_and_shown(shell: Shell, database_url: str) 
     assert "secret_paths" not in document["run"]
 
 
+def test_the_input_may_stand_by_its_place_or_its_name_and_not_both(shell: Shell) -> None:
+    put(shell)
+    start = ("workflows", "start", "onboard", "--tenant", "acme")
+
+    by_place = shell.json(*start, ADA)
+    by_name = shell.json(*start, "--input", ADA)
+    from_stdin = shell.json(*start, "-", stdin=ADA)
+
+    assert by_place["input"] == by_name["input"] == from_stdin["input"] == json.loads(ADA)
+    assert shell.refused(*start, ADA, "--input", ADA) == "invalid_input"
+
+
 def test_a_run_that_failed_says_why_first_and_goes_on_when_it_is_retried(
     shell: Shell, database_url: str
 ) -> None:

@@ -19,7 +19,7 @@ from fairlead.cli import output
 from fairlead.cli.logs import logs
 from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
-from fairlead.errors import InvalidInput
+from fairlead.errors import Fault, InvalidInput
 from fairlead.model.ansi import Plain
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
 from fairlead.model.request import parsed, unknown_tenant
@@ -63,6 +63,7 @@ async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **r
         await _enqueue_file(session, file, request["tenant"], as_json=as_json)
         return
     given = {name: value for name, value in request.items() if value is not None}
+    _check_named(given)
     if "payload" in given:
         given["payload"] = read_json(given["payload"])
     host, resource = given.pop("host", None), given.pop("resource", None)
@@ -74,6 +75,16 @@ async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **r
         output.say_json({**msgspec.to_builtins(job), "deduplicated": enqueued.deduplicated})
     else:
         output.console().print(f"{'already active' if enqueued.deduplicated else 'enqueued'} {enqueued.id}")
+
+
+def _check_named(given: dict[str, Any]) -> None:
+    """What every job needs, in the words of the command line."""
+    for name, how in (
+        ("definition", "DEFINITION, such as report"),
+        ("tenant", "--tenant, such as --tenant acme"),
+    ):
+        if name not in given:
+            raise InvalidInput(f"Whose job, and of what? Give {how}.", [Fault(name, "is required")])
 
 
 async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | None) -> NewJob:

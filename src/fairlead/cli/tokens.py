@@ -87,7 +87,10 @@ async def listed(
     """List tokens, without their secrets."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await access.tokens(tx, principal, after=after, limit=limit)
-    _show(found, as_json=as_json)
+        slugs = {
+            one.id: one.slug for one in await tenant_actions.every(tx, replace(principal, tenant_id=None))
+        }
+    _show(found, slugs, as_json=as_json)
 
 
 @tokens.command()
@@ -104,7 +107,7 @@ async def revoke(session: Session, *, token_id: UUID, as_json: bool) -> None:
         output.console().print(f"revoked {token.name} ({token.prefix}…)")
 
 
-def _show(found: list[Token], *, as_json: bool) -> None:
+def _show(found: list[Token], slugs: dict[UUID, str], *, as_json: bool) -> None:
     if as_json:
         output.say_json({"items": found})
         return
@@ -114,7 +117,7 @@ def _show(found: list[Token], *, as_json: bool) -> None:
             (
                 t.name,
                 t.role,
-                t.tenant_id,
+                None if t.tenant_id is None else slugs.get(t.tenant_id, t.tenant_id),
                 t.prefix,
                 t.created_at,
                 t.last_used_at,

@@ -11,7 +11,9 @@ from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
 from fairlead.cli.session import Session, command
 from fairlead.model.end_event import END_EVENTS
+from fairlead.model.signing_secrets import signing_secrets_of
 from fairlead.model.trigger import Firing, Trigger
+from fairlead.settings import config_file, document
 
 
 @click.group()
@@ -41,11 +43,24 @@ async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says:
     """Have URL told of each job or run that ends so, in a POST with type, timestamp and data."""
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.add(tx, fl.principal, tenant, url=url, **says)
+    _warn_unsigned(made[0].tenant, says["sign_with"])
     if as_json:
         output.say_json({"items": [trigger_output.document(one, None) for one in made]})
         return
     for one in made:
         output.console().print(f"added {one.id}: on {one.event_name}", markup=False)
+
+
+def _warn_unsigned(tenant: str, name: str | None) -> None:
+    """A secret that is not set up here may be where the worker is; or nowhere, which it would say when it is too late."""
+    known = signing_secrets_of(document(config_file()))
+    if name is not None and (tenant, name) not in known and (None, name) not in known:
+        output.console(stderr=True).print(
+            f"There is no signing secret {name!r} in {config_file()} here: the worker that sends needs it in "
+            "[http.secrets].",
+            style="yellow",
+            markup=False,
+        )
 
 
 @webhooks.command("list")

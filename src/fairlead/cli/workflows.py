@@ -15,6 +15,7 @@ from fairlead.cli.jobs import read_json
 from fairlead.cli.session import Session, command
 from fairlead.cli.tokens import acting_in
 from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GLOBAL_TENANT, Principal
 from fairlead.model.workflow_run import Published, RunStatus
 
@@ -91,7 +92,8 @@ async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -
 @workflows.command()
 @click.argument("key")
 @click.option("--tenant", required=True, help="Whose run it is: slug or id.")
-@click.option("--input", "given", help="The run's input as JSON; - reads it from stdin.")
+@click.argument("input", required=False)
+@click.option("--input", "given", help="The same as INPUT: the run's input as JSON; - reads it from stdin.")
 @click.option("--key", "unique_key", help="One run has this key: if there is one, no second is started.")
 @click.option("--version", type=int, help="Not the newest, but this one.")
 @click.option("--correlation-id", help="A word of yours to find its jobs by.")
@@ -104,6 +106,7 @@ async def start(
     *,
     key: str,
     tenant: str,
+    input: str | None,  # noqa: A002 - the word that users know
     given: str | None,
     unique_key: str | None,
     version: int | None,
@@ -112,7 +115,10 @@ async def start(
     timeout: float | None,  # noqa: ASYNC109 - the option's name
     as_json: bool,
 ) -> None:
-    """Start a run of the workflow KEY."""
+    """Start a run of the workflow KEY, with its INPUT as JSON."""
+    if input is not None and given is not None:
+        raise InvalidInput("The input is given twice: leave out --input.", [Fault("input", "given twice")])
+    given = given if input is None else input
     text = sys.stdin.buffer.read() if given == "-" else given
     async with session.open() as fl:
         run = await fl.start(
