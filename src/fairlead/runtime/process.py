@@ -127,20 +127,24 @@ class WorkerProcess:
             ]
             finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
             try:
-                await worker.claim_until(
-                    stop, worn_out=lambda: plan.threads.stuck > plan.threads.max_threads // 4
-                )
-                plan.stopping(worker.running)
-                await drain(worker, settings.drain_seconds, abandon)
-            except Exception as error:
-                log.error("worker_failed", why=repr(error))  # noqa: TRY400 - it is raised, and told in full there
-                # what runs must not go on without a heart: somebody else would run it too
-                await drain(worker, 0, abandon)
-                raise
+                await self._work(worker, stop, abandon)
             finally:
                 stop.set()
                 await asyncio.gather(*helpers)
                 await _cancelled(finishing)
+
+    async def _work(self, worker: Worker, stop: asyncio.Event, abandon: asyncio.Event | None) -> None:
+        """Claim until told to stop, and drain."""
+        threads = self._plan.threads
+        try:
+            await worker.claim_until(stop, worn_out=lambda: threads.stuck > threads.max_threads // 4)
+        except Exception as error:
+            log.error("worker_failed", why=repr(error))  # noqa: TRY400 - it is raised, and told in full there
+            # what runs must not go on without a heart: somebody else would run it too
+            await drain(worker, 0, abandon)
+            raise
+        self._plan.stopping(worker.running)
+        await drain(worker, self._plan.settings.drain_seconds, abandon)
 
 
 async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -> None:
