@@ -47,9 +47,9 @@ tools: # what some tests need beside Python; they are skipped, with a reason, wh
 	@echo "==> test tools"
 	@scripts/test-tools
 
-test-only: setup # three at once, also on two cores: many a test mostly waits
+test-only: setup # four at once, also on two cores: many a test mostly waits
 	@echo "==> pytest"
-	@$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 exact: setup ## limits under half a minute of churn; `make test` churns for a moment
 	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py $(ARGS)

@@ -115,7 +115,7 @@ def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) ->
     port = free_port()
     argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d"), "--no-demo"]
     # the server here asks for no password, and so takes any
-    with started(argv, env={"FAIRLEAD_DATABASE_URL": f"{database_url} password=hunter2"}) as process:
+    with started(argv, env={"FAIRLEAD_DATABASE_URL": f"{database_url}&password=hunter2"}) as process:
         until(lambda: _ready(f"http://127.0.0.1:{port}"), "/readyz")
         assert os.listdir(tmp_path / "d") == ["dev.json"]  # noqa: PTH208 - no PostgreSQL was started here
         process.send_signal(signal.SIGTERM)

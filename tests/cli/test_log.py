@@ -109,9 +109,13 @@ def test_colours_are_for_a_terminal_whose_user_has_not_declined_them(
 
 
 LISTENING = (
-    "select 1 from pg_stat_activity where application_name = 'fairlead listen' and query like 'listen%'"
+    "select 1 from pg_stat_activity "
+    "where application_name = 'fairlead listen' and query like 'listen%' and datname = current_database()"
 )
-CUT_ALL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name ~ '^fairlead'"
+CUT_ALL = (
+    "select pg_terminate_backend(pid) from pg_stat_activity "
+    "where application_name ~ '^fairlead' and datname = current_database()"
+)
 
 
 @pytest.mark.parametrize(
