@@ -1,4 +1,4 @@
-"""The part of Fairlead's face that makes jobs by itself: events, triggers and schedules in code, functions registered to run again."""
+"""The part of Fairlead's face that makes jobs by itself: events, triggers and schedules in code, registered functions."""
 
 import sys
 from abc import ABC, abstractmethod

@@ -4,10 +4,12 @@ import re
 
 from playwright.async_api import Page, expect
 
-from fairlead.actions import definitions
+from fairlead.actions import definitions, triggers
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.triggers import document_of
+from fairlead.db.tx import Tx
 from fairlead.model.access import Role
+from fairlead.server.console.pages.trigger_editor import _told
 from fairlead.store import triggers as stored
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
@@ -19,6 +21,23 @@ async def invalid(page: Page, field: str, words: str) -> None:
     """A field says what is wrong with it, also to those who do not see it."""
     await expect(page.locator(f"#f-{field}")).to_have_attribute("aria-invalid", "true")
     await expect(page.locator(f"#fault-{field}")).to_contain_text(words)
+
+
+async def test_a_warning_is_worded_as_what_it_is(tx: Tx) -> None:
+    late = {"label": "Late", "trigger_type": "schedule", "every_seconds": 60, "catch_up": "all"}
+    misfit = {
+        "label": "Misfit",
+        "trigger_type": "event",
+        "event_name": "x",
+        "payload_template": {"nobody": 1},
+    }
+    told = [
+        _told("Made.", await triggers.create(tx, given.TESTER, given.TENANT, {**said, "definition_key": key}))
+        for said, key in ((late, "anything"), (misfit, "greet"))
+    ]
+
+    assert told[0] == "Made. But catch_up makes one job of all that was missed, unless overlap is allow."
+    assert told[1].startswith("Made. But its payload does not seem to fit greet: ")
 
 
 async def test_the_list_says_when_and_what_became_of_it(console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Schedules, and triggers for events, that an application's code keeps: made to say what the code says, and removed when it drops them."""
+"""Schedules and triggers that an application's code keeps: made to say what the code says, removed when it drops them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
