@@ -9,11 +9,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
-from fairlead.db import migrate
+from fairlead.db import migrate, stored_functions
 from fairlead.db.listen import round_trip
 from fairlead.db.migrate import Migration
 from fairlead.db.refusals import describe
 from fairlead.db.scratch import scratch_database
+from fairlead.db.stored_functions import StoredFunction
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
 from tests import given
@@ -173,44 +174,31 @@ def test_an_address_that_can_be_read_is_named_by_its_place(url: str, place: str)
     assert describe(url) == place
 
 
-BEFORE_USAGE = """
-with job as (
-    insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, attempt_count, scheduled_for,
-        started_at, finished_at, status, troubled, payload)
-    select fairlead.uuid7(), t.id, d.id, 1, 3, 2, now(), now(), now(), s.status, s.status > 'succeeded', '{}'
-    from fairlead.tenants t, fairlead.job_definitions d,
-        unnest('{succeeded,failed,dead_letter,canceled}'::fairlead.job_status[]) as s(status)
-    where t.slug = 'acme' and d.key = 'anything'
-    returning id, tenant_id, definition_id, status
-), attempt as (
-    insert into fairlead.job_attempts (
-        id, job_id, attempt_no, tenant_id, token, worker_id, status, finished_at, duration_ms, cost_cents)
-    select gen_random_uuid(), id, n, tenant_id, id, 'w',
-        case when n = 1 then case when status = 'failed' then 'released' else 'failed' end
-            when status = 'dead_letter' then 'timeout' else status::text end, now(), 10 * n, n
-    from job, generate_series(1, 2) n
-)
-insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)
-select tenant_id, definition_id, now(), 1, 1, 1, 1 from job group by 1, 2
-"""
+@pytest.fixture
+def changed_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`uuid7` with other text, and `has_room` with another argument list."""
+    real = stored_functions.stored_functions()
+    changed = {
+        "uuid7": ("language sql volatile", "language sql /* changed */ volatile"),
+        "has_room": ("pair_most integer", "pair_most integer, spare integer default null"),
+    }
+    texts = [StoredFunction(one.name, one.text.replace(*changed.get(one.name, ("", "")))) for one in real]
+    monkeypatch.setattr(stored_functions, "stored_functions", lambda: tuple(texts))
 
 
-async def test_attempts_from_before_usage_was_counted_are_counted(
-    empty: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_function_is_applied_again_when_its_source_changes(
+    empty: str, request: pytest.FixtureRequest
 ) -> None:
-    everything = migrate.migrations()
-    monkeypatch.setattr(migrate, "migrations", lambda: everything[:15])
     await migrate.up(empty, "fairlead")
-    with psycopg.connect(empty) as connection:
-        connection.execute("insert into fairlead.tenants (slug, name) values ('acme', 'Acme')")
-        connection.execute("insert into fairlead.job_definitions (key) values ('anything')")
-        connection.execute(BEFORE_USAGE)
-    monkeypatch.setattr(migrate, "migrations", lambda: everything)
+    await migrate.check(empty, "fairlead")
+    request.getfixturevalue("changed_function")
+
+    with pytest.raises(SchemaOutdated, match=r"2 stored function\(s\): has_room, uuid7"):
+        await migrate.check(empty, "fairlead")
     await migrate.up(empty, "fairlead")
 
-    async with Fairlead(empty) as fl:
-        await given.no_inconsistencies(fl.database)
-        used = (await fl.usage(tenant="acme")).totals
-    assert (used.runs, used.run_ms, used.queue_ms, used.cost_cents) == (8, 120, 0, 12)
-    assert (used.succeeded, used.failed, used.dead_letter, used.canceled) == (1, 1, 1, 1)
-    assert (used.retried, used.released) == (3, 1)
+    await migrate.check(empty, "fairlead")
+    with psycopg.connect(empty) as connection:
+        assert connection.execute(
+            "select count(*), max(pronargs) from pg_proc where proname = 'has_room'"
+        ).fetchone() == (1, 6)

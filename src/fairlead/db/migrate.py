@@ -1,4 +1,4 @@
-"""Migrations: numbered files, applied in order, once, by one process at a time."""
+"""Migrations: numbered files, applied in order, once, by one process at a time; then the stored functions."""
 
 import hashlib
 import re
@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 
 from fairlead.db.refusals import check_address, first_line, unreachable
 from fairlead.db.sql import in_schema
+from fairlead.db.stored_functions import apply_changed, list_changed
 from fairlead.db.tx import rows_of
 from fairlead.errors import DatabaseRefused, MigrationFailed, SchemaOutdated
 
@@ -26,6 +27,10 @@ create table if not exists fairlead.migrations (
     name       text not null,
     checksum   text not null,
     applied_at timestamptz not null default clock_timestamp()
+);
+create table if not exists fairlead.function_sources (
+    name     text primary key,
+    checksum text not null
 );
 """
 
@@ -69,8 +74,8 @@ def migrations() -> tuple[Migration, ...]:
         ),
         key=lambda migration: migration.number,
     )
-    if [migration.number for migration in found] != list(range(1, len(found) + 1)):
-        raise MigrationFailed("The migrations are not numbered 1, 2, 3 …: reinstall Fairlead.")
+    if len({migration.number for migration in found}) != len(found):
+        raise MigrationFailed("Two migrations have the same number: reinstall Fairlead.")
     return tuple(found)
 
 
@@ -85,6 +90,7 @@ async def up(url: str, schema: str) -> list[Migration]:
             known = await _applied(connection, schema)
             _refuse_strangers(known)
             done = [await _apply(connection, schema, one) for one in migrations() if one.number not in known]
+            await apply_changed(connection, schema)
             await connection.execute(
                 _text("select fairlead.prepare_audit_days(%s)", schema), (AUDIT_DAYS_AHEAD,)
             )
@@ -118,6 +124,12 @@ async def check_through(connection: AsyncConnection[Any], schema: str) -> None:
         names = ", ".join(f"{one.number:04} {one.name}" for one in missing)
         raise SchemaOutdated(
             f"The schema {schema!r} lacks {len(missing)} migration(s): {names}. Run: fairlead migrate up"
+        )
+    if changed := await list_changed(connection, schema):
+        names = ", ".join(one.name for one in changed)
+        raise SchemaOutdated(
+            f"The schema {schema!r} has another version of {len(changed)} stored function(s): {names}. "
+            "Run: fairlead migrate up"
         )
 
 
@@ -160,7 +172,7 @@ async def _require_utf8(connection: AsyncConnection[Any]) -> None:
 
 
 async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
-    if not await _has_book(connection, schema):
+    if not await _has_book(connection, schema, "function_sources"):
         try:
             await connection.execute(_text(_BOOK, schema))
         except psycopg.errors.InsufficientPrivilege as error:
@@ -170,12 +182,12 @@ async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
             ) from error
 
 
-async def _has_book(connection: AsyncConnection[Any], schema: str) -> bool:
+async def _has_book(connection: AsyncConnection[Any], schema: str, table: str = "migrations") -> bool:
     # not to_regclass: for a role without rights on the schema that is an error and not an answer
     cursor = await connection.execute(
-        "select from pg_catalog.pg_class where relname = 'migrations' "
+        "select from pg_catalog.pg_class where relname = %s "
         "and relnamespace = (select oid from pg_catalog.pg_namespace where nspname = %s)",
-        (schema,),
+        (table, schema),
     )
     return await cursor.fetchone() is not None
 

@@ -1251,6 +1251,11 @@ CREATE TABLE fairlead.events_waiting (
 
 ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.function_sources (
+    name text NOT NULL,
+    checksum text NOT NULL
+);
+
 CREATE TABLE fairlead.hosts (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -1769,6 +1774,9 @@ ALTER TABLE ONLY fairlead.events
 
 ALTER TABLE ONLY fairlead.events_waiting
     ADD CONSTRAINT events_waiting_pkey PRIMARY KEY (event_id);
+
+ALTER TABLE ONLY fairlead.function_sources
+    ADD CONSTRAINT function_sources_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_name UNIQUE (tenant_id, name);
@@ -2340,6 +2348,8 @@ GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events_waiting TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events_waiting TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.function_sources TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_tenant;

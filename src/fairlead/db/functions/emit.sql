@@ -1,0 +1,30 @@
+-- The door for plain SQL: the event's id, or an exception of class FL.
+create or replace function fairlead.emit(
+    tenant text, name text, data jsonb default '{}', correlation_id text default null,
+    occurred_at timestamptz default null
+) returns uuid language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    answer record;
+    refusal text := case
+        when octet_length(emit.data::text) > 262144 then 'payload_too_large'
+        when emit.data @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+    end;
+begin
+    if refusal is null then
+        select o.event_id, o.outcome into answer
+        from fairlead.emit_one(
+            tenant => emit.tenant, name => emit.name, data => emit.data, correlation_id => emit.correlation_id,
+            occurred_at => emit.occurred_at) o;
+        refusal := nullif(answer.outcome, 'emitted');
+    end if;
+    if refusal is not null then
+        raise exception 'not emitted: % (tenant %, event %)', refusal, emit.tenant, emit.name
+            using errcode = 'FL001', detail = refusal,
+            hint = 'The bounds of an event are in the reference of errors.';
+    end if;
+    return answer.event_id;
+end
+$$;
+
+revoke execute on function fairlead.emit(text, text, jsonb, text, timestamptz) from public;

@@ -1,0 +1,17 @@
+-- The library's door into somebody else's transaction: one JSON text in, one out.
+create or replace function fairlead.emit_joined(event text) returns text language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    asked jsonb := emit_joined.event::jsonb;
+    answer record;
+begin
+    select o.event_id, o.outcome into answer
+    from fairlead.emit_one(
+        tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',
+        correlation_id => asked ->> 'correlation_id', occurred_at => (asked ->> 'occurred_at')::timestamptz,
+        actor => asked ->> 'actor', id => (asked ->> 'id')::uuid) o;
+    return jsonb_build_object('outcome', answer.outcome, 'event_id', answer.event_id)::text;
+end
+$$;
+
+revoke execute on function fairlead.emit_joined(text) from public;

@@ -1,0 +1,40 @@
+-- Stores one event for the dispatcher. outcome is 'emitted', or the reason for the refusal.
+create or replace function fairlead.emit_one(
+    tenant text, name text, data jsonb, correlation_id text default null, occurred_at timestamptz default null,
+    actor text default null, id uuid default null,
+    out event_id uuid, out outcome text
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    whose uuid;
+    moment timestamptz := clock_timestamp();
+begin
+    outcome := case
+        when emit_one.name is null or emit_one.name !~ '^[A-Za-z][A-Za-z0-9._:/@+-]{0,254}$' then 'event_invalid'
+        when emit_one.name ~ '^(job|workflow|usage)\.' then 'event_reserved'
+        else fairlead.refusal_of(emit_one.data, null, emit_one.occurred_at, null, null, emit_one.correlation_id)
+    end;
+    if outcome is not null then
+        return;
+    end if;
+    select r.tenant_id into whose from fairlead.resolve(emit_one.tenant, '', null) r;
+    if whose is null then
+        outcome := 'tenant_unknown';
+        return;
+    end if;
+    event_id := coalesce(emit_one.id, fairlead.uuid7());
+    insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, recorded_at, created_by)
+    values (emit_one.event_id, whose, emit_one.name, emit_one.data, emit_one.correlation_id,
+        coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user));
+    insert into fairlead.events_waiting (event_id, tenant_id, due_at) values (emit_one.event_id, whose, moment);
+    insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+    values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
+        jsonb_build_object('name', emit_one.name)
+        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+    outcome := 'emitted';
+    perform pg_notify('fairlead', 'event');
+end
+$$;
+
+revoke execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid) from public;
+grant execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid) to fairlead_tenant;

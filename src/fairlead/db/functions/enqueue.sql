@@ -1,0 +1,40 @@
+-- The door for plain SQL, in any language: refusals are exceptions of class FL. The payload is
+-- checked against the definition's schema when the job runs, since PostgreSQL cannot do it here.
+create or replace function fairlead.enqueue(
+    tenant text, definition text, payload jsonb default '{}', priority integer default null,
+    scheduled_for timestamptz default null, max_attempts integer default null, dedupe_key text default null,
+    correlation_id text default null,
+    out job_id uuid, out deduplicated boolean
+) language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    answer record;
+    refusal text := case
+        -- the library's default bounds, for lack of its settings
+        when octet_length(enqueue.payload::text) > 262144 then 'payload_too_large'
+        when enqueue.payload @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
+        else fairlead.refusal_of(
+            enqueue.payload, enqueue.priority, enqueue.scheduled_for, enqueue.max_attempts, enqueue.dedupe_key,
+            enqueue.correlation_id)
+    end;
+begin
+    if refusal is not null then
+        raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
+            hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
+    end if;
+    select o.job_id, o.outcome into answer
+    from fairlead.enqueue_one(
+        tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
+        priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
+        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id) o;
+    if answer.outcome not in ('enqueued', 'deduplicated') then
+        raise exception 'not enqueued: % (tenant %, definition %)',
+            answer.outcome, enqueue.tenant, enqueue.definition
+            using errcode = 'FL001', detail = answer.outcome;
+    end if;
+    job_id := answer.job_id;
+    deduplicated := answer.outcome = 'deduplicated';
+end
+$$;
+
+revoke execute on function fairlead.enqueue(text, text, jsonb, integer, timestamptz, integer, text, text) from public;

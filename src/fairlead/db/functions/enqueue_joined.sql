@@ -1,0 +1,65 @@
+-- The library's door into somebody else's transaction. One text in and one text out, both JSON,
+-- so that every driver carries them the same way. Already validated by the library against the
+-- versions it names; if one is refused or has changed, nothing is inserted at all.
+create or replace function fairlead.enqueue_joined(jobs text) returns text language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    asked jsonb := enqueue_joined.jobs::jsonb;
+    refused jsonb;
+    answers jsonb;
+begin
+    select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
+    into refused
+    from (
+        select j.at, r.definition, coalesce(
+            r.refusal,
+            fairlead.refusal_of(
+                j.job -> 'payload', (j.job ->> 'priority')::integer, (j.job ->> 'scheduled_for')::timestamptz,
+                (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
+            case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
+            (select t.refusal from fairlead.target_of(
+                r.tenant_id, r.definition_id, j.job -> 'payload', (j.job ->> 'host_id')::uuid,
+                (j.job ->> 'resource_id')::uuid) t)
+        ) as refusal
+        from jsonb_array_elements(asked) with ordinality as j(job, at)
+        cross join lateral fairlead.resolve(
+            j.job ->> 'tenant', j.job ->> 'definition', coalesce((j.job ->> 'expected_version')::integer, 0)) r
+    ) c
+    where c.refusal is not null;
+    if refused is not null then
+        return jsonb_build_object('refused', refused)::text;
+    end if;
+
+    -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
+    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at)
+    into answers
+    from (
+        select j.at, e.outcome, e.job_id
+        from (
+            select a.job, a.at
+            from jsonb_array_elements(asked) with ordinality as a(job, at)
+            cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
+            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
+            offset 0
+        ) j
+        cross join lateral fairlead.enqueue_one(
+            tenant => j.job ->> 'tenant',
+            definition_key => j.job ->> 'definition',
+            payload => j.job -> 'payload',
+            priority => (j.job ->> 'priority')::integer,
+            scheduled_for => (j.job ->> 'scheduled_for')::timestamptz,
+            max_attempts => (j.job ->> 'max_attempts')::integer,
+            dedupe_key => j.job ->> 'dedupe_key',
+            correlation_id => j.job ->> 'correlation_id',
+            source => coalesce(j.job ->> 'source', 'manual')::fairlead.job_source,
+            source_ref => j.job ->> 'source_ref',
+            parent_id => (j.job ->> 'parent_id')::uuid,
+            actor => j.job ->> 'actor',
+            id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
+            host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid) e
+    ) o;
+    return jsonb_build_object('enqueued', answers)::text;
+end
+$$;
+
+revoke execute on function fairlead.enqueue_joined(text) from public;

@@ -1,0 +1,108 @@
+-- outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key),
+-- or what resolve refused with. A given id makes a repeated call fail on the primary key
+-- instead of enqueueing twice.
+create or replace function fairlead.enqueue_one(
+    tenant text, definition_key text, payload jsonb, priority integer default null,
+    scheduled_for timestamptz default null, max_attempts integer default null, dedupe_key text default null,
+    correlation_id text default null, source fairlead.job_source default 'manual', source_ref text default null,
+    parent_id uuid default null, actor text default null, id uuid default null,
+    expected_version integer default null, trace text default null, host_id uuid default null,
+    resource_id uuid default null,
+    out job_id uuid, out outcome text, out definition jsonb, out tenant_id uuid, out definition_id uuid
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    about record;
+    moment timestamptz := clock_timestamp();
+    hash bytea;
+    target record;
+begin
+    select * into about
+    from fairlead.resolve(enqueue_one.tenant, enqueue_one.definition_key, enqueue_one.expected_version);
+    if about.refusal is not null then
+        outcome := about.refusal;
+        definition := about.definition;
+        return;
+    end if;
+
+    select * into target from fairlead.target_of(
+        about.tenant_id, about.definition_id, enqueue_one.payload, enqueue_one.host_id, enqueue_one.resource_id);
+    if target.refusal is not null then
+        outcome := target.refusal;
+        return;
+    end if;
+    if target.target_host is not null then
+        -- who takes the host away waits for us, or we for him
+        perform from fairlead.hosts h where h.id = target.target_host for key share;
+        if not found then
+            outcome := 'host_unknown';
+            return;
+        end if;
+    end if;
+
+    job_id := coalesce(enqueue_one.id, fairlead.uuid7());
+    tenant_id := about.tenant_id;
+    definition_id := about.definition_id;
+    if enqueue_one.dedupe_key is not null then
+        hash := sha256(convert_to(enqueue_one.dedupe_key, 'UTF8'));
+        loop
+            -- waits for an uncommitted holder of the key, so the answer below is final
+            insert into fairlead.active_keys (tenant_id, key_hash, job_id)
+                values (about.tenant_id, hash, enqueue_one.job_id)
+                on conflict do nothing;
+            exit when found;
+            select k.job_id into enqueue_one.job_id from fairlead.active_keys k
+                where k.tenant_id = about.tenant_id and k.key_hash = hash;
+            if found then
+                outcome := 'deduplicated';
+                return;
+            end if;
+            -- it ended in between: the key is free again
+            job_id := coalesce(enqueue_one.id, fairlead.uuid7());
+        end loop;
+    end if;
+
+    insert into fairlead.jobs (
+        id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
+        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id)
+    values (
+        enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
+        coalesce(enqueue_one.priority, about.default_priority),
+        coalesce(enqueue_one.max_attempts, about.max_attempts),
+        coalesce(enqueue_one.scheduled_for, moment), moment,
+        enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
+        coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
+        target.target_host, target.target_resource);
+
+    if enqueue_one.scheduled_for > moment then
+        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
+        values (enqueue_one.job_id, about.tenant_id, about.definition_id,
+            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
+    else
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
+        values (enqueue_one.job_id, about.tenant_id, about.definition_id,
+            coalesce(enqueue_one.priority, about.default_priority), coalesce(enqueue_one.scheduled_for, moment), target.target_host);
+    end if;
+
+    insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+    values (about.tenant_id, about.definition_id, date_trunc('minute', moment), 1);
+
+    insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+    values (moment, about.tenant_id, coalesce(enqueue_one.actor, session_user), 'job_created', 'job',
+        enqueue_one.job_id::text,
+        jsonb_build_object('definition_key', enqueue_one.definition_key)
+        -- through a door: which role it really was, whoever it says it is
+        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+
+    outcome := 'enqueued';
+    -- PostgreSQL sends equal notifications of one transaction once
+    perform pg_notify('fairlead', case when enqueue_one.scheduled_for > moment then 'later' else 'ready' end);
+end
+$$;
+
+revoke execute on function fairlead.enqueue_one(
+    text, text, jsonb, integer, timestamptz, integer, text, text, fairlead.job_source, text, uuid, text, uuid,
+    integer, text, uuid, uuid) from public;
+grant execute on function fairlead.enqueue_one(
+    text, text, jsonb, integer, timestamptz, integer, text, text, fairlead.job_source, text, uuid, text, uuid,
+    integer, text, uuid, uuid) to fairlead_tenant;

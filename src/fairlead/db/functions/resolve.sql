@@ -1,0 +1,20 @@
+-- Who and what is meant, and why not. refusal is null, a stable code, or 'definition_changed':
+-- then `definition` is what to validate against before calling again.
+-- Written so that PostgreSQL inlines it.
+create or replace function fairlead.resolve(tenant text, definition_key text, expected_version integer) returns table (tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb) language sql stable as $$
+    select t.id, d.id, d.default_priority, d.max_attempts,
+        case
+            when t.id is null then 'tenant_unknown'
+            when d.id is null then 'definition_unknown'
+            when not d.is_active then 'definition_inactive'
+            when expected_version <> d.version then 'definition_changed'
+        end,
+        case when d.is_active and expected_version <> d.version then
+            jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema)
+        end
+    from (select) as always
+    left join fairlead.tenants t on t.id = coalesce(
+        (select s.id from fairlead.tenants s where s.slug = tenant),
+        case when tenant ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then tenant::uuid end)
+    left join fairlead.job_definitions d on d.key = definition_key
+$$;

@@ -1,0 +1,46 @@
+-- Which host a job is for: the one that is named, the one that its resource is on, or the one of the resource that its
+-- payload names where the definition says. Null for any worker's; a refusal is a stable code.
+create or replace function fairlead.target_of(
+    tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid,
+    out target_host uuid, out target_resource uuid, out refusal text
+) language plpgsql stable as $$
+#variable_conflict use_column
+declare
+    about record;
+    named text;
+begin
+    select d.resource_pointer, d.kind into about from fairlead.job_definitions d where d.id = target_of.definition_id;
+    target_resource := target_of.resource_id;
+    if target_resource is null and about.resource_pointer is not null then
+        named := target_of.payload #>> (
+            select array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n)
+            from regexp_split_to_table(substr(about.resource_pointer, 2), '/') with ordinality as p(part, n));
+        select r.id into target_resource from fairlead.resources r
+        where r.tenant_id = target_of.tenant_id and r.id = case
+            when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
+        if target_resource is null then
+            -- by its name, if only one thing has it
+            select min(r.id::text)::uuid into target_resource from fairlead.resources r
+            where r.tenant_id = target_of.tenant_id and r.name = named having count(*) = 1;
+        end if;
+        if target_resource is null then
+            refusal := 'resource_unknown';
+            return;
+        end if;
+    end if;
+    if target_resource is not null then
+        select r.host_id into target_host from fairlead.resources r
+        where r.id = target_resource and r.tenant_id = target_of.tenant_id;
+        refusal := case
+            when target_host is null then 'resource_unknown'
+            when target_of.host_id <> target_host then 'resource_elsewhere'
+        end;
+    elsif target_of.host_id is not null then
+        select h.id into target_host from fairlead.hosts h
+        where h.id = target_of.host_id and h.tenant_id = target_of.tenant_id;
+        refusal := case when target_host is null then 'host_unknown' end;
+    elsif about.kind = 'host' then
+        refusal := 'host_required';
+    end if;
+end
+$$;

@@ -1,0 +1,54 @@
+-- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it.
+create or replace function fairlead.tell_ends(ends fairlead.job_end[]) returns void language plpgsql volatile as $$
+declare
+    heard uuid[];
+begin
+    with kinds as materialized (
+        select distinct e.tenant_id, e.status from unnest(tell_ends.ends) e where e.status > 'running'
+    ), listening as materialized (
+        select k.tenant_id, k.status from kinds k cross join lateral (
+            select from fairlead.job_triggers g
+            where g.tenant_id = k.tenant_id and g.event_name = 'job.' || k.status
+                and g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null
+            limit 1) one
+    )
+    select array_agg(e.id) into heard
+    from listening l cross join lateral (
+        select e.id from unnest(tell_ends.ends) e
+        where e.tenant_id = l.tenant_id and e.status = l.status offset 0) e;
+    if heard is null then
+        return;
+    end if;
+    with ended as materialized (
+        select j.* from unnest(heard) as o(id) cross join lateral (
+            select j.id, j.tenant_id, j.definition_id, j.status, j.attempt_count, j.correlation_id, j.parent_id,
+                j.workflow_run_id, j.queued_at, j.started_at, j.finished_at, j.last_error
+            from fairlead.jobs j where j.id = o.id limit 1) j
+    ), told as (
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
+            -- no payload and no output: they may hold what is not everybody's
+            jsonb_build_object(
+                'job_id', e.id, 'definition_key', d.key, 'status', e.status, 'attempt_no', e.attempt_count,
+                'correlation_id', e.correlation_id, 'parent_id', e.parent_id, 'workflow_run_id', e.workflow_run_id,
+                'queued_at', e.queued_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
+                -- of an attempt that was over when the job was canceled, what it took; of one that ends now, till now
+                'duration_ms', coalesce((
+                    select a.duration_ms from fairlead.job_attempts a
+                    where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
+                    (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
+                'last_error', split_part(e.last_error, E'\n', 1)),
+            e.correlation_id, e.finished_at, 'system'
+        from ended e join fairlead.job_definitions d on d.id = e.definition_id
+        where not fairlead.follows_an_end(e.id)
+        returning id, tenant_id
+    )
+    insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
+    if found then
+        perform pg_notify('fairlead', 'event');
+    end if;
+end
+$$;
+
+revoke execute on function fairlead.tell_ends(fairlead.job_end[]) from public;
+grant execute on function fairlead.tell_ends(fairlead.job_end[]) to fairlead_tenant;
