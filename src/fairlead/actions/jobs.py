@@ -148,7 +148,7 @@ async def retry(
         raise JobNotRetryable(
             f"Job {job.id} is for host {target.host_id}, which was removed: enqueue it anew, for another host."
         )
-    await _take_key_again(tx, job)
+    await take_key_again(tx, job)
     await jobs.requeue(tx, job, target, payload=text)
     await bulk.notify(tx, "ready")
     await _audit(
@@ -183,7 +183,8 @@ def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:
     return bool(look_up(path, stored) != look_up(path, edited))
 
 
-async def _take_key_again(tx: Tx, job: Job) -> None:
+async def take_key_again(tx: Tx, job: Job) -> None:
+    """A job that has ended and is held comes back with its dedupe key; refused while another active job has the key."""
     dedupe_key = await jobs.dedupe_key(tx, job.id)
     if dedupe_key is None:
         return

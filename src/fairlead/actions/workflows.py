@@ -8,6 +8,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from fairlead.actions.jobs import take_key_again
 from fairlead.actions.settling import advance, stop
 from fairlead.db.tx import Tx
 from fairlead.errors import (
@@ -336,6 +337,7 @@ async def _retry_waiting(tx: Tx, job_id: UUID) -> None:
     """The job that waited for a run waits for it again. One that is a step itself is retried with its own run."""
     job = await jobs.get(tx, job_id)
     if job is not None and job.workflow_run_id is None and await bulk_jobs.hold_terminal(tx, [job_id]):
+        await take_key_again(tx, job)
         await bulk_jobs.requeue(tx, [job_id])
         await bulk.notify(tx, "ready")
 
