@@ -12,6 +12,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
 from fairlead.model.outcome import Succeeded, decide
 from fairlead.model.workflow_run import RunStatus
+from fairlead.runtime.duties import Duties
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, queue, testing
 from fairlead.store import workflows as stored
@@ -202,6 +203,28 @@ async def test_the_end_of_a_run_and_the_cancel_of_its_job_do_not_wait_for_each_o
         await settling.settle(tx, {job.id: JobStatus.CANCELED})
 
     assert (await job.read()).status is JobStatus.CANCELED
+
+
+async def test_a_job_whose_cancel_was_rolled_back_as_its_run_ended_is_woken(fl: Fairlead) -> None:
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    job = await waiting_job(fl)
+    step = (await claimed(fl))["a"]
+    with pytest.raises(ZeroDivisionError):
+        async with fl.transaction() as tx:
+            assert await jobs.cancel_queued(tx, job.id)
+            await asyncio.wait_for(
+                step.succeed("made"), 10
+            )  # ends the run, and does not wait for the canceled job
+            raise ZeroDivisionError
+    [(run_id, told)] = await fl.database.transact(stored.inconsistencies)
+    assert run_id == await only_run(fl)
+    assert str(job.id) in told
+
+    await Duties(fl.database, retention_days=30, audit_retention_days=365)()
+    await fl.tick()
+
+    assert (await job.read()).status is JobStatus.SUCCEEDED
 
 
 async def test_runs_that_jobs_wait_for_are_held_in_the_order_of_their_ids(fl: Fairlead) -> None:

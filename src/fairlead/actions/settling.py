@@ -67,7 +67,7 @@ async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
         if jobs[job_id] is JobStatus.QUEUED:
             # one that failed for the moment comes back in its own time
             if run.status is not RunStatus.RUNNING and await workflows.gave_itself_back(tx, job_id):
-                await _wake(tx, job_id)
+                await _wake(tx, run_id, job_id)
             continue
         await workflows.forgo(tx, run_id)
         if run.status is RunStatus.RUNNING:
@@ -111,7 +111,7 @@ async def _end(tx: Tx, run: Held) -> None:
     )
     await _tell(tx, run)
     if run.parent_job_id is not None:
-        await _wake(tx, run.parent_job_id)
+        await _wake(tx, run.id, run.parent_job_id)
 
 
 async def _tell(tx: Tx, run: Held) -> None:
@@ -154,9 +154,17 @@ async def _seen(tx: Tx, run: Held, names: Collection[str]) -> dict[str, Any]:
     return (await workflows.ends(tx, [(run.id, name) for name in names])).get(run.id, {})
 
 
-async def _wake(tx: Tx, job_id: UUID) -> None:
-    if await workflows.wake(tx, job_id):
+async def _wake(tx: Tx, run_id: UUID, job_id: UUID) -> None:
+    if await workflows.wake(tx, run_id, job_id):
         await bulk.notify(tx, "ready")
+
+
+async def wake_sleepers(tx: Tx, *, limit: int) -> int:
+    """Wake the jobs that their runs, when they ended, could not wake. How many runs were looked at."""
+    found = await workflows.sleepers(tx, limit=limit)
+    for run_id, job_id in found:
+        await _wake(tx, run_id, job_id)
+    return len(found)
 
 
 async def stop(tx: Tx, run: Held) -> None:

@@ -1703,6 +1703,7 @@ CREATE TABLE fairlead.workflow_runs (
     finished_at timestamp with time zone,
     started_by_job uuid,
     depth integer DEFAULT 0 NOT NULL,
+    parent_asleep boolean DEFAULT false NOT NULL,
     CONSTRAINT workflow_runs_life CHECK (((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text])) AND ((status = 'running'::text) = (finished_at IS NULL)) AND (live >= 0)))
 )
 WITH (fillfactor='50');
@@ -1967,6 +1968,8 @@ CREATE INDEX workflow_runs_by_parent ON fairlead.workflow_runs USING btree (pare
 CREATE INDEX workflow_runs_by_tenant ON fairlead.workflow_runs USING btree (tenant_id, id);
 
 CREATE UNIQUE INDEX workflow_runs_by_unique_key ON fairlead.workflow_runs USING btree (tenant_id, unique_key) WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX workflow_runs_parent_asleep ON fairlead.workflow_runs USING btree (id) WHERE parent_asleep;
 
 ALTER INDEX fairlead.audit_by_tenant ATTACH PARTITION fairlead.audit_log_rest_tenant_id_at_idx;
 

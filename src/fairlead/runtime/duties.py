@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.actions import metering
+from fairlead.actions import metering, settling
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
 from fairlead.store import access, counts, duties, events, firings, hosts, idempotency, retention, workflows
@@ -31,6 +31,9 @@ AFTER_FAILURE_SECONDS = 300.0
 FORGET = 5000
 # Each with its steps.
 FORGET_RUNS = 100
+# Jobs that sleep although their run is over: looked for often, as they are in somebody's way, and rarely found.
+SLEEPERS_SECONDS = 10.0
+SLEEPERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Duties:
             "firings": self._firings,
             "events": self._events,
             "runs": self._runs,
+            "sleepers": _sleepers,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -157,3 +161,9 @@ async def _expired(tx: Tx, place: str | None) -> Round:
     await idempotency.forget(tx)
     await hosts.forget(tx)
     return Round(HOUR, place)
+
+
+async def _sleepers(tx: Tx, place: str | None) -> Round:
+    await settling.wake_sleepers(tx, limit=SLEEPERS)
+    # one whose row is still held is noted again: not at once, or this would go on until it is free
+    return Round(SLEEPERS_SECONDS, place)

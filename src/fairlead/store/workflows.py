@@ -368,9 +368,17 @@ async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error:
     await tx.values(sql.tell_end, {"id": run_id, "failed_step": failed_step, "last_error": last_error})
 
 
-async def wake(tx: Tx, job_id: UUID) -> bool:
-    """Let a job that waits for its run be claimed; False if it does not wait."""
-    return bool(await tx.run(sql.wake, {"job_id": job_id}))
+async def wake(tx: Tx, run_id: UUID, job_id: UUID) -> bool:
+    """Let a job that waits for its run be claimed; False if it does not wait, or another transaction holds its row.
+
+    In the latter case the run, which we hold, is noted as one of `sleepers`.
+    """
+    return bool(await tx.run(sql.wake, {"run_id": run_id, "job_id": job_id}))
+
+
+async def sleepers(tx: Tx, *, limit: int) -> list[tuple[UUID, UUID]]:
+    """Runs that are over and could not wake the job that waits for them, no longer noted: held until the transaction ends."""
+    return [(run_id, job_id) for run_id, job_id in await tx.values(sql.sleepers, {"limit": limit})]
 
 
 async def ask_to_stop(tx: Tx, run_id: UUID) -> None:

@@ -201,23 +201,39 @@ from run where s.run_id = run.id and s.state = 'waiting';
 select fairlead.tell_run_end(%(id)s, %(failed_step)s, %(last_error)s);
 
 -- name: wake
--- The job that waited for a run goes on; one that runs, or is over, is left alone.
+-- The job that waited for a run goes on; one that runs, or is over, is left alone. Another transaction that holds its row
+-- cancels or stages it, and may wait for the run that we hold: it is not waited for, and a duty looks again.
 with job as (
     select j.id, j.scheduled_for from fairlead.jobs j where j.id = %(job_id)s and j.status = 'queued'
+), asleep as (
+    select l.job_id, l.due_at from job cross join lateral (
+        select l.job_id, l.due_at from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = job.id limit 1) l
 ), woken as (
-    -- whoever holds it cancels or stages it just now, and may wait for the run that we hold
     delete from fairlead.later l where l.ctid = any(array(
-        select spot.ctid from job cross join lateral (
-            select l.ctid from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = job.id
+        select spot.ctid from asleep cross join lateral (
+            select l.ctid from fairlead.later l where l.due_at = asleep.due_at and l.job_id = asleep.job_id
             limit 1 for update skip locked) spot))
     returning l.job_id, l.tenant_id, l.definition_id, l.host_id, l.priority
 ), moved as (
     update fairlead.jobs j set scheduled_for = clock_timestamp() from woken w where j.id = w.job_id
     returning j.id, j.scheduled_for
+), now_ready as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+    select w.job_id, w.tenant_id, w.definition_id, w.host_id, w.priority, m.scheduled_for
+    from woken w join moved m on m.id = w.job_id
+), missed as (
+    update fairlead.workflow_runs set parent_asleep = true
+    where id = %(run_id)s and exists (select from asleep) and not exists (select from woken)
 )
-insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-select w.job_id, w.tenant_id, w.definition_id, w.host_id, w.priority, m.scheduled_for
-from woken w join moved m on m.id = w.job_id;
+select from woken;
+
+-- name: sleepers
+-- Runs that are over and could not wake the job that waits for them.
+with found as (
+    select r.id from fairlead.workflow_runs r where r.parent_asleep order by r.id limit %(limit)s for update skip locked
+)
+update fairlead.workflow_runs r set parent_asleep = false from found
+where r.id = found.id returning r.id, r.parent_job_id;
 
 -- name: ask_to_stop
 update fairlead.workflow_runs set cancel_requested_at = clock_timestamp()
@@ -249,7 +265,7 @@ order by j.id for update of j;
 with run as (
     update fairlead.workflow_runs
     set status = 'running', failing = false, cancel_requested_at = null, finished_at = null, output = null, error = null,
-        live = %(live)s, answered = false
+        live = %(live)s, answered = false, parent_asleep = false
     where id = %(run_id)s returning id
 ), again as (
     select * from unnest(%(places)s::int[], %(jobs)s::int[]) as a(place, jobs)
@@ -358,4 +374,12 @@ select j.workflow_run_id, 'step ' || s.name || ' has ' || count(*) || ' jobs tha
 from fairlead.jobs j
 join fairlead.workflow_steps s on s.run_id = j.workflow_run_id and s.place = j.workflow_step
 where j.status = 'succeeded' and not s.is_compensation
-group by j.workflow_run_id, s.name, j.workflow_item having count(*) > 1;
+group by j.workflow_run_id, s.name, j.workflow_item having count(*) > 1
+union all
+select r.id, 'is over, and job ' || j.id || ', which waits for it, sleeps until ' || l.due_at
+from fairlead.later l
+cross join lateral (
+    select r.id, r.status from fairlead.workflow_runs r where r.parent_job_id = l.job_id order by r.id desc limit 1) r
+join fairlead.jobs j on j.id = l.job_id
+join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
+where r.status <> 'running' and a.status = 'released';
