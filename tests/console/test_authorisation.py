@@ -10,7 +10,7 @@ from starlette.routing import Mount
 from fairlead import Fairlead, Settings
 from fairlead.actions import workflows
 from fairlead.db.tx import Tx
-from fairlead.model.access import GLOBAL_TENANT, Role
+from fairlead.model.access import GLOBAL_TENANT, PEOPLE, Role
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.problems import CONSOLE
 from tests import given
@@ -111,8 +111,10 @@ async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> httpx2.Res
 
 
 def _verdict(rule: matrix.Rule, case: matrix.Case) -> str:
-    """What the rules of the API say; of what belongs to no tenant, nobody's is another's."""
-    return matrix.verdict(rule, matrix.Case(case.who, case.naming, case.about if _owned(rule) else None))
+    """What the rules of the API say; of what belongs to no tenant, nobody's is another's. Programs see no page."""
+    found = matrix.verdict(rule, matrix.Case(case.who, case.naming, case.about if _owned(rule) else None))
+    is_program = case.who not in {*matrix.STRANGERS, *PEOPLE}
+    return "forbidden" if is_program and found in ("allowed", "hidden") else found
 
 
 def _owned(rule: matrix.Rule) -> bool:

@@ -22,7 +22,7 @@ from tests import given
 BASE = "http://fairlead.test"
 PASSWORD = "correct horse battery staple"  # noqa: S105
 # Roles of one tenant, and two tokens of its that are not good any more. A super admin has no tenant.
-OF_A_TENANT = ("viewer", "operator", "tenant_admin", "worker", "agent", "expired", "revoked")
+OF_A_TENANT = ("viewer", "operator", "tenant_admin", "application", "worker", "agent", "expired", "revoked")
 
 
 @dataclass

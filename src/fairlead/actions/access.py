@@ -83,7 +83,7 @@ def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> li
     if role is Role.SUPER_ADMIN and tenant_id is not None:
         faults.append(Fault("role", "a super admin belongs to no tenant"))
     if role not in (Role.SUPER_ADMIN, Role.WORKER) and tenant_id is None:
-        faults.append(Fault("tenant", f"is required for a {role}"))
+        faults.append(Fault("tenant", f"is required for the role {role}"))
     if (role is Role.AGENT) != (host_id is not None):
         faults.append(Fault("host_id", "is for agents, and they need one"))
     return faults

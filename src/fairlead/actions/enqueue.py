@@ -83,7 +83,7 @@ async def _enqueue(
 
 def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
     """A tenant's people enqueue for their own; to them, any other tenant is not there."""
-    principal.require(Permission.WRITE_JOBS, principal.tenant_id)
+    principal.require(Permission.ENQUEUE_JOBS, principal.tenant_id)
     if principal.tenant_id is not None:
         for new in requests:
             if new.tenant != str(principal.tenant_id):

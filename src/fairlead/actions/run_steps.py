@@ -15,7 +15,7 @@ async def recent(
     tx: Tx, principal: Principal, keys: Collection[str], *, each: int
 ) -> dict[str, list[RunMark]]:
     """The last few runs of workflows of this principal's tenant, newest first; of all tenants at once, none."""
-    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    principal.require(Permission.READ_RUNS, principal.tenant_id)
     found: dict[str, list[RunMark]] = {key: [] for key in keys}
     if principal.tenant_id is not None:
         for run in await run_steps.recent(tx, tenant_id=principal.tenant_id, keys=list(found), each=each):
@@ -25,7 +25,7 @@ async def recent(
 
 async def shape(tx: Tx, principal: Principal, run: Run) -> list[StepMark]:
     """Every step of a run, and no more of it than how the run is drawn."""
-    principal.require(Permission.READ_WORKFLOWS, run.tenant_id)
+    principal.require(Permission.READ_RUNS, run.tenant_id)
     return await run_steps.shape(tx, run.id)
 
 
@@ -40,11 +40,11 @@ async def items(
     limit: int,
 ) -> list[Item]:
     """The jobs of a step that has one for each item, from an item on."""
-    principal.require(Permission.READ_WORKFLOWS, run.tenant_id)
+    principal.require(Permission.READ_RUNS, run.tenant_id)
     return await run_steps.items(tx, run.id, place, first=first, status=status, limit=limit)
 
 
 async def waited_for(tx: Tx, principal: Principal, job_id: UUID) -> UUID | None:
     """The run that a job, which this principal was shown, has started and waits for."""
-    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    principal.require(Permission.READ_RUNS, principal.tenant_id)
     return await workflows.of_job(tx, job_id)

@@ -193,7 +193,7 @@ def _secrets(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
 
 async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started:
     """Start a run of a workflow: its first steps become jobs at once."""
-    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.RUN_WORKFLOWS)
+    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
     if not isinstance(key, str):
         raise InvalidInput(
             "Name the workflow by its key, or give a Flow.", [Fault("workflow", "must be text")]
@@ -208,7 +208,7 @@ async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started
 
 async def start_inline(tx: Tx, principal: Principal, document: Any, asked: Start) -> Started:
     """Start a run of a workflow that is written for it alone."""
-    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.RUN_WORKFLOWS)
+    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
     workflow = workflow_of(document)
     return await _start(tx, principal, tenant_id, asked, workflow=workflow, published=None)
 
@@ -328,7 +328,7 @@ async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
 
 async def is_retryable(tx: Tx, principal: Principal, run: Run) -> bool:
     """Whether a run, which this principal was shown, can go on from where it failed."""
-    principal.require(Permission.READ_WORKFLOWS, run.tenant_id)
+    principal.require(Permission.READ_RUNS, run.tenant_id)
     over = run.status in (RunStatus.FAILED, RunStatus.CANCELED)
     return over and await workflows.undone(tx, run.id) is None
 
@@ -363,7 +363,7 @@ async def show(
     tx: Tx, principal: Principal, run_id: UUID, *, first: int = 0, limit: int = SHOWN_STEPS
 ) -> Shown:
     """A run and its steps from a place on; secrets are hidden."""
-    run = await _recorded(tx, principal, run_id, Permission.READ_WORKFLOWS)
+    run = await _recorded(tx, principal, run_id, Permission.READ_RUNS)
     _check_limit(limit)
     steps = await workflows.run_steps(tx, run.id, first=first, limit=limit + 1)
     secrets = _secrets(await definitions.by_keys(tx, {step.definition_key for step in steps}))
@@ -388,7 +388,7 @@ async def runs(
     limit: int = 50,
 ) -> list[Run]:
     """Runs, newest first."""
-    principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
+    principal.require(Permission.READ_RUNS, principal.tenant_id)
     _check_limit(limit)
     found = await workflows.runs(
         tx, tenant_id=principal.tenant_id, key=key, status=status, before=before, limit=limit
@@ -397,7 +397,7 @@ async def runs(
 
 
 async def _visible(
-    tx: Tx, principal: Principal, run_id: UUID, permission: Permission = Permission.READ_WORKFLOWS
+    tx: Tx, principal: Principal, run_id: UUID, permission: Permission = Permission.READ_RUNS
 ) -> Run:
     return shown_run(await _recorded(tx, principal, run_id, permission), tx.redact_patterns)
 

@@ -30,7 +30,9 @@ class Role(StrEnum):
     OPERATOR = "operator"
     TENANT_ADMIN = "tenant_admin"
     SUPER_ADMIN = "super_admin"
-    # of tokens only: they reach the routes that run jobs, and no others
+    # of tokens only. An application hands in work and reads what became of it; the others reach the routes that run
+    # jobs, and no others
+    APPLICATION = "application"
     WORKER = "worker"
     AGENT = "agent"
 
@@ -40,6 +42,7 @@ PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN, Role.SUPER_ADMIN)
 
 class Permission(StrEnum):
     READ_JOBS = "jobs.read"
+    ENQUEUE_JOBS = "jobs.enqueue"
     WRITE_JOBS = "jobs.write"
     READ_DEFINITIONS = "definitions.read"
     MANAGE_DEFINITIONS = "definitions.manage"
@@ -53,7 +56,9 @@ class Permission(StrEnum):
     EMIT_EVENTS = "events.emit"
     READ_WORKFLOWS = "workflows.read"
     MANAGE_WORKFLOWS = "workflows.manage"
+    START_WORKFLOWS = "workflows.start"
     RUN_WORKFLOWS = "workflows.run"
+    READ_RUNS = "runs.read"
     READ_HOSTS = "hosts.read"
     MANAGE_HOSTS = "hosts.manage"
     MANAGE_TOKENS = "tokens.manage"
@@ -73,7 +78,7 @@ _VIEWER = frozenset(
         Permission.READ_USAGE,
     }
 )
-_OPERATOR = _VIEWER | {Permission.WRITE_JOBS}
+_OPERATOR = _VIEWER | {Permission.ENQUEUE_JOBS, Permission.WRITE_JOBS}
 GRANTS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.OPERATOR: _OPERATOR,
@@ -85,13 +90,24 @@ GRANTS: dict[Role, frozenset[Permission]] = {
         Permission.EMIT_EVENTS,
         Permission.READ_WORKFLOWS,
         Permission.MANAGE_WORKFLOWS,
+        Permission.START_WORKFLOWS,
         Permission.RUN_WORKFLOWS,
+        Permission.READ_RUNS,
         Permission.READ_HOSTS,
         Permission.MANAGE_HOSTS,
         Permission.MANAGE_TOKENS,
         Permission.MANAGE_USERS,
     },
     Role.SUPER_ADMIN: frozenset(Permission),
+    Role.APPLICATION: frozenset(
+        {
+            Permission.READ_JOBS,
+            Permission.ENQUEUE_JOBS,
+            Permission.EMIT_EVENTS,
+            Permission.START_WORKFLOWS,
+            Permission.READ_RUNS,
+        }
+    ),
     Role.WORKER: frozenset({Permission.RUN_JOBS}),
     Role.AGENT: frozenset({Permission.RUN_HOST_JOBS}),
 }
@@ -109,7 +125,15 @@ class Principal:
     def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
         """Raise Forbidden unless this principal may do that, in that tenant."""
         if not may(self, permission, tenant_id):
-            raise Forbidden(f"{self.actor} ({self.role}) may not {permission}; ask for a role that does.")
+            raise lacking(permission, f"{self.actor} ({self.role})")
+
+
+def lacking(permission: Permission, whom: str) -> Forbidden:
+    """The refusal of one whose role lacks a permission: it names the roles that have it."""
+    holders = [str(role) for role in Role if permission in GRANTS[role]]
+    return Forbidden(
+        f"{whom} lacks the permission {permission}. Ask for a role that has it: {', '.join(holders)}."
+    )
 
 
 def may(principal: Principal, permission: Permission, tenant_id: UUID | None = None) -> bool:

@@ -27,7 +27,7 @@ from fairlead.errors import (
     TooManyRequests,
     Unauthenticated,
 )
-from fairlead.model.access import GRANTS, Permission, Principal, Role
+from fairlead.model.access import GRANTS, Permission, Principal, Role, lacking
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import secret_hash
@@ -193,12 +193,16 @@ class Requires:
         if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:
             caller = replace(caller, principal=replace(caller.principal, tenant_id=None))
         request.state.caller = caller  # for the log
-        if self.permission is not None and self.permission not in GRANTS[caller.principal.role]:
+        if (denial := self.denial(caller.principal.role)) is not None:
             await _record_denial(caller, request, self.permission)
-            raise Forbidden(
-                f"The role {caller.principal.role} may not {self.permission}; ask for one that does."
-            )
+            raise denial
         return caller
+
+    def denial(self, role: Role) -> Forbidden | None:
+        """Why a role may not use the route, if it may not."""
+        if self.permission is None or self.permission in GRANTS[role]:
+            return None
+        return lacking(self.permission, f"The role {role}")
 
     def check_address(self, request: Request) -> None:
         """Refuse an address that the route does not understand."""

@@ -8,6 +8,7 @@ WORDS = {
     Role.OPERATOR: "a viewer who also enqueues, cancels and retries jobs",
     Role.TENANT_ADMIN: "an operator who also manages triggers, events, hosts, tokens and members",
     Role.SUPER_ADMIN: "everything, in every tenant",
+    Role.APPLICATION: "enqueues jobs, emits events, starts workflows and reads its jobs; cancels and manages nothing",
     Role.WORKER: "only runs jobs: for workers that claim over HTTP",
     Role.AGENT: "only runs the jobs of one host: its agent's key, if you do not enrol it with a code",
 }
@@ -24,7 +25,7 @@ def of_tokens(visit: Visit) -> list[Role]:
     """The roles that programs may be given here."""
     if visit.tenant_id is None:
         return [Role.WORKER, Role.SUPER_ADMIN]
-    return [Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, Role.WORKER, Role.AGENT]
+    return [Role.APPLICATION, Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, Role.WORKER, Role.AGENT]
 
 
 def named(text: str) -> Role | None:

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from fairlead.errors import InvalidInput
-from fairlead.model.access import GRANTS, Permission, Role
+from fairlead.errors import Forbidden, InvalidInput
+from fairlead.model.access import GRANTS, PEOPLE, Permission, Role
 from fairlead.model.payload import unreadable
 from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Requires, refuse_unreadable
 from fairlead.server.console import render
@@ -80,6 +80,14 @@ class Visits(Requires):
             tenant_slug=None if tenant is None else tenant.slug,
             gate=None if gate.online else gate,
         )
+
+    def denial(self, role: Role) -> Forbidden | None:
+        """The console is for people; programs have the API."""
+        if role not in PEOPLE:
+            return Forbidden(
+                f"The console is for people, and {role} is a role of programs. Use the API: /api/v1/docs."
+            )
+        return super().denial(role)
 
     def check_address(self, request: Request) -> None:
         """An address may say more than we know: people keep them for long."""

@@ -36,6 +36,7 @@ from fairlead.server.views import (
 router = APIRouter(route_class=Guarded, tags=["jobs"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
+Enqueuer = Annotated[Caller, Depends(Requires(Permission.ENQUEUE_JOBS))]
 Writer = Annotated[Caller, Depends(Requires(Permission.WRITE_JOBS))]
 
 # Runs jobs in the server's own process: for whoever runs the system.
@@ -164,7 +165,7 @@ class PageQuery(FilterQuery):
 
 
 @router.post("/jobs", status_code=201, response_model=EnqueuedView, responses={200: {"model": EnqueuedView}})
-async def create(request: Request, body: JobBody, caller: Writer) -> JSONResponse:
+async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONResponse:
     """Enqueue a job: 201, or 200 if an active job has the same dedupe key."""
     new = body.new(caller.tenant)
 
@@ -180,7 +181,7 @@ async def create(request: Request, body: JobBody, caller: Writer) -> JSONRespons
 
 
 @router.post("/jobs/bulk", status_code=201, response_model=ListOf[dict[str, Any]])
-async def create_many(request: Request, body: BulkBody, caller: Writer) -> JSONResponse:
+async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSONResponse:
     """Enqueue many jobs, all or none; answered in their order."""
     new = [one.new(caller.tenant) for one in body.jobs]
 

@@ -12,12 +12,11 @@ from fairlead.errors import (
     CrossSite,
     FairleadError,
     Fault,
-    Forbidden,
     InvalidInput,
     TooManyRequests,
     Unauthenticated,
 )
-from fairlead.model.access import GRANTS, Permission, Principal
+from fairlead.model.access import GRANTS, Permission, Principal, lacking
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import new_secret, secret_hash
 from fairlead.server.auth import COOKIE, Caller, Gatekeeper, Guarded, Requires, address, same_site
@@ -94,9 +93,7 @@ async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holde
     caller = await gatekeeper.caller(websocket)
     if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
         await _record_denial(caller)
-        raise Forbidden(
-            f"The role {caller.principal.role} may not {Permission.READ_JOBS}; ask for one that does."
-        )
+        raise lacking(Permission.READ_JOBS, f"The role {caller.principal.role}")
     session = None if caller.token_id else secret_hash(websocket.cookies[COOKIE])
     return caller.principal, Holder(caller.token_id, session)
 

@@ -31,6 +31,8 @@ router = APIRouter(route_class=Guarded, tags=["workflows"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKFLOWS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_WORKFLOWS))]
+RunReader = Annotated[Caller, Depends(Requires(Permission.READ_RUNS))]
+Starter = Annotated[Caller, Depends(Requires(Permission.START_WORKFLOWS))]
 Runner = Annotated[Caller, Depends(Requires(Permission.RUN_WORKFLOWS))]
 
 
@@ -86,7 +88,7 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
 
 
 @router.get("/workflows/runs")
-async def runs(query: Annotated[RunsQuery, Query()], caller: Reader) -> ListOf[RunView]:
+async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListOf[RunView]:
     """Runs, newest first."""
     async with caller.transaction() as tx:
         found = await workflows.runs(
@@ -101,7 +103,7 @@ async def runs(query: Annotated[RunsQuery, Query()], caller: Reader) -> ListOf[R
 
 
 @router.get("/workflows/runs/{run_id}")
-async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: Reader) -> ShownView:
+async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: RunReader) -> ShownView:
     """A run and its steps, and how many of them are in each state."""
     async with caller.transaction() as tx:
         return ShownView.of(await workflows.show(tx, caller.principal, run_id, first=query.first))
@@ -135,7 +137,7 @@ async def show(key: str, query: Annotated[VersionQuery, Query()], caller: Reader
     response_model=StartedView,
     responses={200: {"model": StartedView}},
 )
-async def start(request: Request, key: str, caller: Runner, body: StartBody | None = None) -> JSONResponse:
+async def start(request: Request, key: str, caller: Starter, body: StartBody | None = None) -> JSONResponse:
     """Start a run: 201, or 200 if the tenant has a run with the same `key`."""
     asked = (body or StartBody()).asked(caller.tenant)
 
