@@ -293,6 +293,16 @@ class BodyTooLarge(Refused):
     code = "body_too_large"
 
 
+class BodyNotJson(Refused):
+    code = "body_not_json"
+
+
+class ContentTypeUnsupported(Refused):
+    """The body is declared as something else than JSON, or not declared at all."""
+
+    code = "content_type_unsupported"
+
+
 class IdempotencyClash(Refused):
     """The Idempotency-Key was used before, with another body."""
 

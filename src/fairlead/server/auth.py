@@ -20,6 +20,7 @@ from fairlead.app import Fairlead
 from fairlead.db.tx import Acting, Tx
 from fairlead.errors import (
     BodyTooLarge,
+    ContentTypeUnsupported,
     CrossSite,
     Fault,
     Forbidden,
@@ -236,6 +237,9 @@ class Guarded(APIRoute):
             admitted = await requires(request)
             if isinstance(requires, Open):
                 await _read_little(request)
+            if self.body_field is not None:
+                await _require_json(request)
+            if isinstance(requires, Open):
                 return unstored(await handle(request))
             request.scope[ADMITTED] = (requires, admitted)
             try:
@@ -262,6 +266,19 @@ async def _read_little(request: Request) -> None:
         if len(body) > MOST_FROM_ANYBODY:
             raise BodyTooLarge(f"The body is larger than {MOST_FROM_ANYBODY} bytes. Send less.")
     request._body = bytes(body)  # noqa: SLF001 - where Starlette keeps what was read
+
+
+async def _require_json(request: Request) -> None:
+    """A body is sent as JSON, and says so: a form of another site could not."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return
+    if await request.body():
+        sent = f", not {kind[:80]!r}" if kind else ""
+        raise ContentTypeUnsupported(
+            f"Send JSON with the header Content-Type: application/json{sent}.",
+            [Fault("Content-Type", "must be application/json")],
+        )
 
 
 async def _record_denial(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.payload import unreadable
-from fairlead.server.views import Body, ListOf, View
+from fairlead.server.views import ListOf, Parameters, View
 
 T = TypeVar("T")
 V = TypeVar("V", bound=View)
@@ -16,7 +16,7 @@ V = TypeVar("V", bound=View)
 MAX_PAGE = 1000
 
 
-class PageQuery(Body):
+class PageQuery(Parameters):
     """A page of a list."""
 
     limit: int = Field(100, ge=1, le=MAX_PAGE)

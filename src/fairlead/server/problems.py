@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fairlead import errors
 from fairlead.db.refusals import as_refusal
 from fairlead.errors import (
+    BodyNotJson,
     FairleadError,
     Fault,
     InternalError,
@@ -71,6 +72,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.EnrolmentRefused: 401,
     errors.BodyTooLarge: 413,
     errors.PayloadTooLarge: 413,
+    errors.ContentTypeUnsupported: 415,
     errors.TooManyRequests: 429,
     errors.QueueFull: 429,
     errors.DatabaseUnreachable: 503,
@@ -118,10 +120,12 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def framework(_: Request, error: HTTPException) -> JSONResponse:
-        kind: type[Refused] = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, InvalidInput)
+        kinds: dict[int, type[Refused]] = {400: BodyNotJson, 404: NotFound, 405: MethodNotAllowed}
+        kind = kinds.get(error.status_code, InvalidInput)
         advice = {
+            400: "The body cannot be read as JSON: send UTF-8, and nest values less deeply.",
             404: "There is nothing at this address. The API is described at /api/v1/openapi.json.",
-            405: "This address does not know that method.",
+            405: "There is no such method at this address. The API is described at /api/v1/openapi.json.",
         }
         return problem(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
 
@@ -196,10 +200,22 @@ def route_of(scope: Scope) -> str:
     return f"{CONSOLE}{path}" if str(scope.get("root_path", "")).endswith(CONSOLE) else str(path)
 
 
-def _invalid(error: RequestValidationError) -> InvalidInput:
+def _invalid(error: RequestValidationError) -> Refused:
+    first_one = next(iter(error.errors()), None)
+    if first_one is not None and first_one["type"] == "json_invalid":
+        return _not_json(error, first_one)
     faults = [Fault(_path(one["loc"]), _message(one)) for one in error.errors()[:MOST_FAULTS]]
     first = faults[0] if faults else Fault("", "not valid")
     return InvalidInput(f"The request is not valid: {first.path or 'body'}: {first.message}.", faults)
+
+
+def _not_json(error: RequestValidationError, one: Any) -> BodyNotJson:
+    """Where the body stops being JSON, as an editor would say it."""
+    at = int(one["loc"][-1])
+    before = str(error.body)[:at]
+    line, column = before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+    where, why = f"line {line}, column {column}", one["ctx"]["error"]
+    return BodyNotJson(f"The body is not JSON: {where}: {why}.", [Fault("body", f"{where}: {why}")])
 
 
 def _path(where: Any) -> str:
@@ -215,4 +231,6 @@ def _sayable(text: str) -> str:
 
 
 def _message(one: Any) -> str:
-    return "unknown field" if one["type"] == "extra_forbidden" else str(one["msg"])
+    if one["type"] == "extra_forbidden":
+        return "unknown field"
+    return str(one["msg"]).removeprefix("Value error, ")

@@ -1,11 +1,12 @@
 """What the API answers with and is sent: plain shapes, each field named once."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairlead.model.job import JobStatus, Source
 from fairlead.model.payload import unreadable
@@ -20,14 +21,39 @@ def _readable(text: str) -> str:
     return text
 
 
+def _id_text(given: Any) -> Any:
+    if isinstance(given, str):
+        return given
+    raise ValueError("must be a UUID, as text")
+
+
+def _time_text(given: Any) -> Any:
+    # "1700000000" would be read as a time too
+    if isinstance(given, str) and _DATE.match(given):
+        return given
+    raise ValueError("must be a time with its zone, such as 2026-01-31T08:00:00Z")
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
 # Text that PostgreSQL can be asked about.
 Text = Annotated[str, AfterValidator(_readable)]
+# JSON has no ids, times or enumerations: they come as text, and as nothing else.
+Id = Annotated[UUID, BeforeValidator(_id_text), Field(strict=False)]
+Time = Annotated[AwareDatetime, BeforeValidator(_time_text), Field(strict=False)]
+OneOf = Annotated[T, Field(strict=False)]
 
 
 class Body(BaseModel):
-    """Something that is sent to us: what we do not know is refused."""
+    """Something that is sent to us as JSON: unknown fields and values of another type are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Parameters(Body):
+    """Parameters of an address: all of them are text, numbers too."""
+
+    model_config = ConfigDict(strict=False)
 
 
 class View(BaseModel):

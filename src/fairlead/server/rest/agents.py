@@ -27,7 +27,7 @@ from fairlead.server.rest.worker import (
     ReleaseBody,
     RenewedView,
 )
-from fairlead.server.views import Body, Text, View
+from fairlead.server.views import Body, Id, Parameters, Text, View
 from fairlead.store.logs import NewChunk
 from fairlead.version import __version__
 
@@ -77,10 +77,10 @@ class SessionView(View):
     draining: bool
 
 
-class PollQuery(Body):
+class PollQuery(Parameters):
     """What to wait for, and what the agent thinks of its host."""
 
-    session: UUID
+    session: Id
     wait: float = Field(25, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for something.")
     limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
     definitions: list[Text] | None = Field(None, max_length=1000)
@@ -109,7 +109,7 @@ class WordView(View):
 class HeldBody(LeaseBody):
     """One of the leases that an agent holds."""
 
-    job_id: UUID
+    job_id: Id
 
 
 class BeatBody(Body):

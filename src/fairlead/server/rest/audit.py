@@ -10,7 +10,7 @@ from pydantic import Field
 from fairlead.actions import audit
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.views import Body, ListOf, View
+from fairlead.server.views import ListOf, Parameters, Time, View
 from fairlead.store.audit import Filter
 
 router = APIRouter(route_class=Guarded, tags=["audit"])
@@ -18,15 +18,15 @@ router = APIRouter(route_class=Guarded, tags=["audit"])
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_AUDIT))]
 
 
-class AuditQuery(Body):
+class AuditQuery(Parameters):
     """Which entries; what is left out does not matter."""
 
     actor: str | None = None
     action: str | None = None
     resource_type: str | None = None
     resource_id: str | None = None
-    after: datetime | None = None
-    before: datetime | None = None
+    after: Time | None = None
+    before: Time | None = None
     limit: int = Field(50, ge=1, le=audit.MAX_PAGE)
     cursor: str | None = Field(None, max_length=1000)
 

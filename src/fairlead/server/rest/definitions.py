@@ -16,7 +16,7 @@ from fairlead.model.definition import Kind
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, ListOf, View, plain
+from fairlead.server.views import Body, ListOf, OneOf, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["definitions"])
 
@@ -37,7 +37,7 @@ class DefinitionChange(Body):
     """What to change of a definition; what is left out stays (or begins) as it is."""
 
     description: str = ""
-    kind: Kind = Kind.FUNCTION
+    kind: OneOf[Kind] = Kind.FUNCTION
     arg_schema: dict[str, Any] | bool = Field(default_factory=dict)
     timeout_seconds: int = 3600
     max_attempts: int = 3

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Body as Sent
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from fairlead.actions import events, jobs
 from fairlead.db.tx import Tx
@@ -17,7 +17,7 @@ from fairlead.model.event import CLOUD_EVENTS, NewEvent, from_cloud_event, is_cl
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, FiringView, ListOf, Text, View, plain
+from fairlead.server.views import Body, FiringView, Id, ListOf, Text, Time, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["events"])
 
@@ -34,13 +34,13 @@ class EventBody(Body):
     name: Text
     data: dict[str, Any] = Field(default_factory=dict)
     correlation_id: Text | None = None
-    occurred_at: AwareDatetime | None = None
+    occurred_at: Time | None = None
 
 
 class ReplayBody(Body):
     """For which trigger alone to replay an event."""
 
-    trigger_id: UUID | None = None
+    trigger_id: Id | None = None
 
 
 class EventsQuery(PageQuery):

@@ -14,7 +14,7 @@ from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, ListOf, Text, View, plain
+from fairlead.server.views import Body, Id, ListOf, Text, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["hosts"])
 
@@ -87,7 +87,7 @@ class RevokedView(View):
 class ResourceBody(Body):
     """A new resource on a host."""
 
-    host_id: UUID
+    host_id: Id
     kind: Text
     name: Text
 
@@ -95,7 +95,7 @@ class ResourceBody(Body):
 class ResourcePatch(Body):
     """Where a resource is to be, and its name."""
 
-    host_id: UUID | None = None
+    host_id: Id | None = None
     name: Text | None = None
 
 
@@ -116,7 +116,7 @@ class ResourceView(View):
 class ResourcesQuery(PageQuery):
     """A page of resources: of a host, of a kind."""
 
-    host_id: UUID | None = None
+    host_id: Id | None = None
     kind: Text | None = None
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from fairlead import tracing
 from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
@@ -22,13 +22,17 @@ from fairlead.server.views import (
     BulkView,
     ChunkView,
     EnqueuedView,
+    Id,
     JobsPage,
     JobView,
     ListOf,
     LogsPage,
+    OneOf,
+    Parameters,
     SummaryView,
     Text,
     TickView,
+    Time,
     WhyView,
     plain,
 )
@@ -66,12 +70,12 @@ class JobBody(Body):
     definition_key: Text
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: int | None = None
-    scheduled_for: AwareDatetime | None = None
+    scheduled_for: Time | None = None
     max_attempts: int | None = None
     dedupe_key: Text | None = None
     correlation_id: Text | None = None
-    host_id: UUID | None = None
-    resource_id: UUID | None = None
+    host_id: Id | None = None
+    resource_id: Id | None = None
 
     def new(self, tenant_id: UUID) -> NewJob:
         """The same as a request to enqueue."""
@@ -106,18 +110,18 @@ class RetryBody(Body):
     payload: dict[str, Any] | None = None
 
 
-class FilterQuery(Body):
+class FilterQuery(Parameters):
     """Which jobs; what is left out does not matter. Times have a time zone."""
 
     status: Statuses | None = None
-    source: Source | None = None
+    source: OneOf[Source] | None = None
     definition_key: Text | None = None
-    host_id: UUID | None = None
+    host_id: Id | None = None
     dedupe_key: Text | None = None
     correlation_id: Text | None = None
-    workflow_run_id: UUID | None = None
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    workflow_run_id: Id | None = None
+    created_after: Time | None = None
+    created_before: Time | None = None
     q: Text | None = Field(
         None,
         min_length=1,
@@ -144,7 +148,7 @@ class TickBody(Body):
     limit: int = Field(default=100, ge=1, le=MOST_IN_TICK)
 
 
-class LogsQuery(Body):
+class LogsQuery(Parameters):
     """What of a job's log: of one attempt or of all, behind a place. With `follow` the answer waits for something new."""
 
     attempt_no: int | None = Field(None, ge=1, le=2_147_483_647)

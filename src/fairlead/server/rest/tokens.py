@@ -13,7 +13,7 @@ from fairlead.model.access import Permission, Role
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, ListOf, View, plain
+from fairlead.server.views import Body, Id, ListOf, OneOf, Time, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["tokens"])
 
@@ -24,9 +24,9 @@ class TokenBody(Body):
     """A new token."""
 
     name: str
-    role: Role
-    host_id: UUID | None = None
-    expires_at: datetime | None = None
+    role: OneOf[Role]
+    host_id: Id | None = None
+    expires_at: Time | None = None
 
 
 class TokenView(View):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from fairlead.actions import jobs, triggers
 from fairlead.actions import preview as previews
@@ -21,7 +21,7 @@ from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, Tri
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, FaultView, FiringView, ListOf, Text, View, plain
+from fairlead.server.views import Body, FaultView, FiringView, Id, ListOf, OneOf, Text, Time, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["triggers"])
 
@@ -35,7 +35,7 @@ class TriggerPatch(Body):
     """What to change of a trigger; what is left out stays, and null is as if it had never been said."""
 
     label: Text | None = None
-    trigger_type: TriggerType | None = None
+    trigger_type: OneOf[TriggerType] | None = None
     definition_key: Text | None = None
     is_enabled: bool | None = None
     event_name: Text | None = None
@@ -43,11 +43,11 @@ class TriggerPatch(Body):
     cron_expr: Text | None = None
     timezone: Text | None = Field(None, description="Of cron_expr; else the tenant's.")
     every_seconds: int | None = Field(None, description="0 is once, at start_at.")
-    start_at: AwareDatetime | None = None
+    start_at: Time | None = None
     payload_template: Any = None
     dedupe_window_seconds: int | None = Field(None, description="300 for events, 0 for schedules.")
-    catch_up: CatchUp | None = None
-    overlap: Overlap | None = None
+    catch_up: OneOf[CatchUp] | None = None
+    overlap: OneOf[Overlap] | None = None
 
     def given(self) -> dict[str, Any]:
         """Only what was sent."""
@@ -58,7 +58,7 @@ class TriggerBody(TriggerPatch):
     """A new trigger: for an event_name, on a cron_expr, or every_seconds."""
 
     label: Text
-    trigger_type: TriggerType
+    trigger_type: OneOf[TriggerType]
     definition_key: Text
 
 
@@ -68,8 +68,8 @@ class PreviewBody(TriggerPatch):
     An event trigger also needs an event: event_id of a past one, or a sample of its data.
     """
 
-    trigger_id: UUID | None = None
-    event_id: UUID | None = None
+    trigger_id: Id | None = None
+    event_id: Id | None = None
     sample: dict[str, Any] | None = None
     count: int = Field(5, ge=1, le=MOST_RUNS, description="How many runs of a schedule.")
 
@@ -77,7 +77,7 @@ class PreviewBody(TriggerPatch):
 class TriggersQuery(PageQuery):
     """Which triggers; what is left out does not matter."""
 
-    trigger_type: TriggerType | None = None
+    trigger_type: OneOf[TriggerType] | None = None
     event_name: Text | None = None
     definition_key: Text | None = None
     is_enabled: bool | None = None
@@ -90,7 +90,7 @@ class TriggersQuery(PageQuery):
 class FiringsQuery(PageQuery):
     """Which firings."""
 
-    outcome: FiringOutcome | None = None
+    outcome: OneOf[FiringOutcome] | None = None
 
 
 class TriggerView(View):

@@ -16,7 +16,7 @@ from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, ListOf, View, plain
+from fairlead.server.views import Body, ListOf, OneOf, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["users"])
 
@@ -29,7 +29,7 @@ class UserBody(Body):
 
     email: str
     password: SecretStr
-    role: Role
+    role: OneOf[Role]
 
 
 class AnyUserBody(UserBody):
@@ -41,7 +41,7 @@ class AnyUserBody(UserBody):
 class UserPatch(Body):
     """What to change of a user; what is left out stays. Every change ends the user's sessions."""
 
-    role: Role | None = None
+    role: OneOf[Role] | None = None
     password: SecretStr | None = None
     disabled: bool | None = None
 

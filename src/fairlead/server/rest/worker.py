@@ -15,7 +15,7 @@ from fairlead.model.outcome import MOST_CENTS
 from fairlead.runtime.source import Held
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.claims import Claims
-from fairlead.server.views import Body, ListOf, Text, View
+from fairlead.server.views import Body, Id, ListOf, Text, View
 from fairlead.store.logs import LAST_SEQ, NewChunk
 
 router = APIRouter(route_class=Guarded, prefix="/worker/jobs", tags=["worker"])
@@ -43,7 +43,7 @@ class LeaseBody(Body):
     """The lease, as the claim gave it."""
 
     attempt_no: int = Field(ge=1, le=2_147_483_647)
-    lease_token: UUID
+    lease_token: Id
 
     def lease(self, job_id: UUID) -> Lease:
         """The lease of this job."""

@@ -25,7 +25,7 @@ from fairlead.server.rest.workflow_views import (
     StartedView,
     WorkflowBody,
 )
-from fairlead.server.views import Body, ListOf, Text, plain
+from fairlead.server.views import ListOf, OneOf, Parameters, Text, plain
 
 router = APIRouter(route_class=Guarded, tags=["workflows"])
 
@@ -36,7 +36,7 @@ Starter = Annotated[Caller, Depends(Requires(Permission.START_WORKFLOWS))]
 Runner = Annotated[Caller, Depends(Requires(Permission.RUN_WORKFLOWS))]
 
 
-class VersionQuery(Body):
+class VersionQuery(Parameters):
     """Which version; the newest if it is left out."""
 
     version: int | None = Field(None, ge=1, le=2_147_483_647)
@@ -46,10 +46,10 @@ class RunsQuery(PageQuery):
     """Which runs; what is left out does not matter."""
 
     key: Text | None = None
-    status: RunStatus | None = None
+    status: OneOf[RunStatus] | None = None
 
 
-class StepsQuery(Body):
+class StepsQuery(Parameters):
     """Which steps of a run: up to 1000, from this place on."""
 
     first: int = Field(0, ge=0, le=MAX_STEPS, description="`next_first` of the answer before.")
