@@ -76,6 +76,12 @@ class Settings:
         1.0, "How often an idle worker looks for work when no notification tells it to."
     )
     sweep_seconds: float = _setting(10.0, "How often the watchdog looks for leases that expired.")
+    maintenance: bool = _setting(
+        True,
+        "Whether a server (`fairlead serve`, or an application that mounts the API) and `fairlead scheduler` also rescue "
+        "expired leases and do the regular duties: retention, folding of counts, days of the audit log, checks. Workers "
+        "always do. Turn it off only where a worker runs.",
+    )
     drain_seconds: float = _setting(
         25.0, "How long a worker that is told to stop lets its jobs run on before it gives them back."
     )

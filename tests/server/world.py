@@ -87,8 +87,13 @@ _HASHED: list[str] = []
 
 @asynccontextmanager
 async def world_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
-    """A world on a copy of the template; `changes` are settings. Rates are high: tests ask a lot at once."""
-    plenty = Settings(database_url=database_url, rate_limit_per_second=1e6, rate_limit_burst=1_000_000)
+    """A world on a copy of the template; `changes` are settings. Rates are high: tests ask a lot at once.
+
+    Nothing is maintained by itself: tests age rows by hand and look at them.
+    """
+    plenty = Settings(
+        database_url=database_url, rate_limit_per_second=1e6, rate_limit_burst=1_000_000, maintenance=False
+    )
     settings = replace(plenty, **changes)
     async with Fairlead(settings=settings, actor="tester") as fl:
         app = create_app(fl)

@@ -5,6 +5,7 @@ import click
 from fairlead.cli.log import announce
 from fairlead.cli.serve import stop_signal
 from fairlead.cli.session import Session, command
+from fairlead.runtime.maintenance import maintaining
 from fairlead.runtime.triggering import triggering
 
 
@@ -13,7 +14,7 @@ from fairlead.runtime.triggering import triggering
 async def scheduler(session: Session) -> None:
     """Fire schedules and dispatch events, until SIGTERM or Ctrl-C. Any number of these may run."""
     stopped = stop_signal()
-    async with session.open() as fl, triggering(fl.database, fl.direct_url):
+    async with session.open() as fl, triggering(fl.database, fl.direct_url), maintaining(fl.database):
         announce(session, "scheduling", "firing schedules and dispatching events; Ctrl-C stops")
         await stopped.wait()
     announce(session, "stopped", "stopped")

@@ -201,6 +201,7 @@ class Database:
         self._loop: asyncio.AbstractEventLoop | None = None
         # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
         self._spare: Connection | None = None
+        self._before_close: list[Callable[[], Awaitable[None]]] = []
         self._pool = psycopg_pool.AsyncConnectionPool(
             url,
             min_size=1,
@@ -238,7 +239,13 @@ class Database:
                 f"PostgreSQL {version // 10000} is too old: Fairlead needs 14 or later. Upgrade the server."
             )
 
+    def before_close(self, stop: Callable[[], Awaitable[None]]) -> None:
+        """Call this once before the connections are closed: for loops that use them."""
+        self._before_close.append(stop)
+
     async def close(self) -> None:
+        while self._before_close:
+            await self._before_close.pop()()
         if spare := self._take_spare():
             await self._pool.putconn(spare)
         await self._pool.close()

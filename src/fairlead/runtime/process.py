@@ -18,9 +18,9 @@ from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease
 from fairlead.runtime import lag
-from fairlead.runtime.duties import Duties
 from fairlead.runtime.execution import Means
 from fairlead.runtime.heart import Heart
+from fairlead.runtime.maintenance import make_watchdog
 from fairlead.runtime.reporter import Reporter
 from fairlead.runtime.service import Service, wait_any
 from fairlead.runtime.shipper import Shipper, stored
@@ -79,7 +79,7 @@ class WorkerProcess:
                 served_pairs=plan.served_pairs,
                 waits=bool(settings.metrics_port),
             )
-            sweeping = _watchdog(database)
+            sweeping = make_watchdog(database)
             if settings.metrics_port:
                 source = stack.enter_context(_metered(source, database, sweeping))
             reporter = Reporter(lambda steps: database.single(lambda tx: queue.progress(tx, steps)))
@@ -159,21 +159,6 @@ async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -
     if not draining.done():
         worker.hurry()
     await draining
-
-
-def _watchdog(database: Database) -> Watchdog:
-    settings = database.settings
-    duties = Duties(
-        database,
-        retention_days=settings.retention_days,
-        audit_retention_days=settings.audit_retention_days,
-    )
-    return Watchdog(
-        database,
-        lease_seconds=settings.lease_seconds,
-        sweep_seconds=settings.sweep_seconds,
-        duties=duties,
-    )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from fairlead.server.claims import Claims
 from fairlead.server.console.app import create_console
 from fairlead.server.hall import Hall
 from fairlead.server.live import Live
+from fairlead.server.maintenance import Maintained, ServerMaintenance
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
@@ -85,7 +86,9 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.claims = Claims(fl)
     app.state.live = Live(fl)
     app.state.hall = Hall(fl, app.state.gatekeeper)
+    app.state.maintenance = ServerMaintenance(fl)
     app.state.metrics = metrics.Metrics(fl, app.state.live)
+    app.add_middleware(Maintained, maintenance=app.state.maintenance)
     app.add_middleware(BoundedBodies, most=fl.settings.max_body_bytes)
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
     add_problems(app)
@@ -132,14 +135,16 @@ def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
 class Server(uvicorn.Server):
     """A server whose owner decides when it stops: signals are not its business."""
 
-    def __init__(self, config: uvicorn.Config, hall: Hall) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
-        self._hall = hall
+        self._hall: Hall = app.state.hall
+        self._maintenance: ServerMaintenance = app.state.maintenance
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say when the socket is being listened on."""
         await super().startup(sockets)
+        self._maintenance.start()
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -164,7 +169,7 @@ def make_server(app: FastAPI) -> Server:
         lifespan="off",
         **SOCKETS,
     )
-    return Server(config, app.state.hall)
+    return Server(config, app)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,0 +1,130 @@
+"""A server keeps the database in order where no worker process runs."""
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from uuid_utils.compat import uuid7
+
+from fairlead import Settings
+from fairlead.db.tx import Database
+from fairlead.runtime.maintenance import maintaining
+from tests import given
+from tests.processes import FAIRLEAD, free_port, started, until
+from tests.server.world import BASE, World, world_on
+from tests.waiting import SECONDS
+
+DAYS = 86_400_000
+QUICK: dict[str, Any] = {"lease_seconds": 1.0, "sweep_seconds": 0.1}
+
+
+async def neglected(database: Database) -> tuple[UUID, UUID]:
+    """A database that nothing has maintained: a job whose retention is over, an expired lease, unfolded counts."""
+    async with database.transaction() as tx:
+        old = await given.ended_job(
+            tx, "succeeded", id=UUID(int=(int(time.time() * 1000) - 40 * DAYS) << 80 | uuid7().int % 2**80)
+        )
+        await tx.run(
+            "update fairlead.jobs set finished_at = clock_timestamp() - %s where id = %s",
+            [timedelta(days=40), old],
+        )
+        left = await given.running_job(tx)
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+        await tx.run("update fairlead.counts set minute = minute - interval '10 minutes'")
+    return old, left
+
+
+async def kept(database: Database, old: UUID, left: UUID) -> None:
+    """Until all of it has been seen to."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            async with database.transaction() as tx:
+                [(gone, back, folded)] = await tx.values(
+                    "select not exists (select from fairlead.jobs where id = %s), "
+                    "(select status from fairlead.jobs where id = %s) = 'queued', "
+                    "not exists (select from fairlead.counts where minute < clock_timestamp() - interval '9 minutes' "
+                    "and minute > clock_timestamp() - interval '1 day' "
+                    "group by tenant_id, definition_id, minute having count(*) > 1)",
+                    [old, left],
+                )
+            if gone and back and folded:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_server_alone_folds_retains_and_rescues(database_url: str) -> None:
+    async with world_on(database_url, maintenance=True, **QUICK) as world:
+        old, left = await neglected(world.fl.database)
+
+        assert (
+            await world.client.get(f"{BASE}/healthz")
+        ).status_code == 200  # as a mounted application is called
+
+        await kept(world.fl.database, old, left)
+
+
+async def test_the_setting_leaves_it_to_other_processes(database_url: str) -> None:
+    async with world_on(database_url, maintenance=False, **QUICK) as world:
+        await world.client.get(f"{BASE}/healthz")
+
+        assert [one for one in asyncio.all_tasks() if one.get_name() == "fairlead-watchdog"] == []
+
+
+async def test_an_expired_lease_of_an_http_worker_is_rescued_though_nobody_claims_again(
+    database_url: str,
+) -> None:
+    async with world_on(database_url, maintenance=True, **QUICK) as world:
+        async with world.fl.database.transaction() as tx:
+            job_id = await given.queued_job(tx)
+        assert await claimed_by(world) == [str(job_id)]
+
+        async with world.fl.database.transaction() as tx:
+            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+
+        async with asyncio.timeout(SECONDS):
+            while await status_of(world, job_id) != "queued":
+                await asyncio.sleep(0.05)
+
+
+async def claimed_by(world: World) -> list[str]:
+    body = {"worker_id": "box-1", "limit": 1, "definitions": ["greet"]}
+    answer = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
+    return [one["job_id"] for one in answer.json()["items"]]
+
+
+async def status_of(world: World, job_id: UUID) -> str:
+    async with world.fl.database.transaction() as tx:
+        [(status,)] = await tx.values("select status from fairlead.jobs where id = %s", [job_id])
+    return str(status)
+
+
+async def test_a_closed_fairlead_leaves_no_loop_behind(database_url: str) -> None:
+    async with world_on(database_url, maintenance=True, **QUICK) as world:
+        await world.client.get(f"{BASE}/healthz")
+        assert [one for one in asyncio.all_tasks() if one.get_name() == "fairlead-watchdog"] != []
+
+    assert [one for one in asyncio.all_tasks() if one.get_name() == "fairlead-watchdog"] == []
+
+
+async def test_a_scheduler_maintains_too(database_url: str) -> None:
+    settings = Settings(database_url=database_url, lease_seconds=1, sweep_seconds=0.1)
+    async with Database(database_url, settings) as database:
+        old, left = await neglected(database)
+
+        async with maintaining(database):
+            await kept(database, old, left)
+
+
+@pytest.mark.parametrize("command", [("serve", "--port"), ("scheduler",)])
+def test_the_command_does_the_duties(database_url: str, command: tuple[str, ...]) -> None:
+    argv = [*command, str(free_port())] if "--port" in command else [*command]
+    with (
+        psycopg.connect(database_url, autocommit=True) as connection,
+        started([FAIRLEAD, *argv], env={"FAIRLEAD_DATABASE_URL": database_url}),
+    ):
+        due = "select from fairlead.duties where name = 'history' and due_at > clock_timestamp()"
+        until(lambda: connection.execute(due).fetchall(), "the duties")
