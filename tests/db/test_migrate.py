@@ -176,11 +176,12 @@ def test_an_address_that_can_be_read_is_named_by_its_place(url: str, place: str)
 
 @pytest.fixture
 def changed_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`uuid7` with other text, and `has_room` with another argument list."""
+    """`uuid7` with other text, `has_room` with another argument list, `tell_run_end` with another result."""
     real = stored_functions.stored_functions()
     changed = {
         "uuid7": ("language sql volatile", "language sql /* changed */ volatile"),
         "has_room": ("pair_most integer", "pair_most integer, spare integer default null"),
+        "tell_run_end": ("returns boolean", "returns integer"),
     }
     texts = [StoredFunction(one.name, one.text.replace(*changed.get(one.name, ("", "")))) for one in real]
     monkeypatch.setattr(stored_functions, "stored_functions", lambda: tuple(texts))
@@ -193,7 +194,7 @@ async def test_a_function_is_applied_again_when_its_source_changes(
     await migrate.check(empty, "fairlead")
     request.getfixturevalue("changed_function")
 
-    with pytest.raises(SchemaOutdated, match=r"2 stored function\(s\): has_room, uuid7"):
+    with pytest.raises(SchemaOutdated, match=r"3 stored function\(s\): has_room, tell_run_end, uuid7"):
         await migrate.check(empty, "fairlead")
     await migrate.up(empty, "fairlead")
 
@@ -202,3 +203,6 @@ async def test_a_function_is_applied_again_when_its_source_changes(
         assert connection.execute(
             "select count(*), max(pronargs) from pg_proc where proname = 'has_room'"
         ).fetchone() == (1, 6)
+        assert connection.execute(
+            "select prorettype::regtype::text from pg_proc where proname = 'tell_run_end'"
+        ).fetchall() == [("integer",)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg import errors as pg
 
 from fairlead.db.sql import in_schema
 from fairlead.errors import MigrationFailed
@@ -47,7 +48,7 @@ async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[s
             await connection.execute("set local check_function_bodies = off")
             before = await _signatures(connection, schema, names)
             for one in changed:
-                await connection.execute(_text(one.text, schema))
+                await _replace(connection, _text(one.text, schema), before.get(one.name, set()))
                 await connection.execute(
                     _text(
                         "insert into fairlead.function_sources (name, checksum) values (%s, %s) "
@@ -82,6 +83,18 @@ async def _signatures(connection: AsyncConnection[Any], schema: str, names: list
     for name, signature in await cursor.fetchall():
         found.setdefault(name, set()).add(signature)
     return found
+
+
+async def _replace(connection: AsyncConnection[Any], text: Any, old: set[str]) -> None:
+    """Create or replace a function; drop its old form first where its result has another type."""
+    try:
+        async with connection.transaction():
+            await connection.execute(text)
+    except pg.InvalidFunctionDefinition:
+        for signature in old:
+            await connection.execute(f"drop function {signature}".encode())
+        old.clear()
+        await connection.execute(text)
 
 
 async def _drop_replaced(

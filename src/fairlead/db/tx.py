@@ -19,6 +19,7 @@ from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow
 from psycopg.types.json import set_json_loads
 
+from fairlead.db.notifier import Notifier
 from fairlead.db.refusals import (
     LOST,
     SAFE_TO_REPEAT,
@@ -111,6 +112,12 @@ class Tx:
         self.schema = settings.schema
         # what nobody is to read in what comes back, nor in the audit log
         self.redact_patterns = redact_patterns
+        # what the database sends to listeners after the commit
+        self.words: set[str] = set()
+
+    def notify(self, word: str) -> None:
+        """Wake those who wait for such a word, after this transaction has committed."""
+        self.words.add(word)
 
     async def all(self, row: type[Row], query: str, params: Params | None = None) -> list[Row]:
         """Every row, each as the given type."""
@@ -202,6 +209,7 @@ class Database:
         # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
         self._spare: Connection | None = None
         self._before_close: list[Callable[[], Awaitable[None]]] = []
+        self.notifier = Notifier(self._notify)
         self._pool = psycopg_pool.AsyncConnectionPool(
             url,
             min_size=1,
@@ -244,8 +252,10 @@ class Database:
         self._before_close.append(stop)
 
     async def close(self) -> None:
+        """Stop the loops that use the connections, send the notifications that are left, and disconnect."""
         while self._before_close:
             await self._before_close.pop()()
+        await self.notifier.close()
         if spare := self._take_spare():
             await self._pool.putconn(spare)
         await self._pool.close()
@@ -283,10 +293,12 @@ class Database:
                         await connection.execute(self._timeouts(local=True, unhurried=unhurried))
                     if acting is not None:
                         await connection.execute(*self._bounds(acting))
-                    yield Tx(connection, self.settings, self._redact_patterns)
+                    tx = Tx(connection, self.settings, self._redact_patterns)
+                    yield tx
             except STANDBY:
                 await connection.close()  # the next one may lead to the primary
                 raise
+            self.notifier.tell(tx.words)
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
         """What binds a transaction, to its end and not longer."""
@@ -311,17 +323,23 @@ class Database:
                 return await work(tx)
         self.check_loop()
         connection = self._take_spare() or await self._pool.getconn()
+        tx = Tx(connection, self.settings, self._redact_patterns)
         try:
-            answer = await self._in_time(
-                connection, work(Tx(connection, self.settings, self._redact_patterns))
-            )
+            answer = await self._in_time(connection, work(tx))
         except BaseException as error:
             if isinstance(error, STANDBY):
                 await connection.close()
             await self._pool.putconn(connection)
             raise
+        finally:
+            # also after an error: what its earlier statements wrote is committed, perhaps even the last one's
+            self.notifier.tell(tx.words)
         await self._put_back(connection)
         return answer
+
+    async def _notify(self, word: str) -> None:
+        """Send one notification: nothing is written, so its commit waits for no disk."""
+        await self._single(lambda tx: tx.run("select pg_notify('fairlead', %s)", [word]))
 
     async def _in_time(self, connection: Connection, answer: Awaitable[T]) -> T:
         """The answer, unless it does not come: the connection is then closed, whoever may still hold its other end."""

@@ -46,8 +46,8 @@ async def moment(tx: Tx) -> datetime:
 
 
 async def notify(tx: Tx, what: str) -> None:
-    """Wake those who wait for work, once this transaction commits."""
-    await tx.run(sql.notify, {"what": what})
+    """Wake those who wait for work, once this transaction has committed."""
+    tx.notify(what)
 
 
 async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:

@@ -85,6 +85,3 @@ copy fairlead.later (job_id, tenant_id, definition_id, priority, due_at) from st
 insert into fairlead.counts (tenant_id, definition_id, minute, queued)
 select tenant_id, definition_id, date_trunc('minute', %(moment)s::timestamptz), queued
 from unnest(%(tenants)s::uuid[], %(definitions)s::uuid[], %(queued)s::int[]) as c(tenant_id, definition_id, queued);
-
--- name: notify
-select pg_notify('fairlead', %(what)s);

@@ -32,12 +32,17 @@ async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
         "id": new.id,
     }
     [answer] = await tx.values(sql.emit, values)
-    return Emitted(*answer)
+    emitted = Emitted(*answer)
+    if emitted.event_id is not None:
+        tx.notify("event")
+    return emitted
 
 
 async def tell_ends(tx: Tx, jobs: Sequence[UUID]) -> None:
     """Tell those who listen that these jobs have ended, in the transaction that ended them. (`queue.finish` does.)"""
-    await tx.values(sql.tell_ends, {"jobs": list(jobs)})
+    [(stored,)] = await tx.values(sql.tell_ends, {"jobs": list(jobs)})
+    if stored:
+        tx.notify("event")
 
 
 def joined(new: NewEvent, *, data: bytes, actor: str) -> str:

@@ -51,5 +51,5 @@ async def open_(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
 
 
 async def notify(tx: Tx) -> None:
-    """Tell every claimer to look again, once this transaction commits."""
-    await tx.run(sql.notify)
+    """Tell every claimer to look again, once this transaction has committed."""
+    tx.notify("gate")

@@ -60,6 +60,3 @@ where id = %(id)s returning paused_at, paused_by, pause_note;
 -- name: open_host
 update fairlead.hosts set paused_at = null, paused_by = null, pause_note = null, updated_at = clock_timestamp()
 where id = %(id)s;
-
--- name: notify
-select pg_notify('fairlead', 'gate');

@@ -44,6 +44,7 @@ class Answer:
     definition: Any
     tenant_id: UUID | None
     definition_id: UUID | None
+    waits: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,11 @@ async def enqueue(
     if trace is not None:
         arguments["trace"] = trace
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
-    [answer] = await tx.values(f"{sql.enqueue}({named})", arguments)
-    return Answer(*answer)
+    [values] = await tx.values(f"{sql.enqueue}({named})", arguments)
+    answer = Answer(*values)
+    if answer.waits is not None:
+        tx.notify("later" if answer.waits else "ready")
+    return answer
 
 
 async def enqueue_plain(
@@ -84,6 +88,8 @@ async def enqueue_plain(
 ) -> bool:
     """Enqueue a request without options; False if the definition is no longer that version."""
     values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, new.definition)
+    # before it is sent: its answer may be lost and the job be there
+    tx.notify("ready")
     return bool(await tx.quick(sql.enqueue_plain, values))
 
 

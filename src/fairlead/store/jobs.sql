@@ -3,7 +3,7 @@
 
 -- name: enqueue
 -- The one way in for a single job: see the migration that makes enqueue_one.
-select job_id, outcome, definition, tenant_id, definition_id from fairlead.enqueue_one
+select job_id, outcome, definition, tenant_id, definition_id, waits from fairlead.enqueue_one
 
 -- name: enqueue_plain
 -- What enqueue_one does for a job without options, for a process that knows the ids already: nearly every
@@ -27,7 +27,7 @@ with job as (
     select scheduled_for, tenant_id, created_by, 'job_created', 'job', id::text,
         jsonb_build_object('definition_key', %s::text) from job
 )
-select pg_notify('fairlead', 'ready') from job
+select id from job
 
 -- name: joined
 select fairlead.enqueue_joined(%(jobs)s)

@@ -257,7 +257,9 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
 
 async def end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
     """Write how attempts ended: the statuses of those jobs that were ours till now."""
-    [(text, _)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
+    [(text, stored_events)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
+    if stored_events:
+        tx.notify("event")
     return _statuses.decode(text or "{}") or {}
 
 

@@ -90,4 +90,6 @@ async def tell(
     """Emit an event of each hour, and remember that this tenant has been told all up to then."""
     documents = json_text([{"hour": hour, "data": data} for hour, data in hours])
     values = {"name": name, "tenant_id": tenant_id, "hours": documents, "until": until}
-    await tx.values(sql.tell, values)
+    await tx.run(sql.tell, values)
+    if hours:
+        tx.notify("event")

@@ -79,7 +79,5 @@ with event as (
 ), audited as (
     insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
     select tenant_id, created_by, 'event_emitted', 'event', id::text, jsonb_build_object('name', name) from event
-), told as (
-    update fairlead.usage_told set until = %(until)s where tenant_id = %(tenant_id)s
 )
-select pg_notify('fairlead', 'event') where exists (select from event);
+update fairlead.usage_told set until = %(until)s where tenant_id = %(tenant_id)s;

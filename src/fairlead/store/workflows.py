@@ -329,10 +329,12 @@ async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
         part.append(job)
         size += len(job.payload)
         if size > MOST_RELEASED_BYTES:
-            await tx.quick(sql.release, {"jobs": json_text(part)})
+            await tx.run(sql.release, {"jobs": json_text(part)})
             part, size = [], 0
     if part:
-        await tx.quick(sql.release, {"jobs": json_text(part)})
+        await tx.run(sql.release, {"jobs": json_text(part)})
+    if jobs:
+        tx.notify("ready")
 
 
 async def belongs(
@@ -365,7 +367,10 @@ async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
 
 async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error: str | None) -> None:
     """Let those know who listen that a run is over."""
-    await tx.values(sql.tell_end, {"id": run_id, "failed_step": failed_step, "last_error": last_error})
+    values = {"id": run_id, "failed_step": failed_step, "last_error": last_error}
+    [(stored,)] = await tx.values(sql.tell_end, values)
+    if stored:
+        tx.notify("event")
 
 
 async def wake(tx: Tx, run_id: UUID, job_id: UUID) -> bool:

@@ -128,13 +128,11 @@ with new as (
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
     select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
     from job group by tenant_id, definition_id
-), audited as (
-    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
-    select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
-        jsonb_build_object('count', count(*))
-    from job group by tenant_id, workflow_run_id
 )
-select pg_notify('fairlead', 'ready');
+insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
+    jsonb_build_object('count', count(*))
+from job group by tenant_id, workflow_run_id;
 
 -- name: ends
 -- How steps ended, for those that look at them: with outputs, of a step for each item all of them in order.

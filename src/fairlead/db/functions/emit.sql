@@ -23,6 +23,7 @@ begin
             using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of an event are in the reference of errors.';
     end if;
+    perform fairlead.notify_in_transaction('event');
     return answer.event_id;
 end
 $$;

@@ -10,6 +10,9 @@ begin
         tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',
         correlation_id => asked ->> 'correlation_id', occurred_at => (asked ->> 'occurred_at')::timestamptz,
         actor => asked ->> 'actor', id => (asked ->> 'id')::uuid) o;
+    if answer.outcome = 'emitted' then
+        perform fairlead.notify_in_transaction('event');
+    end if;
     return jsonb_build_object('outcome', answer.outcome, 'event_id', answer.event_id)::text;
 end
 $$;

@@ -1,4 +1,4 @@
--- Stores one event for the dispatcher. outcome is 'emitted', or the reason for the refusal.
+-- Stores one event for the dispatcher. outcome is 'emitted', or the reason for the refusal. Callers notify.
 create or replace function fairlead.emit_one(
     tenant text, name text, data jsonb, correlation_id text default null, occurred_at timestamptz default null,
     actor text default null, id uuid default null,
@@ -32,7 +32,6 @@ begin
         jsonb_build_object('name', emit_one.name)
         || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
     outcome := 'emitted';
-    perform pg_notify('fairlead', 'event');
 end
 $$;
 

@@ -22,7 +22,7 @@ begin
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
-    select o.job_id, o.outcome into answer
+    select o.job_id, o.outcome, o.waits into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
@@ -34,6 +34,9 @@ begin
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
+    if not deduplicated then
+        perform fairlead.notify_in_transaction(case when answer.waits then 'later' else 'ready' end);
+    end if;
 end
 $$;
 

@@ -7,6 +7,8 @@ declare
     asked jsonb := enqueue_joined.jobs::jsonb;
     refused jsonb;
     answers jsonb;
+    any_ready boolean;
+    any_later boolean;
 begin
     select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
@@ -31,10 +33,11 @@ begin
     end if;
 
     -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
-    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at)
-    into answers
+    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
+        bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
+    into answers, any_ready, any_later
     from (
-        select j.at, e.outcome, e.job_id
+        select j.at, e.outcome, e.job_id, e.waits
         from (
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
@@ -58,6 +61,12 @@ begin
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
             host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid) e
     ) o;
+    if any_ready then
+        perform fairlead.notify_in_transaction('ready');
+    end if;
+    if any_later then
+        perform fairlead.notify_in_transaction('later');
+    end if;
     return jsonb_build_object('enqueued', answers)::text;
 end
 $$;

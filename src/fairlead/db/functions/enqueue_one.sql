@@ -1,6 +1,6 @@
 -- outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key),
 -- or what resolve refused with. A given id makes a repeated call fail on the primary key
--- instead of enqueueing twice.
+-- instead of enqueueing twice. waits: it is in later. Callers notify: after the commit where that is theirs.
 create or replace function fairlead.enqueue_one(
     tenant text, definition_key text, payload jsonb, priority integer default null,
     scheduled_for timestamptz default null, max_attempts integer default null, dedupe_key text default null,
@@ -8,7 +8,8 @@ create or replace function fairlead.enqueue_one(
     parent_id uuid default null, actor text default null, id uuid default null,
     expected_version integer default null, trace text default null, host_id uuid default null,
     resource_id uuid default null,
-    out job_id uuid, out outcome text, out definition jsonb, out tenant_id uuid, out definition_id uuid
+    out job_id uuid, out outcome text, out definition jsonb, out tenant_id uuid, out definition_id uuid,
+    out waits boolean
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -95,8 +96,7 @@ begin
         || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
-    -- PostgreSQL sends equal notifications of one transaction once
-    perform pg_notify('fairlead', case when enqueue_one.scheduled_for > moment then 'later' else 'ready' end);
+    waits := coalesce(enqueue_one.scheduled_for > moment, false);
 end
 $$;
 

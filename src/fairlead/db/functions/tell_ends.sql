@@ -1,5 +1,6 @@
--- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it.
-create or replace function fairlead.tell_ends(ends fairlead.job_end[]) returns void language plpgsql volatile as $$
+-- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it. Whether there was
+-- one: the caller notifies after its commit.
+create or replace function fairlead.tell_ends(ends fairlead.job_end[]) returns boolean language plpgsql volatile as $$
 declare
     heard uuid[];
 begin
@@ -17,7 +18,7 @@ begin
         select e.id from unnest(tell_ends.ends) e
         where e.tenant_id = l.tenant_id and e.status = l.status offset 0) e;
     if heard is null then
-        return;
+        return false;
     end if;
     with ended as materialized (
         select j.* from unnest(heard) as o(id) cross join lateral (
@@ -44,9 +45,7 @@ begin
         returning id, tenant_id
     )
     insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
-    if found then
-        perform pg_notify('fairlead', 'event');
-    end if;
+    return found;
 end
 $$;
 

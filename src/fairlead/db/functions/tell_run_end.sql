@@ -1,5 +1,6 @@
 -- Tells of a run that has ended, if its tenant listens. Why it failed is given, since only its masked form is everybody's.
-create or replace function fairlead.tell_run_end(run uuid, failed_step text, last_error text) returns void language plpgsql volatile as $$
+-- Whether an event was stored: the caller notifies after its commit.
+create or replace function fairlead.tell_run_end(run uuid, failed_step text, last_error text) returns boolean language plpgsql volatile as $$
 begin
     with told as (
         insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
@@ -21,9 +22,7 @@ begin
         returning id, tenant_id
     )
     insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
-    if found then
-        perform pg_notify('fairlead', 'event');
-    end if;
+    return found;
 end
 $$;
 

@@ -1,0 +1,77 @@
+"""Notifications after commit: never part of the transaction that they tell of, and merged while many come."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import psycopg
+import structlog
+
+from fairlead.errors import FairleadError
+
+log = structlog.get_logger(__name__)
+
+# PostgreSQL lets one transaction with a notification commit at a time, in all databases of a server: with one in each
+# enqueue, clients queue up behind each other's disk writes.
+SHORTEST_GAP_SECONDS = 0.005
+LONGEST_GAP_SECONDS = 0.05
+FLUSH_SECONDS = 2.0
+
+Send = Callable[[str], Awaitable[object]]
+
+
+class Notifier:
+    """Sends each word at once if it is the first, and at growing intervals, up to 20 a second, while more come.
+
+    A notification only means "look now", and every listener also polls: one that fails is not sent again.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._told_again: set[str] = set()
+        self._closing = asyncio.Event()
+
+    def tell(self, words: Iterable[str]) -> None:
+        """Send these words soon. Never waits and never fails."""
+        if self._closing.is_set():
+            return
+        for word in words:
+            if word in self._sending:
+                self._told_again.add(word)
+            else:
+                self._sending[word] = asyncio.create_task(self._send_while_told(word), name="fairlead-notify")
+
+    async def close(self) -> None:
+        """Send what is still to be sent, at once, and nothing more."""
+        self._closing.set()
+        if left := list(self._sending.values()):
+            _, late = await asyncio.wait(left, timeout=FLUSH_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _send_while_told(self, word: str) -> None:
+        gap = SHORTEST_GAP_SECONDS
+        try:
+            await self._try_to_send(word)
+            while await self._is_told_again(word, gap):
+                await self._try_to_send(word)
+                gap = min(gap * 2, LONGEST_GAP_SECONDS)
+        finally:
+            del self._sending[word]
+
+    async def _is_told_again(self, word: str, gap: float) -> bool:
+        """Whether the word was told while it was being sent, or in the gap after that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(gap):
+                await self._closing.wait()
+        again = word in self._told_again
+        self._told_again.discard(word)
+        return again
+
+    async def _try_to_send(self, word: str) -> None:
+        try:
+            await self._send(word)
+        except (psycopg.Error, FairleadError, OSError) as error:
+            log.debug("notification_not_sent", word=word, why=str(error).strip())

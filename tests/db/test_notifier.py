@@ -1,0 +1,222 @@
+"""Notifications leave after the commit that they tell of, and are merged while many come."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+import psycopg
+import pytest
+
+from fairlead import Fairlead
+from fairlead.db.notifier import Notifier
+from fairlead.db.tx import Database, Tx
+from fairlead.model.job import NewJob
+from tests import given
+from tests.given import TENANT
+from tests.waiting import eventually
+
+ADA = {"name": "Ada"}
+
+
+class Line:
+    """Sends when it is let to, and remembers what."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.free = asyncio.Event()
+
+    async def __call__(self, word: str) -> None:
+        self.sent.append(word)
+        await self.free.wait()
+
+
+async def test_the_first_word_goes_out_at_once_and_the_others_together() -> None:
+    line = Line()
+    notifier = Notifier(line)
+    notifier.tell(["ready"])
+    await asyncio.sleep(0)
+    assert line.sent == ["ready"]
+
+    for _ in range(100):
+        notifier.tell(["ready"])
+    line.free.set()
+
+    await eventually(lambda: len(line.sent) == 2, "the second notification")
+    await notifier.close()
+    assert line.sent == ["ready"] * 2
+
+
+async def test_a_word_does_not_wait_for_another_one() -> None:
+    line = Line()
+    notifier = Notifier(line)
+    notifier.tell(["ready"])
+    notifier.tell(["cancel"])
+    await asyncio.sleep(0)
+    assert line.sent == ["ready", "cancel"]
+    line.free.set()
+    await notifier.close()
+
+
+async def test_a_word_after_a_quiet_gap_goes_out_at_once() -> None:
+    line = Line()
+    line.free.set()
+    notifier = Notifier(line)
+    notifier.tell(["ready"])
+    await eventually(lambda: not notifier._sending, "the end of the gap")
+    notifier.tell(["ready"])
+    await asyncio.sleep(0)
+    assert line.sent == ["ready"] * 2
+    await notifier.close()
+
+
+async def test_closing_sends_what_waits_for_the_end_of_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.db.notifier.SHORTEST_GAP_SECONDS", 600.0)
+    line = Line()
+    line.free.set()
+    notifier = Notifier(line)
+    notifier.tell(["ready"])
+    await asyncio.sleep(0)
+    notifier.tell(["ready"])
+
+    await notifier.close()
+    assert line.sent == ["ready"] * 2
+
+
+async def test_a_notification_that_fails_hurts_nobody() -> None:
+    async def fail(word: str) -> None:
+        raise psycopg.OperationalError(word)
+
+    notifier = Notifier(fail)
+    notifier.tell(["ready"])
+    notifier.tell(["ready"])
+    await notifier.close()
+
+
+# In the database
+
+
+class Silent(Notifier):
+    """Keeps what it is told, and sends nothing."""
+
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+
+    def tell(self, words: Iterable[str]) -> None:
+        self.told |= set(words)
+
+    async def close(self) -> None:
+        """Nothing is left to be sent."""
+
+
+@pytest.fixture
+async def silent(fl: Fairlead) -> AsyncIterator[Silent]:
+    """What Fairlead would have sent after its commits."""
+    real, fl.database.notifier = fl.database.notifier, Silent()
+    yield fl.database.notifier
+    fl.database.notifier = real
+
+
+async def _canceled_and_retried(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        job_id = await given.queued_job(tx)
+    await fl.cancel(job_id)
+    await fl.retry(job_id)
+
+
+async def _ended_with_a_trigger(fl: Fairlead) -> None:
+    """A job ends whose tenant listens to the ends of jobs."""
+    async with fl.transaction() as tx:
+        await given.trigger(tx, event_name="job.canceled")
+        job_id = await given.queued_job(tx)
+    await fl.cancel(job_id)
+
+
+async def _twice(fl: Fairlead) -> None:
+    """The second one takes the short way, since the ids are known."""
+    for _ in range(2):
+        await fl.enqueue("greet", tenant=TENANT, payload=ADA)
+
+
+WAYS: dict[str, tuple[Callable[[Fairlead], Awaitable[object]], str]] = {
+    "one job": (lambda fl: fl.enqueue("greet", tenant=TENANT, payload=ADA), "ready"),
+    "one job again": (_twice, "ready"),
+    "one job with options": (lambda fl: fl.enqueue("anything", tenant=TENANT, priority=1), "ready"),
+    "one job for later": (lambda fl: fl.enqueue("anything", tenant=TENANT, delay=3600), "later"),
+    "many jobs": (lambda fl: fl.enqueue_many([NewJob(definition="anything", tenant=TENANT)]), "ready"),
+    "a retry": (_canceled_and_retried, "ready"),
+    "an event": (lambda fl: fl.emit("order.placed", tenant=TENANT), "event"),
+    "the end of a job": (_ended_with_a_trigger, "event"),
+    "a gate": (lambda fl: fl.pause(tenant=TENANT), "gate"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_transaction_of_ours_has_a_notification_in_it(
+    way: str, fl: Fairlead, silent: Silent, database_url: str
+) -> None:
+    act, word = WAYS[way]
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener:
+        await listener.execute("listen fairlead")
+
+        await act(fl)
+
+        assert word in silent.told
+        assert await _heard(listener) == []
+
+
+async def _heard(listener: psycopg.AsyncConnection[tuple[object, ...]]) -> list[str]:
+    """What has been sent since: notifications arrive in the order of the commits."""
+    await listener.execute("notify fairlead, 'sentinel'")
+    heard = []
+    async with asyncio.timeout(30):
+        async for notice in listener.notifies():
+            if notice.payload == "sentinel":
+                return heard
+            heard.append(notice.payload)
+    raise AssertionError("the listener was closed")
+
+
+async def test_what_is_rolled_back_notifies_nobody(fl: Fairlead, silent: Silent) -> None:
+    async def enqueue_and_fail(tx: Tx) -> None:
+        await given.queued_job(tx)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await fl.database.transact(enqueue_and_fail)
+    assert silent.told == set()
+
+
+async def test_a_database_that_closes_has_sent_its_notifications(database_url: str, fl: Fairlead) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener:
+        await listener.execute("listen fairlead")
+        async with Database(database_url, fl.settings) as short_lived, short_lived.transaction() as tx:
+            await given.queued_job(tx)
+        assert await _heard(listener) == ["ready"]
+
+
+@pytest.mark.parametrize(("setting", "heard"), [("on", ["ready"]), ("off", [])])
+async def test_a_caller_of_the_sql_functions_can_do_without_notifications(
+    setting: str, heard: list[str], fl: Fairlead, database_url: str
+) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener,
+        await psycopg.AsyncConnection.connect(database_url) as caller,
+    ):
+        await listener.execute("listen fairlead")
+        await caller.execute("select set_config('fairlead.notify', %s, true)", [setting])
+        await fl.enqueue("greet", tenant=TENANT, payload=ADA, tx=caller)
+        await caller.execute("""select fairlead.enqueue('acme', 'greet', '{"name": "x"}')""")
+        await caller.commit()
+        assert await _heard(listener) == heard
+
+
+async def test_a_caller_can_do_without_notifications_of_events(fl: Fairlead, database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener,
+        await psycopg.AsyncConnection.connect(database_url) as caller,
+    ):
+        await listener.execute("listen fairlead")
+        for setting, heard in (("off", []), ("on", ["event"])):
+            await caller.execute("select set_config('fairlead.notify', %s, true)", [setting])
+            await fl.emit("order.placed", tenant=TENANT, tx=caller)
+            await caller.commit()
+            assert await _heard(listener) == heard
