@@ -5,12 +5,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from fairlead.actions import tenants
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Budget, Released, Succeeded, decide
 from fairlead.store import jobs, queue
 from tests import given
-from tests.given import OTHER, TENANT
+from tests.given import OTHER, TENANT, TESTER
 
 AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
 NAMES = {"greet": {"name": "Ada"}, "anything": {}}
@@ -212,6 +213,65 @@ async def test_a_scope_that_another_claim_holds_is_left_alone_and_nobody_waits(d
         await take_all(tx, 50)
         assert (await levels(tx))[f"tenant {TENANT}"] == (2, 2)
         assert await could_run(tx) == 0
+
+
+SCOPES_HELD: dict[str, tuple[dict[str, int | None], str]] = {
+    "tenant": ({f"tenant {TENANT}": 5}, "tenant"),
+    "definition": ({"definition anything": 5}, "definition"),
+    "definition and tenant": ({"each anything": 5}, "definition_tenant"),
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES_HELD)
+async def test_a_limit_that_another_claim_holds_does_not_hide_other_tenants_jobs(
+    db: Database, scope: str
+) -> None:
+    limits, held = SCOPES_HELD[scope]
+    async with db.transaction() as tx:
+        await limit(tx, limits)
+        await given.queued_job(tx, definition="anything", payload={})
+        await succeed(tx, await take(tx))  # the limit has a row now
+        await given.queued_job(tx, definition="anything", payload={})
+        free = await given.queued_job(tx, tenant=OTHER)
+    async with db.transaction() as one, db.transaction() as two:
+        assert await one.values("select from fairlead.limit_locks where scope = %s for update", [held])
+        for start in ((TENANT, 0), (OTHER, 0), (TENANT, 1), (OTHER, 1)):
+            async with two.connection.transaction(force_rollback=True):
+                cursor = queue.Cursor(await id_of(two, start[0]), start[1])
+                assert [lease.job_id for lease in await take(two, 1, cursor=cursor)] == [free]
+
+
+async def id_of(tx: Tx, tenant: str) -> UUID:
+    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [tenant])
+    return UUID(str(found))
+
+
+async def test_jobs_that_another_claim_is_taking_do_not_hide_other_tenants_jobs(db: Database) -> None:
+    async with db.transaction() as tx:
+        await given.queued_job(tx)
+        await given.queued_job(tx, tenant=OTHER)
+    async with db.transaction() as one, db.transaction() as two:
+        [first], [second] = await take(one, 1), await take(two, 1)
+        assert first.job_id != second.job_id
+
+
+async def test_a_definitions_limit_that_another_claim_holds_is_asked_for_once(db: Database) -> None:
+    """However many tenants have jobs of it."""
+    async with db.transaction() as tx:
+        await limit(tx, {"definition anything": 5})
+        await given.queued_job(tx, definition="anything", payload={})
+        await succeed(tx, await take(tx))
+        for slug in [f"tenant-{n}" for n in range(20)]:
+            await tenants.add(tx, TESTER, slug=slug)
+            await given.queued_job(tx, tenant=slug, definition="anything", payload={})
+    async with db.transaction() as one, db.transaction() as two:
+        await one.values("select from fairlead.limit_locks for update")
+        await two.run("set local track_functions = 'all'")
+        assert await take(two) == []
+        [(calls,)] = await two.values(
+            "select pg_stat_get_xact_function_calls(oid) from pg_proc where proname = 'budgets'"
+        )
+        assert calls == 1
 
 
 GATES = {

@@ -1,9 +1,9 @@
 -- The budgets of the pairs: null where nothing limits one, else how many more may run. The limits' own rows are
 -- locked first and stay locked to the end of the claim; only then are the leases counted, in a statement (and so a
--- snapshot) of its own. A scope that somebody else holds has no budget now: he is claiming from it, and `busy` says so.
+-- snapshot) of its own. A scope that another claim holds has no budget now, and is added to `missed`.
 create or replace function fairlead.budgets(
-    tenants uuid[], definitions uuid[], host uuid,
-    out tenant_left jsonb, out definition_left jsonb, out pair_left jsonb, out host_left integer, out busy boolean
+    tenants uuid[], definitions uuid[], host uuid, inout missed text[],
+    out tenant_left jsonb, out definition_left jsonb, out pair_left jsonb, out host_left integer
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -24,7 +24,6 @@ begin
     if budgets.host is not null then
         wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
     end if;
-    busy := false;
     if wanted is null then
         return;
     end if;
@@ -48,7 +47,7 @@ begin
         order by k.scope, k.scope_id, k.other_id
         for update of k skip locked
     ) k;
-    busy := coalesce(cardinality(held), 0) < cardinality(wanted);
+    missed := missed || array(select w from unnest(wanted) w where held is null or w <> all(held));
 
     select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
             then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
@@ -82,4 +81,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.budgets(uuid[], uuid[], uuid) from public;
+revoke execute on function fairlead.budgets(uuid[], uuid[], uuid, text[]) from public;

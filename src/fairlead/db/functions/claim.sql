@@ -4,9 +4,9 @@
 --
 -- The answer is one document, since a row's columns one by one cost the worker more than the rest of its work:
 -- `jobs` in the order they should start, the `tenants` that they name by id and the `definitions` by place, `cursor` where to go on from,
--- `busy` if somebody was claiming from the same limit, so that it is worth looking again soon, and `crowded` if work
+-- `busy` if another claim held the same limit, so that it is worth looking again soon, and `crowded` if work
 -- waits for a limit, so that it is worth looking when some of ours has ended. Otherwise no jobs means: nothing that may
--- run now, all the way round.
+-- run now, all the way round: a tenant whose limit or jobs another claim holds is passed over like a full one.
 create or replace function fairlead.claim(
     worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid,
     credit integer, host uuid default null, served_pairs text[] default null, with_waits boolean default false
@@ -20,6 +20,13 @@ declare
     -- the walk begins behind (place, edge) and ends there
     place uuid := coalesce(claim.at_tenant, nobody);
     edge uuid := case when claim.credit > 0 then nobody else last_one end;
+    -- where the next part of the walk begins: there is one only if the tenants of the last part had nothing to take
+    from_tenant uuid := place;
+    from_definition uuid := edge;
+    from_lap integer := 0;
+    passed boolean := false;
+    -- limits that other claims hold: full, as far as this claim goes
+    missed text[] := '{}';
     tenants uuid[];
     definitions uuid[];
     weights integer[];
@@ -35,7 +42,6 @@ declare
     spots tid[];
     next_tenant uuid;
     next_credit integer;
-    busy boolean := false;
     crowded boolean := false;
     now_on timestamptz;
     answer json;
@@ -44,178 +50,191 @@ begin
         return '{}';
     end if;
 
-    if claim.host is null then
-        with recursive walk as (
-            select place as tenant_id, edge as definition_id, 0 as lap, nobody as open_tenant, 0 as open_tenants,
-                null::integer as weight, null as slug, false as limited, false as crowded,
-                0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
-            union all
-            select hop.tenant_id, hop.definition_id, hop.lap,
-                case when gate.weight is null then w.open_tenant else hop.tenant_id end,
-                w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
-            from walk w
-            cross join lateral (
-                (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                 where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
-                    and (r.tenant_id, r.definition_id) <= (
-                        case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
-                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+    loop
+        if claim.host is null then
+            with recursive walk as (
+                select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
+                    nobody as open_tenant, 0 as open_tenants,
+                    null::integer as weight, null as slug, false as limited, false as crowded,
+                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
                 union all
-                (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                 where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
-                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
-                limit 1
-            ) hop
-            left join lateral (
-                select case when not room.missing then t.weight end as weight, t.slug, room.limited,
-                    room.missing as crowded
-                from fairlead.tenants t, fairlead.job_definitions d, lateral (
-                    select limits.are_set as limited, limits.are_set and not fairlead.has_room(
-                        t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant) as missing
-                    from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
-                        as limits(are_set)
-                ) room
-                where (claim.served is null or hop.definition_id = any(claim.served)
-                        or (claim.served_pairs is not null
-                            and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
-                    and t.id = hop.tenant_id and d.id = hop.definition_id
-                    and t.paused_at is null and d.paused_at is null
-            ) gate on true
-            where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
-        )
-        select array_agg(w.tenant_id) filter (where w.weight is not null),
-            array_agg(w.definition_id) filter (where w.weight is not null),
-            array_agg(w.weight) filter (where w.weight is not null),
-            array_agg(w.slug) filter (where w.weight is not null),
-            array_agg(w.priority) filter (where w.weight is not null),
-            array_agg(w.scheduled_for) filter (where w.weight is not null),
-            array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
-        into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
-        from walk w;
-    else
-        -- a host has one tenant: there is nothing to share, all its jobs are one turn
-        with recursive walk as (
-            select nobody as tenant_id, nobody as definition_id
-            union all
-            select hop.tenant_id, hop.definition_id from walk w cross join lateral (
-                select r.tenant_id, r.definition_id from fairlead.ready r
-                where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
-                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
-        )
-        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
-        into tenants, definitions, slugs, limited
-        from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
-        where (claim.served is null or w.definition_id = any(claim.served)
-                or (claim.served_pairs is not null
-                    and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
-            and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
-            and t.paused_at is null and d.paused_at is null and h.paused_at is null;
-    end if;
-    if tenants is null then
-        return json_build_object('crowded', crowded);
-    end if;
-
-    if limited then
-        select * into left_over from fairlead.budgets(tenants, definitions, claim.host);
-        busy := left_over.busy;
-    end if;
-
-    if claim.host is not null then
-        select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
-        from (
-            select h.*
-            from unnest(tenants, definitions) as p(tenant_id, definition_id)
-            cross join lateral (
-                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
-                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                limit least(claim.wanted, left_over.host_left,
-                    (left_over.definition_left ->> p.definition_id::text)::integer,
-                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
-                for update skip locked) h
-            order by h.priority, h.scheduled_for, h.job_id
-            limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
-        ) h;
-    elsif cardinality(tenants) = 1 and not limited then
-        -- one pair and no limit, as on a quiet system: its heads, without the dealing
-        select array_agg(h.spot), tenants[1] into spots, next_tenant
-        from (
-            select r.ctid as spot from fairlead.ready r
-            where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
-                and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
-            order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-            limit claim.wanted for update skip locked) h;
-        next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
-            then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
-        if next_credit < 0 then
-            next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
+                select hop.tenant_id, hop.definition_id, hop.lap,
+                    case when gate.weight is null then w.open_tenant else hop.tenant_id end,
+                    w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
+                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
+                from walk w
+                cross join lateral (
+                    (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                     where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                        and (r.tenant_id, r.definition_id) <= (
+                            case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
+                     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                    union all
+                    (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                     where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
+                     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                    limit 1
+                ) hop
+                left join lateral (
+                    select case when not room.missing then t.weight end as weight, t.slug, room.limited,
+                        room.missing as crowded
+                    from fairlead.tenants t, fairlead.job_definitions d, lateral (
+                        select limits.are_set as limited, limits.are_set and (
+                            (passed and array[
+                                'tenant ' || t.id || ' ' || nobody, 'definition ' || d.id || ' ' || nobody,
+                                'definition_tenant ' || d.id || ' ' || t.id] && missed)
+                            or not fairlead.has_room(
+                                t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as missing
+                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
+                            as limits(are_set)
+                    ) room
+                    where (claim.served is null or hop.definition_id = any(claim.served)
+                            or (claim.served_pairs is not null
+                                and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
+                        and t.id = hop.tenant_id and d.id = hop.definition_id
+                        and t.paused_at is null and d.paused_at is null
+                ) gate on true
+                where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
+            )
+            select array_agg(w.tenant_id) filter (where w.weight is not null),
+                array_agg(w.definition_id) filter (where w.weight is not null),
+                array_agg(w.weight) filter (where w.weight is not null),
+                array_agg(w.slug) filter (where w.weight is not null),
+                array_agg(w.priority) filter (where w.weight is not null),
+                array_agg(w.scheduled_for) filter (where w.weight is not null),
+                array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
+            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
+            from walk w;
+        else
+            -- a host has one tenant: there is nothing to share, all its jobs are one turn
+            with recursive walk as (
+                select nobody as tenant_id, nobody as definition_id
+                union all
+                select hop.tenant_id, hop.definition_id from walk w cross join lateral (
+                    select r.tenant_id, r.definition_id from fairlead.ready r
+                    where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                    order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+            )
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
+            into tenants, definitions, slugs, limited
+            from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
+            where (claim.served is null or w.definition_id = any(claim.served)
+                    or (claim.served_pairs is not null
+                        and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
+                and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
+                and t.paused_at is null and d.paused_at is null and h.paused_at is null;
         end if;
-    else
-        if not limited then
-            select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
+        if tenants is null then
+            return json_build_object('busy', missed <> '{}', 'crowded', crowded or passed);
         end if;
-        with numbered as (
-            select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
-                row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
-                min(p.n) over (partition by p.tenant_id) as place,
-                least(
-                    (left_over.tenant_left ->> p.tenant_id::text)::integer,
-                    (left_over.definition_left ->> p.definition_id::text)::integer,
-                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
-            from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
-                as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
-        ), pair as materialized (
-            select n.tenant_id, n.definition_id, n.weight, n.priority, n.scheduled_for, n.job_id, n.place, n.budget,
-                -- a tenant's fair part of this claim; what others leave of theirs is for the next one
-                greatest(n.weight, ceil(
-                    claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
-                case when n.tenant_id = claim.at_tenant and claim.credit > 0
-                    then least(claim.credit, n.weight) else n.weight end as first_turn
-            from numbered n
-        ), head as (
-            select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
-            from pair p
-            cross join lateral (
-                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
-                    and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
+
+        if limited then
+            select * into left_over from fairlead.budgets(tenants, definitions, claim.host, missed);
+            missed := left_over.missed;
+        end if;
+
+        if claim.host is not null then
+            select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
+            from (
+                select h.*
+                from unnest(tenants, definitions) as p(tenant_id, definition_id)
+                cross join lateral (
+                    select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                    where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                    order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                    limit least(claim.wanted, left_over.host_left,
+                        (left_over.definition_left ->> p.definition_id::text)::integer,
+                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                    for update skip locked) h
+                order by h.priority, h.scheduled_for, h.job_id
+                limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
+            ) h;
+        elsif cardinality(tenants) = 1 and not limited then
+            -- one pair and no limit, as on a quiet system: its heads, without the dealing
+            select array_agg(h.spot), tenants[1] into spots, next_tenant
+            from (
+                select r.ctid as spot from fairlead.ready r
+                where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
+                    and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                limit least(p.part, claim.wanted, p.budget) for update skip locked) h
-        ), ranked as (
-            select h.*,
-                row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
-            from head h
-        ), turned as (
-            select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
-                case when r.of_tenant <= r.first_turn then 0
-                    else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
-            from ranked r
-            where not limited
-                or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
-        ), queued as (
-            -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
-            select t.*, case when limited then row_number() over (
-                partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
-            from turned t
-        ), dealt as (
-            select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
-            from queued q
-            where not limited
-                or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
-            order by q.round, q.place, q.of_tenant
-            limit claim.wanted
-        )
-        select array_agg(d.spot),
-            (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
-            (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
-                else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
-                order by d.round desc, d.place desc, d.of_tenant desc))[1]
-        into spots, next_tenant, next_credit
-        from dealt d;
-    end if;
+                limit claim.wanted for update skip locked) h;
+            next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
+                then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
+            if next_credit < 0 then
+                next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
+            end if;
+        else
+            if not limited then
+                select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
+            end if;
+            with numbered as (
+                select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
+                    row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
+                    min(p.n) over (partition by p.tenant_id) as place,
+                    least(
+                        (left_over.tenant_left ->> p.tenant_id::text)::integer,
+                        (left_over.definition_left ->> p.definition_id::text)::integer,
+                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+                from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
+                    as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
+            ), pair as materialized (
+                select n.tenant_id, n.definition_id, n.weight, n.priority, n.scheduled_for, n.job_id, n.place, n.budget,
+                    -- a tenant's fair part of this claim; what others leave of theirs is for the next one
+                    greatest(n.weight, ceil(
+                        claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
+                    case when n.tenant_id = claim.at_tenant and claim.credit > 0
+                        then least(claim.credit, n.weight) else n.weight end as first_turn
+                from numbered n
+            ), head as (
+                select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
+                from pair p
+                cross join lateral (
+                    select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                    where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                        and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
+                    order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                    limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+            ), ranked as (
+                select h.*,
+                    row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
+                from head h
+            ), turned as (
+                select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
+                    case when r.of_tenant <= r.first_turn then 0
+                        else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
+                from ranked r
+                where not limited
+                    or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+            ), queued as (
+                -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
+                select t.*, case when limited then row_number() over (
+                    partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
+                from turned t
+            ), dealt as (
+                select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
+                from queued q
+                where not limited
+                    or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+                order by q.round, q.place, q.of_tenant
+                limit claim.wanted
+            )
+            select array_agg(d.spot),
+                (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
+                (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
+                    order by d.round desc, d.place desc, d.of_tenant desc))[1]
+            into spots, next_tenant, next_credit
+            from dealt d;
+        end if;
+        exit when spots is not null or claim.host is not null;
+        -- the walk ends only with a tenant's last pair
+        passed := true;
+        from_tenant := tenants[cardinality(tenants)];
+        from_definition := last_one;
+        from_lap := case when (from_tenant, last_one) > (place, edge) then 0 else 1 end;
+    end loop;
     if spots is null then
-        return json_build_object('busy', busy, 'crowded', true);
+        return json_build_object('busy', missed <> '{}', 'crowded', true);
     end if;
 
     now_on := clock_timestamp();
@@ -250,7 +269,7 @@ begin
     )
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'busy', busy, 'crowded', crowded,
+        'busy', missed <> '{}', 'crowded', crowded or passed,
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
