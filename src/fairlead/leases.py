@@ -20,6 +20,7 @@ from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost
 from fairlead.handlers.attempt import failure
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE, LONGEST_SNOOZE
 from fairlead.handlers.log import clean
+from fairlead.lease_clock import lease_clock
 from fairlead.model.access import Principal
 from fairlead.model.definition import KEY
 from fairlead.model.job import JobStatus
@@ -86,16 +87,16 @@ class JobLease(LeasedJob):
 
     def remaining(self) -> float:
         """Seconds that are left of the lease, by a clock that nobody can set; 0 when it is over."""
-        return 0.0 if self._over else max(0.0, self._until - time.monotonic())
+        return 0.0 if self._over else max(0.0, self._until - lease_clock())
 
     async def heartbeat(self) -> bool:
         """Renew the lease. Whether the job was canceled, and should be stopped and released."""
         self._require()
-        asked_at = time.monotonic()
+        asked_at = lease_clock()
         alive = await self._source.heartbeat([self._lease])
-        if self.job_id not in alive:
+        if self._lease not in alive:
             raise self._lost()
-        beat = alive[self.job_id]
+        beat = alive[self._lease]
         if beat.renewed:
             self._until = asked_at + self._database.settings.lease_seconds
         self.cancel_requested = beat.cancel
@@ -190,7 +191,7 @@ class Claims:
         keys = None if wanted is None else _keys(wanted)
         source = self._source(await self._database.transact(lambda tx: self._stage(tx, keys)))
         await self._sweep()
-        asked_at = time.monotonic()
+        asked_at = lease_clock()
         taken = await _unless_cancelled(source, n)
         return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
 

@@ -100,7 +100,7 @@ async def test_what_runs_goes_on_behind_a_closed_gate(tx: Tx) -> None:
     await gates.pause(tx, TESTER)
 
     lease = claim.lease(claim.jobs[0])
-    assert await queue.heartbeat(tx, [lease], lease_seconds=30) == {lease.job_id: queue.Beat()}
+    assert await queue.heartbeat(tx, [lease], lease_seconds=30) == {lease: queue.Beat()}
 
 
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)

@@ -36,7 +36,7 @@ class Source:
     async def claim(self, wanted: int) -> list[Held]:
         raise NotImplementedError
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         raise NotImplementedError
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:

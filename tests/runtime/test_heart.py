@@ -1,12 +1,14 @@
 """The heart, with a clock and a source that the test plays by hand."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
 import pytest
 
 from fairlead.errors import DatabaseUnreachable
+from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.heart import Heart
@@ -21,7 +23,7 @@ class Source:
 
     crowded = False
 
-    def __init__(self, answer: dict[UUID, Beat] | Exception | None) -> None:
+    def __init__(self, answer: dict[Lease, Beat] | Exception | None) -> None:
         self.answer = answer
 
     async def claim(self, wanted: int) -> list[Held]:
@@ -30,7 +32,7 @@ class Source:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         raise NotImplementedError
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         assert leases
         if self.answer is None:
             await asyncio.Event().wait()
@@ -71,7 +73,7 @@ async def test_a_lease_that_cannot_be_renewed_is_given_up_before_it_ends(answer:
 
 async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
     watched = Watched()
-    source = Source({watched.lease.job_id: Beat()})
+    source = Source({watched.lease: Beat()})
     for _ in range(5):
         watched.now += LEASE_SECONDS / 2
         await watched.heart.beat(source)
@@ -82,7 +84,7 @@ async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
 async def test_a_lease_that_somebody_was_writing_keeps_only_the_time_it_had() -> None:
     watched = Watched()
     watched.now += LEASE_SECONDS * 0.9
-    await watched.heart.beat(Source({watched.lease.job_id: Beat(renewed=False)}))
+    await watched.heart.beat(Source({watched.lease: Beat(renewed=False)}))
     watched.heart._fence()
     assert watched.lost == [watched.lease]
 
@@ -94,8 +96,49 @@ async def test_a_lease_that_is_not_ours_any_more_is_lost_at_once_and_told_once()
     assert watched.lost == [watched.lease]
 
 
+async def test_a_lease_that_was_not_renewed_is_tried_again_long_before_the_next_beat() -> None:
+    heart = Heart(3600, canceled=lambda _: None, lost=lambda _: None)
+    lease = Lease(uuid4(), 1, uuid4())
+    heart.hold([lease], lease_clock())
+    beats: asyncio.Queue[None] = asyncio.Queue()
+
+    class Locked(Source):
+        async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+            assert leases == [lease]
+            beats.put_nowait(None)
+            return {lease: Beat(renewed=False)}
+
+    wake = asyncio.Event()
+    wake.set()  # for the first beat
+    running = asyncio.create_task(heart.run(Locked({}), wake))
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            await beats.get()
+    running.cancel()
+
+
+async def test_of_two_attempts_of_one_job_only_the_one_that_is_alive_is_kept() -> None:
+    watched = Watched()
+    later = Lease(watched.lease.job_id, 2, uuid4())
+    watched.heart.hold([later], watched.now)
+
+    await watched.heart.beat(Source({later: Beat()}))
+
+    assert watched.lost == [watched.lease]
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no such clock")
+def test_the_clock_of_leases_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it had slept for an hour: that is in CLOCK_BOOTTIME and in no other clock."""
+    slept = {time.CLOCK_BOOTTIME: 3600.0}
+    read = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: read(clock) + slept.get(clock, 0.0))
+
+    assert lease_clock() > time.monotonic() + 3000
+
+
 async def test_a_cancel_request_is_told_once() -> None:
     watched = Watched()
     for _ in range(3):
-        await watched.heart.beat(Source({watched.lease.job_id: Beat(cancel=True)}))
+        await watched.heart.beat(Source({watched.lease: Beat(cancel=True)}))
     assert watched.canceled == [watched.lease]

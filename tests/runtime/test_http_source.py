@@ -175,7 +175,7 @@ async def test_a_heartbeat_tells_what_is_lost_and_what_is_to_stop(source: HttpSo
 
     alive = await source.heartbeat([kept, stopped, gone])
 
-    assert alive == {kept.job_id: Beat(), stopped.job_id: Beat(renewed=False, cancel=True)}
+    assert alive == {kept: Beat(), stopped: Beat(renewed=False, cancel=True)}
     assert [UUID(one["job_id"]) for one in server.heard[0][1]["leases"]] == [
         kept.job_id,
         stopped.job_id,

@@ -36,7 +36,7 @@ class Source:
         self.asked_again.set()
         return []
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         assert leases
         return {}
 

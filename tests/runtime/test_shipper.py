@@ -21,6 +21,7 @@ from fairlead.runtime.source import Held
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import logs
 from fairlead.store.logs import LAST_SEQ
+from fairlead.store.queue import Beat
 from tests import given
 
 
@@ -34,14 +35,14 @@ class Unruly:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def transact(self, work: Callable[..., Awaitable[Any]]) -> Any:
+    async def single(self, work: Callable[..., Awaitable[Any]]) -> Any:
         await self.gate.wait()
         if self.fails:
             self.fails -= 1
             if self.after_all:  # it was written, and the answer was lost
-                await self._database.transact(work)
+                await self._database.single(work)
             raise DatabaseUnreachable("not now")
-        return await self._database.transact(work)
+        return await self._database.single(work)
 
 
 @pytest.fixture
@@ -170,3 +171,21 @@ async def test_more_to_write_is_written_soon(db: Database, held: Held) -> None:
 
     assert await round_ == PAUSE_SECONDS
     await shipper.settle(held.lease)
+
+
+async def test_a_talkative_attempt_is_renewed_at_every_beat(db: Database, held: Held) -> None:
+    """Its log is written without a pause; a beat that finds its lease locked would leave it unrenewed."""
+    shipper = Shipper(stored(db))
+    source = StoreSource(db, worker="w", lease_seconds=30)
+
+    async def talk() -> None:
+        while True:
+            shipper.add(held, "stdout", "a line\n")
+            await shipper()
+
+    talking = asyncio.create_task(talk())
+    beats = [(await source.heartbeat([held.lease]))[held.lease] for _ in range(50)]
+    assert not talking.done()
+    talking.cancel()
+
+    assert beats == [Beat()] * 50

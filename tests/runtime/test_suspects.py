@@ -46,7 +46,7 @@ class Source:
         await asyncio.sleep(self.claim_seconds)
         return self.claims.pop(0) if self.claims else []
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         raise NotImplementedError
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:

@@ -138,7 +138,7 @@ class Churn:
             assert lost == []
         self.did["finished"] += len(done)
         self.did["refused"] += len(ends) - len(done) + len(lost)
-        return [lease for lease in held if lease.job_id in alive]
+        return [lease for lease in held if lease in alive]
 
     async def ask(self) -> None:
         """Enqueue wherever little is left."""

@@ -215,8 +215,8 @@ async def test_a_heartbeat_renews_its_own_leases_and_brings_cancel_requests(tx: 
     assert await queue.heartbeat(tx, wrong, lease_seconds=900) == {}
     assert (await job_of(tx, quiet)).lease_expires_at == before
     assert await queue.heartbeat(tx, [quiet, asked], lease_seconds=90) == {
-        quiet.job_id: queue.Beat(),
-        asked.job_id: queue.Beat(cancel=True),
+        quiet: queue.Beat(),
+        asked: queue.Beat(cancel=True),
     }
     after = (await job_of(tx, quiet)).lease_expires_at
     assert after is not None

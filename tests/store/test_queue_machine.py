@@ -199,7 +199,7 @@ class Life(RuleBasedStateMachine):
         owner = self.owned.get(lease.job_id) == lease
         before = None if owner else self.everything()
         alive = self.run(queue.heartbeat(self.tx, [lease], lease_seconds=60))
-        assert alive == ({lease.job_id: Beat(cancel=lease.job_id in self.asked)} if owner else {})
+        assert alive == ({lease: Beat(cancel=lease.job_id in self.asked)} if owner else {})
         assert owner or self.everything() == before
 
     @precondition(lambda self: self.owned)
@@ -389,7 +389,7 @@ async def test_two_transitions_at_once_neither_deadlock_nor_overwrite(db: Databa
             assert job.cancel_requested_at is not None
         if second == "heartbeat":
             assert isinstance(after, dict)
-            assert list(after) == ([lease.job_id] if state == "running" else [])
+            assert list(after) == ([lease] if state == "running" else [])
 
 
 async def test_a_heartbeat_and_a_finish_of_many_leases_do_not_wait_for_each_other(db: Database) -> None:
@@ -401,7 +401,7 @@ async def test_a_heartbeat_and_a_finish_of_many_leases_do_not_wait_for_each_othe
     async with db.transaction() as one, db.transaction() as two:
         assert len(await queue.finish(one, [(lease, SUCCESS) for lease in leases[:3]], actor="w")) == 3
         alive = await asyncio.wait_for(queue.heartbeat(two, leases[::-1], lease_seconds=90), 5)
-        assert alive.keys() == {lease.job_id for lease in leases}
+        assert alive.keys() == set(leases)
         assert sorted(beat.renewed for beat in alive.values()) == [False] * 3 + [True] * 3
         [(renewed,)] = await two.values(
             "select count(*) from fairlead.leases where expires_at > clock_timestamp() + interval '60 s'"

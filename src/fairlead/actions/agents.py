@@ -123,7 +123,7 @@ async def given(
     if not waiting:
         return []
     alive = await queue.heartbeat(tx, waiting, lease_seconds=lease_seconds)
-    jobs = await queue.again(tx, [lease for lease in waiting if lease.job_id in alive])
+    jobs = await queue.again(tx, [lease for lease in waiting if lease in alive])
     return [(lease, jobs[lease.job_id]) for lease in waiting if lease.job_id in jobs]
 
 
@@ -138,7 +138,7 @@ async def accept(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: f
 
 async def renew(
     tx: Tx, principal: Principal, held: Sequence[Lease], *, lease_seconds: float
-) -> dict[UUID, queue.Beat]:
+) -> dict[Lease, queue.Beat]:
     """Renew all leases of an agent at once; those that do not come back are lost."""
     principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
     mine = await hosts.leases_of(tx, principal.host_id, held)

@@ -94,9 +94,9 @@ async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds
 
 async def _beat(tx: Tx, lease: Lease, lease_seconds: float) -> Beat:
     alive = await queue.heartbeat(tx, [lease], lease_seconds=lease_seconds)
-    if lease.job_id not in alive:
+    if lease not in alive:
         raise lost(lease)
-    return alive[lease.job_id]
+    return alive[lease]
 
 
 async def complete(
@@ -146,11 +146,12 @@ async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float
 async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> Appended:
     """Keep what the attempt says, up to its bounds."""
     owner = await _owned(tx, principal, lease)
-    if not await leases.hold(tx, lease):
-        raise lost(lease)
     mask = _mask(tx, owner)
     cleaned = [chunk._replace(text=readable(mask(chunk.text))) for chunk in chunks]
-    return await logs.append(tx, lease, owner.tenant_id, cleaned)
+    appended = await logs.append(tx, lease, owner.tenant_id, cleaned)
+    if appended is None:
+        raise lost(lease)
+    return appended
 
 
 async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, ending: Ending) -> JobStatus:

@@ -2,21 +2,23 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import structlog
 
 from fairlead.errors import FairleadError
+from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
 from fairlead.runtime.source import JobSource
 from fairlead.store.queue import Beat
 
 log = structlog.get_logger(__name__)
 
-# A worker stops its attempts this part of a lease before the lease ends, by its own monotonic clock.
+# A worker stops its attempts this part of a lease before the lease ends, by its own clock.
 MARGIN = 0.15
+# A lease that a finish had locked is free again in a moment; after each try in vain the pause doubles.
+RETRY_SECONDS = 0.05
 
 
 class Heart:
@@ -28,7 +30,7 @@ class Heart:
         *,
         canceled: Callable[[Lease], None],
         lost: Callable[[Lease], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = lease_clock,
     ) -> None:
         self._lease_seconds = lease_seconds
         self._canceled = canceled
@@ -39,7 +41,7 @@ class Heart:
         self._lock = threading.Lock()
 
     def hold(self, leases: Iterable[Lease], claimed_at: float) -> None:
-        """Keep these leases alive; `claimed_at` is the monotonic time just before they were asked for."""
+        """Keep these leases alive; `claimed_at` is the time of our clock just before they were asked for."""
         with self._lock:
             self._until.update(dict.fromkeys(leases, claimed_at + self._lease_seconds))
 
@@ -50,12 +52,12 @@ class Heart:
                 self._until.pop(lease, None)
                 self._told.discard(lease)
 
-    async def beat(self, source: JobSource) -> None:
-        """Renew everything once."""
+    async def beat(self, source: JobSource) -> bool:
+        """Renew everything once. Whether all that is still ours was renewed."""
         with self._lock:
             leases = list(self._until)
         if not leases:
-            return
+            return True
         asked_at = self._clock()
         try:
             # one that hangs must not keep the next from trying
@@ -63,12 +65,13 @@ class Heart:
                 alive = await source.heartbeat(leases)
         except (FairleadError, TimeoutError) as error:
             log.warning("heartbeat_failed", leases=len(leases), why=str(error))
-            return
+            return False
         for lease in leases:
-            if lease.job_id in alive:
-                self._alive(lease, asked_at, alive[lease.job_id])
+            if lease in alive:
+                self._alive(lease, asked_at, alive[lease])
             else:
                 self._lose(lease)
+        return all(beat.renewed for beat in alive.values())
 
     def _alive(self, lease: Lease, asked_at: float, beat: Beat) -> None:
         with self._lock:
@@ -104,10 +107,15 @@ class Heart:
             self._lost(lease)
 
     async def run(self, source: JobSource, wake: asyncio.Event) -> None:
-        """Beat until cancelled; `wake` brings a beat forward."""
+        """Beat until cancelled; `wake` brings a beat forward. What was not renewed is soon tried again."""
+        longest = pause = self._lease_seconds / 3
+        retry = RETRY_SECONDS
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._lease_seconds / 3):
+                async with asyncio.timeout(pause):
                     await wake.wait()
             wake.clear()
-            await self.beat(source)
+            if await self.beat(source):
+                pause, retry = longest, RETRY_SECONDS
+            else:
+                pause, retry = min(longest, retry), retry * 2

@@ -138,11 +138,16 @@ class HttpSource:
             except FairleadError as error:  # it is somebody else's when its lease ends
                 log.warning("not_given_back", job_id=str(lease.job_id), why=error.message)
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""
         body = {"leases": [_named(one) for one in leases]}
         told = await self._line.post(f"{self.at}/heartbeat", body, _Beats)
-        return {one.job_id: Beat(one.renewed, one.cancel_requested) for one in told.leases if not one.lost}
+        # the answers come in the order asked for
+        return {
+            lease: Beat(one.renewed, one.cancel_requested)
+            for lease, one in zip(leases, told.leases, strict=False)
+            if not one.lost
+        }
 
     # How attempts end
 

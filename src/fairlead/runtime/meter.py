@@ -89,7 +89,7 @@ class Meter:
                 del self._begun[next(iter(self._begun))]
         return held
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""
         return await self._source.heartbeat(leases)
 

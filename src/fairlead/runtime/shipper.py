@@ -10,7 +10,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
 from fairlead.runtime.source import Held
-from fairlead.store import leases, logs
+from fairlead.store import logs
 from fairlead.store.logs import NewChunk
 
 log = structlog.get_logger(__name__)
@@ -122,13 +122,11 @@ class Shipper:
 
 def stored(database: Database) -> Append:
     """Keep them in the database."""
-    return lambda said, chunks: database.transact(lambda tx: _append(tx, said, chunks))
+    return lambda said, chunks: database.single(lambda tx: _append(tx, said, chunks))
 
 
 async def _append(tx: Tx, said: Said, chunks: list[NewChunk]) -> bool:
     """Whether more may follow: not after a lease that is over, of which nothing is kept, and not when it is enough."""
-    lease = said.held.lease
-    if not await leases.hold(tx, lease):
-        return False
-    kept = await logs.append(tx, lease, said.held.job.tenant_id, chunks, max_bytes=said.max_bytes)
-    return not kept.truncated
+    held = said.held
+    kept = await logs.append(tx, held.lease, held.job.tenant_id, chunks, max_bytes=said.max_bytes)
+    return kept is not None and not kept.truncated

@@ -27,7 +27,7 @@ class JobSource(Protocol):
     async def claim(self, wanted: int) -> list[Held]:
         """Take up to this many jobs."""
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:

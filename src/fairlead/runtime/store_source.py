@@ -92,7 +92,7 @@ class StoreSource:
         self.crowded = claim.crowded
         return claim
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[UUID, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""
         return await self._database.single(
             lambda tx: queue.heartbeat(tx, leases, lease_seconds=self._lease_seconds)

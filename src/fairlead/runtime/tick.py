@@ -10,6 +10,7 @@ from uuid import UUID
 import structlog
 
 from fairlead.db.tx import Database
+from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change, Outcome
 from fairlead.runtime.heart import Heart
@@ -46,7 +47,7 @@ async def tick(
         attempts[lease].ask_to_stop()
 
     heart = Heart(lease_seconds, canceled=stop, lost=stop)
-    asked_at = asyncio.get_running_loop().time()
+    asked_at = lease_clock()
     ended = Ended()
     for held in await source.claim(limit):
         attempts[held.lease] = Attempt(held, ended.add)

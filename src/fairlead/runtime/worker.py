@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
@@ -12,6 +11,7 @@ import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Ran
+from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
 from fairlead.model.outcome import MAX_LOST, Canceled, Change, Failed, Outcome, Released, Snoozed, decide
 from fairlead.runtime import failures
@@ -202,7 +202,7 @@ class Worker:
         return bool(taken.held)
 
     async def _ask(self, wanted: int) -> Taken:
-        asked_at, freed = time.monotonic(), self._freed
+        asked_at, freed = lease_clock(), self._freed
         try:
             held = await self._source.claim(wanted)
             self._claims_again()
@@ -217,11 +217,11 @@ class Worker:
     def _claims_again(self) -> None:
         """Say that it is over, after claims have failed."""
         if self._failing_since is not None:
-            log.warning("claims_again", after_seconds=round(time.monotonic() - self._failing_since, 1))
+            log.warning("claims_again", after_seconds=round(lease_clock() - self._failing_since, 1))
             self._failing_since = None
 
     async def _start_all(self, taken: Taken) -> None:
-        if taken.held and time.monotonic() - taken.asked_at > self._lease_seconds * STALE:
+        if taken.held and lease_clock() - taken.asked_at > self._lease_seconds * STALE:
             log.warning("claim_too_late", jobs=len(taken.held))
             self._hand_back(taken.held, taken.asked_at)
             return

@@ -98,10 +98,10 @@ with wanted as materialized (
 select id from ended;
 
 -- name: request_cancel
--- A lease that is locked here cannot end before we do, so its job runs.
+-- A lease that is locked here cannot end before we do, so its job runs. Heartbeats go on.
 with held as materialized (
     select l.job_id from unnest(%(ids)s::uuid[]) as wanted(id) cross join lateral (
-        select l.job_id from fairlead.leases l where l.job_id = wanted.id limit 1 for update skip locked) l
+        select l.job_id from fairlead.leases l where l.job_id = wanted.id limit 1 for key share skip locked) l
 ), free as materialized (
     select j.id from held h cross join lateral (
         -- one that somebody else has asked to stop is not asked, nor counted, again

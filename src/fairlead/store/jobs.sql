@@ -230,8 +230,8 @@ with job as (
 select id from ended;
 
 -- name: hold_lease
--- While this lock is held, no one can finish the job; the next statement may ask its owner to stop.
-select job_id from fairlead.leases where job_id = %(id)s for update;
+-- While this lock is held, no one can finish the job; the next statement may ask its owner to stop. Heartbeats go on.
+select job_id from fairlead.leases where job_id = %(id)s for key share;
 
 -- name: request_cancel
 update fairlead.jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())

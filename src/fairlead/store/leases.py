@@ -38,11 +38,6 @@ async def remaining(tx: Tx, lease: Lease) -> float | None:
     return float(rows[0][0]) if rows else None
 
 
-async def hold(tx: Tx, lease: Lease) -> bool:
-    """Keep a lease from ending until the transaction does; False if it is over."""
-    return bool(await tx.values(sql.hold, named(lease)))
-
-
 async def owner_seen(tx: Tx, worker_id: str) -> None:
     """Who renews a lease is there."""
     await tx.run(sql.owner_seen, {"worker_id": worker_id})

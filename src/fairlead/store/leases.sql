@@ -14,12 +14,6 @@ where a.job_id = %(job_id)s and a.attempt_no = %(attempt_no)s and a.token = %(to
 select extract(epoch from expires_at - clock_timestamp())::float8 from fairlead.leases
 where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and expires_at > clock_timestamp();
 
--- name: hold
--- While this lock is held nobody can finish or rescue the job: the next statement may write for its owner.
-select job_id from fairlead.leases
-where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and expires_at > clock_timestamp()
-for update;
-
 -- name: owner_seen
 -- A worker of a hundred jobs renews a hundred leases: once in a while is enough.
 update fairlead.job_workers set last_seen_at = clock_timestamp()

@@ -59,11 +59,12 @@ END = Place(LAST_SEQ, LAST_SEQ)
 
 async def append(
     tx: Tx, lease: Lease, tenant_id: UUID, chunks: Sequence[NewChunk], *, max_bytes: int = MAX_BYTES
-) -> Appended:
-    """Keep what the attempt of a held lease says, up to its bounds; a chunk that is there already stays as it is."""
+) -> Appended | None:
+    """Keep what an attempt says, up to its bounds: one statement. None if its lease is over, and nothing was kept."""
     values = {
         "job_id": lease.job_id,
         "attempt_no": lease.attempt_no,
+        "token": lease.token,
         "tenant_id": tenant_id,
         "chunks": json_text([chunk._asdict() for chunk in chunks]),
         "max_bytes": max_bytes,
@@ -71,8 +72,8 @@ async def append(
         "last_seq": LAST_SEQ,
         "mark": f"… this attempt has said more than {max_bytes} bytes: the rest was not kept …\n",
     }
-    [found] = await tx.all(Appended, sql.append, values)
-    return found
+    [(kept, truncated)] = await tx.values(sql.append, values)
+    return None if kept is None else Appended(kept, truncated)
 
 
 async def read(

@@ -1,33 +1,8 @@
--- Chunks are only taken from the owner of a lease, which he holds locked meanwhile: so nothing is added to an attempt
--- that is over, and two calls for one attempt come one after the other.
+-- Chunks are only taken from the owner of a lease: fairlead.append_log keeps it from ending meanwhile.
 
 -- name: append
--- Up to the attempt's bounds, and then one mark behind everything; after the mark nothing more.
-with before as materialized (
-    select coalesce(sum(octet_length(c.text)), 0) as bytes, count(*) as chunks,
-        coalesce(bool_or(c.seq = %(last_seq)s), false) as marked
-    from fairlead.log_chunks c where c.job_id = %(job_id)s and c.attempt_no = %(attempt_no)s
-), fresh as materialized (
-    select n.seq, n.stream, n.text, sum(octet_length(n.text)) over w as bytes, count(*) over w as chunks
-    from jsonb_to_recordset(%(chunks)s) as n(seq int, stream text, text text)
-    where not exists (
-        select from fairlead.log_chunks c
-        where c.job_id = %(job_id)s and c.attempt_no = %(attempt_no)s and c.seq = n.seq)
-    window w as (order by n.seq rows unbounded preceding)
-), fits as materialized (
-    select f.seq, f.stream, f.text from fresh f cross join before b
-    where not b.marked and b.bytes + f.bytes <= %(max_bytes)s and b.chunks + f.chunks <= %(max_chunks)s
-), kept as (
-    insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
-    select %(job_id)s, %(attempt_no)s, f.seq, %(tenant_id)s, f.stream, f.text from fits f order by f.seq
-    on conflict do nothing returning 1
-), marked as (
-    insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
-    select %(job_id)s, %(attempt_no)s, %(last_seq)s, %(tenant_id)s, 'log', %(mark)s from before b
-    where not b.marked and (select count(*) from fits) < (select count(*) from fresh)
-    on conflict do nothing returning 1
-)
-select (select count(*) from kept) as kept, b.marked or exists (select from marked) as truncated from before b;
+select kept, truncated from fairlead.append_log(
+    %(job_id)s, %(attempt_no)s, %(token)s, %(tenant_id)s, %(chunks)s, %(max_bytes)s, %(max_chunks)s, %(last_seq)s, %(mark)s);
 
 -- name: read
 -- Attempts that sent no chunks have their tails for it: what a function logged, what a process wrote.

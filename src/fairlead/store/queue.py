@@ -204,7 +204,7 @@ async def claim(
 class Beat(NamedTuple):
     """What a heartbeat says of a lease that is still ours: whether its time begins anew, and whether it is to stop.
 
-    One that somebody is writing at that moment keeps the time it has.
+    One that a finish has locked at that moment keeps the time it has.
     """
 
     renewed: bool = True
@@ -235,11 +235,12 @@ async def again(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
     return found
 
 
-async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[UUID, Beat]:
+async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[Lease, Beat]:
     """Renew leases. Those that do not come back are lost."""
     values = {**_columns(leases), "lease_seconds": lease_seconds}
     return {
-        job_id: Beat(renewed, cancel) for job_id, renewed, cancel in await tx.values(sql.heartbeat, values)
+        leases[at - 1]: Beat(renewed, cancel)
+        for at, renewed, cancel in await tx.values(sql.heartbeat, values)
     }
 
 

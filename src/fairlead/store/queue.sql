@@ -14,11 +14,13 @@ select fairlead.claim(
     served_pairs => %(served_pairs)s, with_waits => true)::text;
 
 -- name: heartbeat
--- Leases that do not come back are lost. It never waits: a lease that somebody has locked is being finished, or asked to
--- stop, and needs no renewing now (waiting for it, with others already locked, could deadlock with a finish).
+-- Leases that do not come back are lost. It never waits: a lease that a finish has locked comes back unrenewed, and its owner
+-- asks again in a moment (waiting for it, with others already locked, could deadlock with a finish). Log writes and cancels
+-- take key share locks, which do not conflict with this one.
 with mine as materialized (
-    select o.job_id, free.spot
-    from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) as o(job_id, attempt_no, token)
+    select o.at, o.job_id, free.spot
+    from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality
+        as o(job_id, attempt_no, token, at)
     cross join lateral (
         select from fairlead.leases l
         where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
@@ -27,12 +29,12 @@ with mine as materialized (
     left join lateral (
         select l.ctid as spot from fairlead.leases l
         where l.job_id = o.job_id and l.token = o.token and l.expires_at > clock_timestamp()
-        limit 1 for update skip locked) free on true
+        limit 1 for no key update skip locked) free on true
 ), renewed as (
     update fairlead.leases set expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
     where ctid = any(array(select spot from mine))
 )
-select m.job_id, m.spot is not null as renewed, j.cancel_requested_at is not null as cancel
+select m.at, m.spot is not null as renewed, j.cancel_requested_at is not null as cancel
 from mine m cross join lateral (
     select cancel_requested_at from fairlead.jobs where id = m.job_id limit 1) j;
 

@@ -122,8 +122,9 @@ class BeatView(View):
     """How a lease stands: lost, if it does not hold any more."""
 
     job_id: UUID
+    attempt_no: int
     lost: bool
-    # whether its time begins anew: one that somebody writes at that moment keeps the time it has
+    # whether its time begins anew: one that a finish has locked at that moment keeps the time it has
     renewed: bool
     cancel_requested: bool
 
@@ -234,14 +235,16 @@ async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
     agents.check_host(caller.principal, host_id)
     held = [one.lease(one.job_id) for one in body.leases]
     seconds = caller.fl.settings.lease_seconds
-    async with caller.transaction(as_system=True) as tx:
-        alive = await agents.renew(tx, caller.principal, held, lease_seconds=seconds)
+    alive = await caller.fl.database.single(
+        lambda tx: agents.renew(tx, caller.principal, held, lease_seconds=seconds)
+    )
     beats = [
         BeatView(
             job_id=lease.job_id,
-            lost=lease.job_id not in alive,
-            renewed=lease.job_id in alive and alive[lease.job_id].renewed,
-            cancel_requested=lease.job_id in alive and alive[lease.job_id].cancel,
+            attempt_no=lease.attempt_no,
+            lost=lease not in alive,
+            renewed=lease in alive and alive[lease].renewed,
+            cancel_requested=lease in alive and alive[lease].cancel,
         )
         for lease in held
     ]
@@ -311,8 +314,11 @@ async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> App
     """Keep what the attempt says. A chunk with a `seq` that is there already is not kept twice."""
     agents.check_host(caller.principal, host_id)
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
-    async with caller.transaction(as_system=True) as tx:
-        return AppendedView.of(await leases.say(tx, caller.principal, body.lease(job_id), chunks))
+    return AppendedView.of(
+        await caller.fl.database.single(
+            lambda tx: leases.say(tx, caller.principal, body.lease(job_id), chunks)
+        )
+    )
 
 
 def _token(caller: Caller) -> UUID:

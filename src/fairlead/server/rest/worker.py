@@ -208,10 +208,10 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
 @router.post("/{job_id}/heartbeat")
 async def heartbeat(job_id: UUID, body: LeaseBody, caller: Runner) -> RenewedView:
     """Renew the lease: at least every third of `lease_seconds`."""
-    async with caller.transaction(as_system=True) as tx:
-        renewed = await leases.heartbeat(
-            tx, caller.principal, body.lease(job_id), lease_seconds=caller.fl.settings.lease_seconds
-        )
+    seconds = caller.fl.settings.lease_seconds
+    renewed = await caller.fl.database.single(
+        lambda tx: leases.heartbeat(tx, caller.principal, body.lease(job_id), lease_seconds=seconds)
+    )
     return RenewedView.of(renewed)
 
 
@@ -265,8 +265,11 @@ async def progress(job_id: UUID, body: ProgressBody, caller: Runner) -> Progress
 async def say(job_id: UUID, body: LogsBody, caller: Runner) -> AppendedView:
     """Keep what the attempt says. A chunk with a `seq` that is there already is not kept twice."""
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
-    async with caller.transaction(as_system=True) as tx:
-        return AppendedView.of(await leases.say(tx, caller.principal, body.lease(job_id), chunks))
+    return AppendedView.of(
+        await caller.fl.database.single(
+            lambda tx: leases.say(tx, caller.principal, body.lease(job_id), chunks)
+        )
+    )
 
 
 def _worker(caller: Caller, named: str | None) -> str:
