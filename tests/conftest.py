@@ -68,7 +68,8 @@ async def shared_db(server: str, template: str) -> AsyncIterator[Database]:
     """One database for all tests that roll back what they do."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"create database shared template {template}")
-    async with Database(at_database(server, "shared"), Settings()) as database:
+    # a long lease, so that a transaction may be idle while a test looks at what it did
+    async with Database(at_database(server, "shared"), Settings(lease_seconds=3600)) as database:
         yield database
 
 

@@ -382,7 +382,7 @@ class DatabaseUnreachable(FairleadError):
 
 
 class DatabaseRefused(FairleadError):
-    """PostgreSQL answered, but not with what we need (version, rights, encoding)."""
+    """PostgreSQL answered, but not with what we need (version, rights, encoding), or has no room for it."""
 
     code = "database_refused"
 
@@ -421,6 +421,12 @@ class DatabaseBusy(FairleadError):
     """A statement waited too long for a lock, or ran too long."""
 
     code = "database_busy"
+
+
+class TransactionIdle(FairleadError):
+    """A transaction was left idle for too long, and PostgreSQL ended it: nothing of it remains."""
+
+    code = "transaction_idle"
 
 
 class PortTaken(FairleadError):

@@ -28,10 +28,11 @@ from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, S
 from fairlead.model.redact import mask_for
 from fairlead.model.request import unknown_definition
 from fairlead.runtime.source import Held, JobSource
+from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.settings import compiled
-from fairlead.store import bulk, queue
+from fairlead.store import queue
 from fairlead.store.queue import Claimed
 
 log = structlog.get_logger(__name__)
@@ -189,18 +190,15 @@ class Claims:
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST:
             raise _refusal("n", f"must be 1 to {MOST}")
         keys = None if wanted is None else _keys(wanted)
-        source = self._source(await self._database.transact(lambda tx: self._stage(tx, keys)))
+        served = (
+            await self._database.transact(lambda tx: self._served(tx, keys)) if keys is not None else None
+        )
+        await stage(self._database)  # not all of it may be for us
+        source = self._source(served)
         await self._sweep()
         asked_at = lease_clock()
         taken = await _unless_cancelled(source, n)
         return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
-
-    async def _stage(self, tx: Tx, keys: Sequence[str] | None) -> tuple[UUID, ...] | None:
-        """Make ready what has fallen due; the ids of the definitions."""
-        served = None if keys is None else await self._served(tx, keys)
-        if await queue.stage(tx):
-            await bulk.notify(tx, "ready")  # not all of it may be for us
-        return served
 
     async def _served(self, tx: Tx, keys: Sequence[str]) -> tuple[UUID, ...]:
         known = await definitions.by_keys(tx, self._principal, [key for key in keys if KEY.fullmatch(key)])

@@ -228,7 +228,7 @@ async def by_key(db: Database) -> list[tuple[Work, int]]:
     ]
 
 
-async def all_of(leases: list[Lease], answer: Awaitable[Collection[UUID]]) -> None:
+async def all_of(leases: list[Lease], answer: Awaitable[Collection[object]]) -> None:
     assert len(await answer) == len(leases)
 
 

@@ -34,9 +34,16 @@ ENDED = {
 }
 
 
-async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
-    """Write how attempts ended, as `queue.finish`, and what that means for runs: together, or not at all."""
+async def finish(
+    tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str, lock_seconds: float | None = None
+) -> dict[UUID, JobStatus]:
+    """Write how attempts ended, as `queue.finish`, and what that means for runs: together, or not at all.
+
+    With `lock_seconds` it waits no longer than that for what another process has locked.
+    """
     async with tx.whole():
+        if lock_seconds is not None:
+            await tx.wait_for_locks(lock_seconds)
         ended = await queue.end(tx, ends, actor=actor)
         await settle(tx, ended)
     # what ended before, and whose answer was lost, was settled then

@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 import psycopg_pool
 import structlog
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel
 from psycopg import errors as pg
 from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow
@@ -21,7 +21,8 @@ from psycopg.types.json import set_json_loads
 
 from fairlead.db.notifier import Notifier
 from fairlead.db.refusals import (
-    LOST,
+    FAILED,
+    IDLE,
     SAFE_TO_REPEAT,
     STANDBY,
     TOO_SLOW,
@@ -29,8 +30,12 @@ from fairlead.db.refusals import (
     check_address,
     describe,
     first_line,
+    idle,
+    is_lost,
+    refused,
     unreachable,
 )
+from fairlead.db.session import KEEPALIVES, bounds, lasting, set_config
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, WrongLoop
@@ -48,13 +53,6 @@ UniqueViolation = pg.UniqueViolation
 _NATIVE = (UUID,)
 
 
-# A peer that vanished without a word (a firewall, a lost machine) is noticed within half a minute.
-KEEPALIVES = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
 # After PostgreSQL's own limit has passed: an answer that has not come by then is not on its way.
 GRACE_SECONDS = 5.0
 
@@ -162,6 +160,10 @@ class Tx:
         )
         await self.values("select " + ", ".join(f"set_config('{name}', 'off', true)" for name in names))
 
+    async def wait_for_locks(self, seconds: float) -> None:
+        """Have the rest of this transaction wait so long for a lock, and fail then."""
+        await self.values("select set_config('lock_timeout', %s, true)", [f"{max(1, int(seconds * 1000))}ms"])
+
     @asynccontextmanager
     async def whole(self) -> AsyncIterator[None]:
         """What is done inside is done together or not at all, also where every statement stands alone."""
@@ -238,9 +240,9 @@ class Database:
             await self._pool.wait(self.settings.connect_timeout_seconds)
             async with self.transaction() as tx:
                 version = tx.connection.info.server_version
-        except LOST as error:
+        except FAILED as error:
             await self._pool.close()
-            raise await self._why_unreachable(error) from error
+            raise await self._explain(error) from error
         if version < OLDEST_VERSION:
             await self._pool.close()
             raise DatabaseRefused(
@@ -290,7 +292,9 @@ class Database:
             try:
                 async with connection.transaction():
                     if self.settings.pooled or unhurried:
-                        await connection.execute(self._timeouts(local=True, unhurried=unhurried))
+                        await connection.execute(
+                            set_config(bounds(self.settings, unhurried=unhurried) | self._session, local=True)
+                        )
                     if acting is not None:
                         await connection.execute(*self._bounds(acting))
                     tx = Tx(connection, self.settings, self._redact_patterns)
@@ -298,6 +302,8 @@ class Database:
             except STANDBY:
                 await connection.close()  # the next one may lead to the primary
                 raise
+            except IDLE as error:
+                raise idle(error) from error
             self.notifier.tell(tx.words)
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
@@ -314,8 +320,8 @@ class Database:
             return await self._single(work)
         except TOO_SLOW as error:
             raise busy(error) from error
-        except LOST as error:
-            raise await self._why_unreachable(error) from error
+        except FAILED as error:
+            raise await self._explain(error) from error
 
     async def _single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         if self.settings.pooled:  # timeouts have to be set in a transaction there
@@ -330,6 +336,8 @@ class Database:
             if isinstance(error, STANDBY):
                 await connection.close()
             await self._pool.putconn(connection)
+            if isinstance(error, IDLE):
+                raise idle(error) from error
             raise
         finally:
             # also after an error: what its earlier statements wrote is committed, perhaps even the last one's
@@ -386,9 +394,9 @@ class Database:
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311
             except TOO_SLOW as error:
                 raise busy(error) from error
-            except LOST as error:
+            except FAILED as error:
                 # it may have been committed or not: only the caller knows whether to do it again
-                raise await self._why_unreachable(error) from error
+                raise await self._explain(error) from error
         raise AssertionError("unreachable")
 
     async def reach(self, work: Callable[[Tx], Awaitable[T]]) -> T:
@@ -400,9 +408,10 @@ class Database:
                 return await self._single(work)
             except TOO_SLOW as error:
                 raise busy(error) from error
-            except LOST as error:
-                if asyncio.get_running_loop().time() + pause > deadline:
-                    raise await self._why_unreachable(error) from error
+            except FAILED as error:
+                again = is_lost(error) or isinstance(error, SAFE_TO_REPEAT)
+                if not again or asyncio.get_running_loop().time() + pause > deadline:
+                    raise await self._explain(error) from error
                 log.warning("database_lost", why=first_line(error))
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, 2.0)
@@ -410,17 +419,16 @@ class Database:
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         set_json_loads(msgspec.json.decode, connection)
         connection.adapters.register_dumper(JsonText, _JsonTextDumper)
+        # limits are exact because a claim sees what was committed before each of its statements
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         if not self.settings.pooled:
-            await connection.execute(self._timeouts(local=False, unhurried=False))
+            await connection.execute(set_config(lasting(self.settings) | self._session, local=False))
 
-    def _timeouts(self, *, local: bool, unhurried: bool) -> Any:
-        statement = 0 if unhurried else int(self.settings.statement_timeout_seconds * 1000)
-        lock = int(self.settings.lock_timeout_seconds * 1000)
-        session = {"statement_timeout": str(statement), "lock_timeout": str(lock), **self._session}
-        scope = str(local).lower()
-        return "select " + ", ".join(
-            f"set_config('{name}', '{value}', {scope})" for name, value in session.items()
-        )
+    async def _explain(self, error: Exception) -> FairleadError:
+        """What to tell those whose work failed."""
+        if isinstance(error, SAFE_TO_REPEAT):
+            return busy(error)
+        return await self._why_unreachable(error) if is_lost(error) else refused(error)
 
     async def _why_unreachable(self, error: Exception) -> FairleadError:
         """The pool only knows that it got no connection; asking once more tells why."""

@@ -9,7 +9,7 @@ from fairlead.db.refusals import is_of_the_data
 from fairlead.errors import FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.source import JobSource
+from fairlead.runtime.source import EndsPostponed, JobSource
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +30,8 @@ class Finisher:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        # how many are to be tried again a little later
+        self._away = 0
         # smaller as long as batches fail: one end that cannot be written keeps few others from it
         self._size = BATCH
         self.writing = False
@@ -55,11 +57,15 @@ class Finisher:
                 self.writing = True
                 await self._write(batch)
                 self.writing = False
-            self._idle.set()
+            if not self._away:
+                self._idle.set()
 
     async def _write(self, batch: list[tuple[Lease, Change]]) -> None:
         try:
             done = await self._source.finish(batch)
+        except EndsPostponed as error:
+            self._come_back([end for end in batch if end[0] in error.left])
+            batch, done = [end for end in batch if end[0] not in error.left], error.done
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody else writes how these ended
             self._postpone(batch, error)
             await asyncio.sleep(PAUSE_SECONDS)
@@ -73,6 +79,17 @@ class Finisher:
                     self.refused += 1
                     log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
         self._written([lease for lease, _ in batch])
+
+    def _come_back(self, ends: list[tuple[Lease, Change]]) -> None:
+        """Write these a little later; the others go on meanwhile."""
+        log.info("finish_postponed", jobs=len(ends), why="another process holds their runs")
+        self._away += len(ends)
+        asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._back, ends)
+
+    def _back(self, ends: list[tuple[Lease, Change]]) -> None:
+        self._away -= len(ends)
+        self._waiting += ends
+        self._wake.set()
 
     def _postpone(self, batch: list[tuple[Lease, Change]], error: Exception) -> None:
         # the leases may still hold when the database is back; if not, it refuses them

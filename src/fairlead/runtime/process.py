@@ -78,6 +78,7 @@ class WorkerProcess:
                 served=plan.served,
                 served_pairs=plan.served_pairs,
                 waits=bool(settings.metrics_port),
+                patient=False,  # the finisher tries again
             )
             sweeping = make_watchdog(database)
             if settings.metrics_port:

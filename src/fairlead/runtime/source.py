@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.store.queue import Beat, Claimed
@@ -16,6 +17,18 @@ class Held(msgspec.Struct, frozen=True):
 
     lease: Lease
     job: Claimed
+
+
+class EndsPostponed(DatabaseBusy):
+    """Some ends could not be written, since another process holds what they change; `done` has those that were."""
+
+    def __init__(self, done: dict[UUID, JobStatus], left: Sequence[Lease]) -> None:
+        super().__init__(
+            f"How {len(left)} attempts ended could not be written yet: another transaction holds their runs. "
+            "It is tried again."
+        )
+        self.done = done
+        self.left = frozenset(left)
 
 
 class JobSource(Protocol):
@@ -31,4 +44,4 @@ class JobSource(Protocol):
         """Renew leases. Those that do not come back are lost."""
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        """Write how attempts ended; those that are missing were no longer ours."""
+        """Write how attempts ended; those that are missing were no longer ours. May raise EndsPostponed."""

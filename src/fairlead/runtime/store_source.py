@@ -7,17 +7,29 @@ import socket
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
+import structlog
+
 from fairlead.actions import settling
 from fairlead.db.tx import Database
+from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.source import Held
-from fairlead.store import queue
+from fairlead.runtime.source import EndsPostponed, Held
+from fairlead.store import queue, workflows
 from fairlead.store.queue import Beat, Claim, Cursor
+
+log = structlog.get_logger(__name__)
 
 # Somebody was claiming from the same limit: what he left may be ours in a moment.
 LOOKS = 5
 LOOK_SECONDS = (0.002, 0.02)
+
+# Two workers that finish steps of one run wait for each other, for a few milliseconds. A process that was stopped with
+# the run in its hands is not waited for: its own steps come later, and those of other runs go on.
+PATIENCE_SECONDS = 0.25
+NO_PATIENCE_SECONDS = 0.01
+
+End = tuple[Lease, Change]
 
 # Small tables make the planner read them whole and join by hashing; these statements are lookups by key.
 PLANNER = {
@@ -25,6 +37,8 @@ PLANNER = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_material": "off",
+    # a sequential scan that there is no way round is priced so high that compiling would seem to pay
+    "jit": "off",
 }
 
 
@@ -45,14 +59,19 @@ class StoreSource:
         served: Sequence[UUID] | None = None,
         served_pairs: Sequence[tuple[UUID, UUID]] = (),
         waits: bool = False,
+        patient: bool = True,
     ) -> None:
-        """With `waits`, jobs say how long they had waited."""
+        """With `waits`, jobs say how long they had waited.
+
+        One that is not `patient` raises EndsPostponed instead of waiting for a run that another process holds.
+        """
         self._database = database
         self._worker = worker
         self._lease_seconds = lease_seconds
         self._served = served
         self._served_pairs = served_pairs
         self._waits = waits
+        self._patient = patient
         # anywhere: workers that all began with the same tenant would give it more than its turn
         self._cursor = Cursor(uuid4())
         self.crowded = False
@@ -109,6 +128,39 @@ class StoreSource:
         if others:
             done |= await self._database.reach(lambda tx: queue.finish(tx, others, actor=actor))
         if of_runs:
-            done |= await self._database.reach(lambda tx: settling.finish(tx, of_runs, actor=actor))
+            done |= await self._finish_steps(of_runs, actor, done)
             self._of_runs.difference_update(lease for lease, _ in of_runs)
         return done
+
+    async def _finish_steps(
+        self, ends: Sequence[End], actor: str, others: dict[UUID, JobStatus]
+    ) -> dict[UUID, JobStatus]:
+        """Write the ends of steps together; where another process holds one of their runs, run by run."""
+        if self._patient:
+            return await self._settle(ends, actor)
+        try:
+            return await self._settle(ends, actor, lock_seconds=PATIENCE_SECONDS)
+        except DatabaseBusy:
+            log.info("finishing_run_by_run", jobs=len(ends))
+        ids = [lease.job_id for lease, _ in ends]
+        runs = await self._database.single(lambda tx: workflows.runs_of(tx, ids))
+        by_run: dict[UUID, list[End]] = {}
+        for end in ends:
+            by_run.setdefault(runs.get(end[0].job_id) or end[0].job_id, []).append(end)
+        done, left = others, list[Lease]()
+        for some in by_run.values():
+            try:
+                done |= await self._settle(some, actor, lock_seconds=NO_PATIENCE_SECONDS)
+            except DatabaseBusy:
+                left += [lease for lease, _ in some]
+        if left:
+            self._of_runs.difference_update({lease for lease, _ in ends}.difference(left))
+            raise EndsPostponed(done, left)
+        return done
+
+    async def _settle(
+        self, ends: Sequence[End], actor: str, *, lock_seconds: float | None = None
+    ) -> dict[UUID, JobStatus]:
+        return await self._database.reach(
+            lambda tx: settling.finish(tx, ends, actor=actor, lock_seconds=lock_seconds)
+        )

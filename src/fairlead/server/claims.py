@@ -14,9 +14,10 @@ from fairlead.db.tx import Tx
 from fairlead.model.outcome import Released, decide
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.source import Held
+from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.store import bulk, leases, queue, workers
+from fairlead.store import leases, workers
 
 MOST_WORKERS = 10_000
 SEEN_EVERY_SECONDS = 10.0
@@ -77,13 +78,11 @@ class Claims:
 
         The claim would find that out as well, but only after a walk past everybody else's jobs.
         """
-
-        async def stage(tx: Tx) -> bool:
-            if await queue.stage(tx):
-                await bulk.notify(tx, "ready")  # not all of it may be for whoever asks
-            return served.tenant_id is None or await leases.any_ready(tx, served.tenant_id)
-
-        return await self._fl.database.transact(stage)
+        await stage(self._fl.database)  # not all of it may be for the worker that asks
+        tenant_id = served.tenant_id
+        if tenant_id is None:
+            return True
+        return await self._fl.database.single(lambda tx: leases.any_ready(tx, tenant_id))
 
     async def _be_seen(self, worker: str, keys: list[str] | None, limit: int) -> None:
         """A worker that asks is there; now and then is often enough to say so."""

@@ -13,9 +13,10 @@ from fairlead.actions.hosts import unknown_host
 from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.runtime.service import Service
+from fairlead.runtime.stager import stage
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.server.auth import Gatekeeper
-from fairlead.store import bulk, hosts, live, queue
+from fairlead.store import hosts, live
 from fairlead.store.hosts import HostState
 
 # A host whose agent was not heard of for so long is forgotten, until it comes back.
@@ -203,8 +204,7 @@ class Lookout:
 
     async def _sweep(self) -> None:
         """Make ready what has fallen due, and put back what others left behind: there may be no worker that does."""
-        if await self._fl.database.single(lambda tx: queue.stage(tx, limit=1000)):
-            await self._fl.database.single(lambda tx: bulk.notify(tx, "ready"))
+        await stage(self._fl.database)
         if self._watchdog is None:
             settings = self._fl.settings
             self._watchdog = Watchdog(

@@ -77,6 +77,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.QueueFull: 429,
     errors.DatabaseUnreachable: 503,
     errors.DatabaseBusy: 503,
+    errors.TransactionIdle: 503,
     errors.SchemaOutdated: 503,
 }
 

@@ -277,6 +277,11 @@ async def move_on(tx: Tx, jobs: Mapping[UUID, JobStatus], *, over: Sequence[Over
     return advanced
 
 
+async def runs_of(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID | None]:
+    """The run that each of these jobs is a step of, if any."""
+    return dict(await tx.values(sql.runs_of, {"ids": list(job_ids)}))
+
+
 async def waited_for_by(tx: Tx, job_ids: Collection[UUID]) -> list[tuple[UUID, UUID]]:
     """The runs of jobs that wait for runs: each one's id, and the job."""
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.waited_for_by, {"ids": list(job_ids)})]

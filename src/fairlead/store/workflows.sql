@@ -94,6 +94,10 @@ where r.id = any(%(ids)s) order by r.id for update of r;
 select r.id, r.parent_job_id from fairlead.workflow_runs r
 where r.parent_job_id = any(%(ids)s) order by r.id;
 
+-- name: runs_of
+-- The run that each of these jobs is a step of, if any.
+select j.id, j.workflow_run_id from fairlead.jobs j where j.id = any(%(ids)s);
+
 -- name: move_on
 select fairlead.move_on(%(ended)s, %(over)s)::text;
 

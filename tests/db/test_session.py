@@ -1,0 +1,133 @@
+"""What our sessions are like, whatever the server's own defaults are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from fairlead import Settings
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import DatabaseRefused, TransactionIdle
+from fairlead.runtime.store_source import StoreSource
+from tests import given
+
+LIMIT = 5
+HOLD = "select from fairlead.tenants for update"
+
+
+@pytest.fixture
+def stricter(database_url: str) -> None:
+    """A server whose transactions see one moment only, unless they say otherwise."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(
+            f"alter database {name} set default_transaction_isolation = 'repeatable read'".encode()
+        )
+
+
+@pytest.fixture
+async def short(settings: Settings) -> AsyncIterator[Database]:
+    """Sessions whose transactions may be idle for a second."""
+    database = Database(str(settings.database_url), replace(settings, lease_seconds=3))
+    async with database:
+        yield database
+
+
+@pytest.mark.usefixtures("stricter")
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_every_transaction_reads_what_is_committed(settings: Settings, *, pooled: bool) -> None:
+    url = str(settings.database_url)
+    async with Database(url, replace(settings, direct_url=url if pooled else None)) as database:
+        async with database.transaction() as tx:
+            assert await tx.values("show transaction_isolation") == [("read committed",)]
+        assert await database.single(lambda tx: tx.values("show transaction_isolation")) == [
+            ("read committed",)
+        ]
+
+
+@pytest.mark.usefixtures("stricter")
+async def test_a_limit_is_exact_where_the_server_isolates_more(settings: Settings) -> None:
+    async with Database(str(settings.database_url), replace(settings, pool_size=20)) as database:
+        async with database.transaction() as tx:
+            await tx.run(
+                "update fairlead.tenants set max_running = %s where slug = %s", [LIMIT, given.TENANT]
+            )
+            for _ in range(40):
+                await given.queued_job(tx)
+        sources = [StoreSource(database, worker=f"w{n}", lease_seconds=30) for n in range(12)]
+        taken = await asyncio.gather(*(source.claim(1) for source in sources for _ in range(3)))
+        assert sum(map(len, taken)) <= LIMIT
+        async with database.transaction() as tx:
+            assert await given.count(tx, "leases") <= LIMIT
+
+
+async def test_a_transaction_that_is_left_idle_holds_up_the_others_for_a_third_of_a_lease_only(
+    short: Database, db: Database
+) -> None:
+    """As that of a process that was stopped: it does nothing, and its end of the connection stays open."""
+    with pytest.raises(TransactionIdle, match="FAIRLEAD_LEASE_SECONDS"):
+        async with short.transaction() as stopped:
+            await stopped.values(HOLD)
+            assert len(await db.single(lambda tx: tx.values(HOLD))) == 3
+            await stopped.values("select 1")
+    assert await short.single(lambda tx: tx.values("select 1")) == [(1,)]
+
+
+async def test_a_transaction_that_is_stopped_among_single_statements_is_ended_too(
+    short: Database, db: Database
+) -> None:
+    async def work(tx: Tx) -> None:
+        async with tx.whole():
+            await tx.values(HOLD)
+            await db.single(lambda other: other.values(HOLD))
+            await tx.values("select 1")
+
+    with pytest.raises(TransactionIdle):
+        await short.reach(work)
+
+
+async def test_a_bulk_load_may_look_through_its_rows_for_minutes(short: Database) -> None:
+    async with short.transaction(unhurried=True) as tx:
+        assert await tx.values("show idle_in_transaction_session_timeout") == [("10min",)]
+    async with short.transaction() as tx:
+        assert await tx.values("show idle_in_transaction_session_timeout") == [("1s",)]
+
+
+@pytest.mark.parametrize(
+    ("query", "advice"),
+    [
+        ("select repeat('x', 1 << 30)", "make it smaller"),
+        ("do $$ begin raise 'no space left' using errcode = '53100'; end $$", "free some space"),
+    ],
+)
+async def test_what_the_database_cannot_do_is_not_asked_for_again(
+    db: Database, query: str, advice: str
+) -> None:
+    tries = 0
+
+    async def ask(tx: Tx) -> None:
+        nonlocal tries
+        tries += 1
+        await tx.run(query)
+
+    with pytest.raises(DatabaseRefused, match=advice):
+        await db.reach(ask)
+    assert tries == 1
+    for run in (db.single, db.transact):
+        with pytest.raises(DatabaseRefused, match=advice):
+            await run(ask)
+
+
+async def test_a_session_that_the_server_ended_is_made_anew(db: Database) -> None:
+    tries = 0
+
+    async def ask(tx: Tx) -> int:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            await tx.run("select pg_terminate_backend(pg_backend_pid())")
+        return tries
+
+    assert await db.reach(ask) == 2
