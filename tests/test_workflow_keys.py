@@ -86,7 +86,12 @@ async def test_a_run_is_not_retried_while_another_job_has_the_dedupe_key_of_its_
 
 
 async def test_a_schedule_that_skips_overlaps_sees_a_retried_run(flow: Fairlead) -> None:
-    rule = {"definition_key": "ENGINE_RUN", "payload_template": RUN, "every_seconds": 3600, "overlap": "skip"}
+    rule: dict[str, Any] = {
+        "definition_key": "ENGINE_RUN",
+        "payload_template": RUN,
+        "every_seconds": 3600,
+        "overlap": "skip",
+    }
     trigger = await flow.database.transact(lambda tx: given.trigger(tx, **rule))
     await fire(flow, trigger)
     await flow.retry_run(await failed_run(flow))

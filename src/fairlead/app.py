@@ -23,6 +23,7 @@ from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import CommandInvalid, Fault, NotOpen, SignatureInvalid
 from fairlead.handlers.commands import Command, commands_from
+from fairlead.handlers.context import as_child
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
@@ -236,7 +237,8 @@ class Fairlead(Triggers, Workflows):
         return await self.submit(new, tx=tx)
 
     async def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
-        """Enqueue a request that is put together already."""
+        """Enqueue a request that is put together already; in a handler, as a child of its job."""
+        new = as_child(new)
         if tx is not None:
             [enqueued] = await self._join([new], tx)
         else:
@@ -251,7 +253,7 @@ class Fairlead(Triggers, Workflows):
         progress: Callable[[int], None] | None = None,
     ) -> list["EnqueuedJob"]:
         """Enqueue all of them or none, and answer in their order. `progress` is told how many are through."""
-        new = [one if isinstance(one, NewJob) else parsed(one) for one in requests]
+        new = [as_child(one if isinstance(one, NewJob) else parsed(one)) for one in requests]
         if tx is not None:
             enqueued = await self._join(new, tx)
         else:

@@ -172,6 +172,12 @@ class TriggerUnknown(Refused):
     code = "trigger_unknown"
 
 
+class TriggerCircle(Refused):
+    """A trigger that does not fire, as too many triggers have set one another off."""
+
+    code = "circle"
+
+
 class TriggerInvalid(Refused):
     code = "trigger_invalid"
 

@@ -97,6 +97,11 @@ class Settings:
     audit_retention_days: int = _setting(
         365, "How many days the audit log is kept: after that its days are dropped whole. 0 means for ever."
     )
+    max_trigger_chain: int = _setting(
+        16,
+        "How many triggers may set one another off, each by the job of the one before it, until the next does not fire "
+        "(`circle`).",
+    )
     max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
     max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
 
@@ -165,6 +170,7 @@ class Settings:
         )
         _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
         _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
+        _check(1 <= self.max_trigger_chain <= 100, "max_trigger_chain", "use 1 to 100")
         _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
         _check(self.max_body_bytes >= 1024, "max_body_bytes", "use 1024 or more")
         _check(self.max_queued_per_tenant >= 0, "max_queued_per_tenant", "use 0 or more")

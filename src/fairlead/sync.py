@@ -18,6 +18,7 @@ from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import Shown
 from fairlead.db.joined import Send, drive_sync, is_async, sender
 from fairlead.errors import ConnectionNotSupported, NotOpen, WrongLoop
+from fairlead.handlers.context import as_child, current_job
 from fairlead.loop_thread import LoopThread, running_loop, wait_on
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
@@ -185,6 +186,7 @@ class Fairlead:
         """Store an event; with `tx=`, inside that transaction. Options as for the asynchronous face."""
         if tx is None:
             return self.wait(self.inner.emit(name, tenant=tenant, data=data, **options))
+        options.setdefault("caused_by", current_job.get())
         new = NewEvent(name=name, tenant=str(tenant), data={} if data is None else data, **options)
         send = self._sender(tx, "emit_joined")
         return drive_sync(events.joined(self.inner.principal, self.inner.catalog, new), send)
@@ -210,7 +212,7 @@ class Fairlead:
     def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
         """Enqueue a request that is put together already."""
         if tx is not None:
-            return self._join([new], tx)[0]
+            return self._join([as_child(new)], tx)[0]
         return EnqueuedJob(self, self.wait(self.inner.submit(new)))
 
     def enqueue_many(
@@ -222,7 +224,9 @@ class Fairlead:
     ) -> list[EnqueuedJob]:
         """Enqueue all of them or none."""
         if tx is not None:
-            return self._join([one if isinstance(one, NewJob) else parsed(one) for one in requests], tx)
+            return self._join(
+                [as_child(one if isinstance(one, NewJob) else parsed(one)) for one in requests], tx
+            )
         enqueued = self.wait(self.inner.enqueue_many(requests, progress=progress))
         return [EnqueuedJob(self, one) for one in enqueued]
 

@@ -17,6 +17,7 @@ from fairlead.actions.schedules import WORDS, Kept
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
+from fairlead.handlers.context import current_job
 from fairlead.handlers.registry import Handler
 from fairlead.handles import JobFunction
 from fairlead.model.access import GLOBAL_TENANT, Principal, Tenant
@@ -72,15 +73,20 @@ class Triggers(ABC):
         data: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         occurred_at: datetime | None = None,
+        caused_by: UUID | None = None,
         tx: Any = None,
     ) -> UUID:
-        """Store an event; its triggers' jobs follow. With `tx=` it joins that transaction instead. The event's id."""
+        """Store an event; its triggers' jobs follow. With `tx=` it joins that transaction instead. The event's id.
+
+        In a handler, its job is what causes the event; elsewhere `caused_by` may name one.
+        """
         new = NewEvent(
             name=name,
             tenant=str(tenant),
             data={} if data is None else data,
             correlation_id=correlation_id,
             occurred_at=occurred_at,
+            caused_by=caused_by or current_job.get(),
         )
         if tx is not None:
             send = sender(tx, f"{self.settings.schema}.emit_joined")

@@ -18,7 +18,7 @@ from fairlead.errors import (
     WorkflowInvalid,
     WorkflowRunFailed,
 )
-from fairlead.handlers.context import Context, Fatal, Snooze
+from fairlead.handlers.context import Context, Fatal, Snooze, current_job
 from fairlead.handles import JobFunction, seen_over
 from fairlead.model.access import GLOBAL_TENANT, Principal
 from fairlead.model.request import as_id
@@ -252,7 +252,7 @@ class Workflows(ABC):
             version=version,
             unique_key=key,
             correlation_id=correlation_id,
-            started_by_job=started_by_job,
+            started_by_job=started_by_job or current_job.get(),
         )
         await self._publish_flows()
         name = workflow.key if isinstance(workflow, Flow) else workflow
@@ -321,7 +321,7 @@ class Workflows(ABC):
             input=input,
             unique_key=key,
             correlation_id=correlation_id,
-            started_by_job=started_by_job,
+            started_by_job=started_by_job or current_job.get(),
         )
         started = await self.database.transact(
             lambda tx: workflows.start_inline(tx, self.principal, flow.document, asked), unhurried=True

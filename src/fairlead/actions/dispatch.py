@@ -1,7 +1,7 @@
 """Dispatching: what waits in the outbox becomes firings. The system's own work."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import PATIENCE_SECONDS, Shot, failed, fire_all
 from fairlead.actions.triggers import secret_event_paths
 from fairlead.db.tx import Tx
-from fairlead.errors import FilterInvalid
+from fairlead.errors import FilterInvalid, TriggerCircle
 from fairlead.model.event import Event
 from fairlead.model.filter import Filter, filter_of
 from fairlead.model.job import Source
@@ -44,12 +44,13 @@ async def dispatch(
     if not found:
         return 0
     rules = await _rules(tx, found)
-    aims = [_aim(event, rules) for event in found]
+    circles = await _circles(tx, found)
+    aims = [_aim(event, rules, circles.get(event.id)) for event in found]
     chosen = _affordable(aims)
     if len(chosen) < len(aims):
         kept = {aim.event.id for aim in chosen}
         await events.put_back(tx, [event.id for event in found if event.id not in kept])
-    records = [record for aim in chosen for record in aim.unreadable]
+    records = [record for aim in chosen for record in aim.refused]
     records += await fire_all(tx, catalog, [shot for aim in chosen for shot in aim.shots])
     await firings.add(tx, records)
     await triggers.set_off(tx, {record.trigger_id for record in records})
@@ -85,26 +86,50 @@ def _filter(trigger: Trigger) -> Filter | FilterInvalid:
 
 
 class Aim(NamedTuple):
-    """What an event sets off: a shot for each trigger that it matches, and a record where a filter cannot be read."""
+    """What an event sets off: a shot for each trigger that it matches, and a record for each that cannot fire."""
 
     event: Event
     shots: list[Shot]
-    unreadable: list[NewFiring]
+    refused: list[NewFiring]
 
     @property
     def weight(self) -> int:
         return len(self.shots) * len(msgspec.json.encode(self.event.data)) if self.shots else 0
 
 
-def _aim(event: Event, rules: Rules) -> Aim:
+async def _circles(tx: Tx, found: Iterable[Event]) -> dict[UUID, TriggerCircle]:
+    """For events that as many triggers led to as may: why they set off nothing more."""
+    most = tx.settings.max_trigger_chain
+    long = [event for event in found if len(event.lineage) >= most]
+    labels = await triggers.labels(tx, {one for event in long for one in event.lineage}) if long else {}
+    return {event.id: _circle(event, labels, most) for event in long}
+
+
+def _circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most: int) -> TriggerCircle:
+    chain = Counter[str]()
+    for trigger_id in event.lineage:
+        tenant_id, label = labels.get(trigger_id, (None, ""))
+        chain[repr(label[:80]) if tenant_id == event.tenant_id else "another tenant's"] += 1
+    told = ", ".join(f"{label} {times} times" if times > 1 else label for label, times in chain.items())
+    return TriggerCircle(
+        f"{len(event.lineage)} triggers set one another off, and max_trigger_chain is {most}: {told}. "
+        "If they form a circle, break it, with a filter for instance; if not, replay the event, or raise the setting."
+    )
+
+
+def _aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Aim:
     aim = Aim(event, [], [])
     mask = mask_for(event.data, sorted(_secret_paths(event, rules)))
     for trigger, wanted, _ in rules[event.tenant_id, event.name]:
         if event.only_trigger_id not in (None, trigger.id):
             continue  # a replay for one trigger only
         if isinstance(wanted, FilterInvalid):
-            aim.unreadable.append(failed(event_shot(trigger, event), wanted))
-        elif wanted.matches(event.data):
+            aim.refused.append(failed(event_shot(trigger, event), wanted))
+        elif not wanted.matches(event.data):
+            continue
+        elif circle is not None:
+            aim.refused.append(failed(event_shot(trigger, event), circle))
+        else:
             aim.shots.append(event_shot(trigger, event, mask))
     return aim
 

@@ -28,6 +28,12 @@ def events() -> None:
 @click.option("--tenant", required=True, help="Whose event it is: slug or id.")
 @click.option("--correlation-id", help="A word of yours to find it, and its jobs, by.")
 @click.option("--occurred-at", type=output.Moment(), help="When it happened (default: now).")
+@click.option(
+    "--caused-by",
+    type=click.UUID,
+    envvar="FAIRLEAD_JOB_ID",
+    help="The job that emits it; a command that a worker runs need not say so.",
+)
 @output.json_option
 @command
 async def emit(
@@ -38,13 +44,19 @@ async def emit(
     tenant: str,
     correlation_id: str | None,
     occurred_at: datetime | None,
+    caused_by: UUID | None,
     as_json: bool,
 ) -> None:
     """Store an event with its DATA as JSON, such as provider.folder.updated; the jobs of its triggers follow."""
     said = {} if data is None else read_json(data, "data")
     async with session.open() as fl:
         event_id = await fl.emit(
-            name, tenant=tenant, data=said, correlation_id=correlation_id, occurred_at=occurred_at
+            name,
+            tenant=tenant,
+            data=said,
+            correlation_id=correlation_id,
+            occurred_at=occurred_at,
+            caused_by=caused_by,
         )
     if as_json:
         output.say_json({"id": event_id})
@@ -130,6 +142,7 @@ def _print_event(event: Event, fired: list[Firing], rules: list[Trigger]) -> Non
         ("correlation id", event.correlation_id),
         ("replay of", event.replay_of),
         ("emitted by", event.created_by),
+        ("caused by job", event.caused_by),
         ("data", msgspec.json.encode(event.data).decode()),
     ]
     output.facts((name, value) for name, value in pairs if value is not None)

@@ -436,12 +436,13 @@ begin
     from fairlead.emit_one(
         tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',
         correlation_id => asked ->> 'correlation_id', occurred_at => (asked ->> 'occurred_at')::timestamptz,
-        actor => asked ->> 'actor', id => (asked ->> 'id')::uuid) o;
+        actor => asked ->> 'actor', id => (asked ->> 'id')::uuid,
+        caused_by => (asked ->> 'caused_by')::uuid) o;
     return jsonb_build_object('outcome', answer.outcome, 'event_id', answer.event_id)::text;
 end
 $$;
 
-CREATE FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text DEFAULT NULL::text, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, OUT event_id uuid, OUT outcome text) RETURNS record
+CREATE FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text DEFAULT NULL::text, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, caused_by uuid DEFAULT NULL::uuid, OUT event_id uuid, OUT outcome text) RETURNS record
     LANGUAGE plpgsql
     AS $_$
 #variable_conflict use_column
@@ -463,9 +464,11 @@ begin
         return;
     end if;
     event_id := coalesce(emit_one.id, fairlead.uuid7());
-    insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, recorded_at, created_by)
+    insert into fairlead.events (
+        id, tenant_id, name, data, correlation_id, occurred_at, recorded_at, created_by, caused_by, lineage)
     values (emit_one.event_id, whose, emit_one.name, emit_one.data, emit_one.correlation_id,
-        coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user));
+        coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user), emit_one.caused_by,
+        case when emit_one.caused_by is null then '{}' else fairlead.lineage_of(emit_one.caused_by) end);
     insert into fairlead.events_waiting (event_id, tenant_id, due_at) values (emit_one.event_id, whose, moment);
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
@@ -720,6 +723,35 @@ CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uui
         and j.dedupe_key = jobs_with_key.key
     order by j.id desc limit jobs_with_key.most
 $$;
+
+CREATE FUNCTION fairlead.lineage_of(job uuid) RETURNS uuid[]
+    LANGUAGE sql STABLE
+    AS $_$
+    with recursive line as (
+        select j.* from (select) as always cross join lateral (
+            select j.parent_id, j.workflow_run_id, j.created_by, j.source, j.source_ref, 1 as length
+            from fairlead.jobs j where j.id = lineage_of.job limit 1) j
+        union all
+        select above.*, l.length + 1
+        from line l
+        cross join lateral (
+            select coalesce(l.parent_id, (
+                select r.started_by_job from fairlead.workflow_runs r where r.id = l.workflow_run_id)) as id) up
+        cross join lateral (
+            select j.parent_id, j.workflow_run_id, j.created_by, j.source, j.source_ref
+            from fairlead.jobs j where j.id = up.id limit 1) above
+        -- as long as no trigger is found; no line is that long
+        where coalesce(l.created_by, '') not like 'trigger:%' and l.length < 100
+    )
+    select coalesce((
+        select coalesce((
+                select e.lineage from fairlead.events e
+                where e.id = case when l.source = 'event' and l.source_ref ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                    then l.source_ref::uuid end), '{}')
+            || substr(l.created_by, 9)::uuid
+        from line l
+        where l.created_by ~ '^trigger:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' order by l.length limit 1), '{}')
+$_$;
 
 CREATE FUNCTION fairlead.listens_to_ends(actor text) RETURNS boolean
     LANGUAGE sql STABLE
@@ -1049,7 +1081,7 @@ begin
                 j.workflow_run_id, j.queued_at, j.started_at, j.finished_at, j.last_error
             from fairlead.jobs j where j.id = o.id limit 1) j
     ), told as (
-        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by, caused_by, lineage)
         select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
             -- no payload and no output: they may hold what is not everybody's
             jsonb_build_object(
@@ -1062,7 +1094,7 @@ begin
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
                     (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
                 'last_error', split_part(e.last_error, E'\n', 1)),
-            e.correlation_id, e.finished_at, 'system'
+            e.correlation_id, e.finished_at, 'system', e.id, fairlead.lineage_of(e.id)
         from ended e join fairlead.job_definitions d on d.id = e.definition_id
         where not fairlead.follows_an_end(e.id)
         returning id, tenant_id
@@ -1079,7 +1111,7 @@ CREATE FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error tex
     AS $$
 begin
     with told as (
-        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by, caused_by, lineage)
         select fairlead.uuid7(), r.tenant_id, 'workflow.' || r.status,
             jsonb_build_object(
                 'run_id', r.id, 'workflow', r.key, 'version', r.version, 'status', r.status,
@@ -1087,7 +1119,7 @@ begin
                 'started_at', r.created_at, 'finished_at', r.finished_at,
                 'duration_ms', (date_part('epoch', r.finished_at - r.created_at) * 1000)::bigint,
                 'failed_step', tell_run_end.failed_step, 'last_error', split_part(tell_run_end.last_error, E'\n', 1)),
-            r.correlation_id, r.finished_at, 'system'
+            r.correlation_id, r.finished_at, 'system', r.started_by_job, fairlead.lineage_of(r.started_by_job)
         from fairlead.workflow_runs r
         where r.id = tell_run_end.run
             and exists (
@@ -1236,7 +1268,9 @@ CREATE TABLE fairlead.events (
     replay_of uuid,
     only_trigger_id uuid,
     secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
-    created_by text
+    created_by text,
+    caused_by uuid,
+    lineage uuid[] DEFAULT '{}'::uuid[] NOT NULL
 )
 WITH (fillfactor='85');
 
@@ -2251,9 +2285,9 @@ GRANT ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlat
 REVOKE ALL ON FUNCTION fairlead.emit_joined(event text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.emit_joined(event text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, OUT event_id uuid, OUT outcome text) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, OUT event_id uuid, OUT outcome text) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, OUT event_id uuid, OUT outcome text) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
@@ -2278,6 +2312,10 @@ GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.lineage_of(job uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.lineage_of(job uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.lineage_of(job uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.listens_to_ends(actor text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_system;

@@ -11,7 +11,7 @@ import structlog
 
 from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import Context, Fatal, Snooze, Stopped
+from fairlead.handlers.context import Context, Fatal, Snooze, Stopped, current_job
 from fairlead.handlers.log import clean
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
@@ -67,10 +67,13 @@ class Attempt(Generic[H]):
             self.end(reason)
             return
         self.ctx._open(self.loop, self._told_to_stop)  # noqa: SLF001
+        before = current_job.set(self.ctx.job_id)
         try:
             self.launch()
         except Exception as error:  # noqa: BLE001 - one job's trouble, not the worker's
             self.end(failure(error))
+        finally:
+            current_job.reset(before)
 
     def launch(self) -> None:
         """Set the handler going."""

@@ -6,10 +6,12 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from fairlead.handlers.log import Log, clean
@@ -19,10 +21,21 @@ from fairlead.model.redact import Mask
 
 logger = structlog.get_logger(__name__)
 
+# The job whose handler runs here, also in its thread and its tasks: what it emits and enqueues comes from it.
+current_job: ContextVar[UUID | None] = ContextVar("current_job", default=None)
+
 PROGRESS_SECONDS = 0.5
 LONGEST_PROGRESS_MESSAGE = 1000
 LONGEST_RUN_NAME = 200
 LONGEST_SNOOZE = 10 * 365 * 86_400.0
+
+
+def as_child(new: NewJob) -> NewJob:
+    """A request to enqueue, as a child of the job whose handler makes it."""
+    parent = current_job.get()
+    if parent is None or new.parent_id is not None:
+        return new
+    return msgspec.structs.replace(new, parent_id=parent)
 
 
 class Fatal(Exception):

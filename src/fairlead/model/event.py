@@ -30,6 +30,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     data: Any = msgspec.field(default_factory=dict)
     correlation_id: str | None = None
     occurred_at: datetime | None = None
+    # the job that emits it
+    caused_by: UUID | None = None
     id: UUID = msgspec.field(default_factory=uuid7)
 
 
@@ -49,6 +51,9 @@ class Event:
     replay_of: UUID | None
     only_trigger_id: UUID | None
     created_by: str | None
+    # the job that emitted it, or that ended; and the triggers that led to that job, the first of them first
+    caused_by: UUID | None = None
+    lineage: tuple[UUID, ...] = ()
     # where in the data triggers have found secrets
     secret_paths: tuple[str, ...] = ()
 
@@ -62,6 +67,8 @@ def checked(new: NewEvent) -> NewEvent:
         faults.append(Fault("data", "must be an object"))
     if new.correlation_id is not None and not _short_text(new.correlation_id):
         faults.append(Fault("correlation_id", f"must be text of 1 to {MAX_CORRELATION_ID} characters"))
+    if not _job_id(new.caused_by):
+        faults.append(Fault("caused_by", "must be the id of a job"))
     if new.occurred_at is not None and not _moment(new.occurred_at):
         faults.append(Fault("occurred_at", "must be a time with its zone, in the years 1970 to 2999"))
     if faults:
@@ -139,6 +146,10 @@ def _read(text: Any) -> Any:
 
 def _short_text(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= MAX_CORRELATION_ID and not unreadable(value)
+
+
+def _job_id(value: Any) -> bool:
+    return value is None or isinstance(value, UUID)
 
 
 def _moment(value: Any) -> bool:

@@ -30,6 +30,7 @@ async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
         "occurred_at": new.occurred_at,
         "actor": actor,
         "id": new.id,
+        "caused_by": new.caused_by,
     }
     [answer] = await tx.values(sql.emit, values)
     emitted = Emitted(*answer)
@@ -55,6 +56,7 @@ def joined(new: NewEvent, *, data: bytes, actor: str) -> str:
         "occurred_at": new.occurred_at,
         "actor": actor,
         "id": new.id,
+        "caused_by": new.caused_by,
     }
     return msgspec.json.encode(fields).decode()
 

@@ -3,7 +3,7 @@
 -- name: emit
 select event_id, outcome from fairlead.emit_one(
     tenant => %(tenant)s, name => %(name)s, data => %(data)s, correlation_id => %(correlation_id)s,
-    occurred_at => %(occurred_at)s, actor => %(actor)s, id => %(id)s);
+    occurred_at => %(occurred_at)s, actor => %(actor)s, id => %(id)s, caused_by => %(caused_by)s);
 
 -- name: tell_ends
 select fairlead.tell_ends(array(
@@ -11,7 +11,7 @@ select fairlead.tell_ends(array(
 
 -- name: selected
 select e.id, e.tenant_id, t.slug as tenant, e.name, e.data, e.correlation_id, e.occurred_at, e.recorded_at,
-    e.dispatched_at, e.replay_of, e.only_trigger_id, e.created_by, e.secret_paths
+    e.dispatched_at, e.replay_of, e.only_trigger_id, e.created_by, e.caused_by, e.lineage, e.secret_paths
 from fairlead.events e join fairlead.tenants t on t.id = e.tenant_id
 where
 
@@ -93,6 +93,7 @@ where event_id = any(%(ids)s);
 select extract(epoch from min(due_at) - clock_timestamp())::float8 from fairlead.events_waiting;
 
 -- name: replay
+-- Whoever replays an event begins a new chain of triggers with it.
 with again as (
     insert into fairlead.events (
         id, tenant_id, name, data, correlation_id, occurred_at, replay_of, only_trigger_id, created_by, secret_paths)

@@ -99,6 +99,12 @@ async def in_tenants_zone(tx: Tx, tenant_id: UUID) -> list[Trigger]:
     return await _found(tx, sql.in_tenants_zone, tenant_id=tenant_id)
 
 
+async def labels(tx: Tx, ids: Iterable[UUID]) -> dict[UUID, tuple[UUID, str]]:
+    """Whose these triggers are, and what they are called; also of deleted ones."""
+    found = await tx.values(sql.labels, {"ids": list(ids)})
+    return {trigger_id: (tenant_id, label) for trigger_id, tenant_id, label in found}
+
+
 async def moment(tx: Tx) -> datetime:
     """The database's clock."""
     [(now,)] = await tx.values(sql.moment)

@@ -59,6 +59,9 @@ g.tenant_id = %(tenant_id)s and g.cron_expr is not null and g.timezone is null
 order by g.id
 for update of g
 
+-- name: labels
+select g.id, g.tenant_id, g.label from fairlead.job_triggers g where g.id = any(%(ids)s);
+
 -- name: moment
 select clock_timestamp();
 

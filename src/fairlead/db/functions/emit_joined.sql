@@ -9,7 +9,8 @@ begin
     from fairlead.emit_one(
         tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',
         correlation_id => asked ->> 'correlation_id', occurred_at => (asked ->> 'occurred_at')::timestamptz,
-        actor => asked ->> 'actor', id => (asked ->> 'id')::uuid) o;
+        actor => asked ->> 'actor', id => (asked ->> 'id')::uuid,
+        caused_by => (asked ->> 'caused_by')::uuid) o;
     if answer.outcome = 'emitted' then
         perform fairlead.notify_in_transaction('event');
     end if;

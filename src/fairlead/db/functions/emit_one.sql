@@ -1,7 +1,7 @@
 -- Stores one event for the dispatcher. outcome is 'emitted', or the reason for the refusal. Callers notify.
 create or replace function fairlead.emit_one(
     tenant text, name text, data jsonb, correlation_id text default null, occurred_at timestamptz default null,
-    actor text default null, id uuid default null,
+    actor text default null, id uuid default null, caused_by uuid default null,
     out event_id uuid, out outcome text
 ) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -23,9 +23,11 @@ begin
         return;
     end if;
     event_id := coalesce(emit_one.id, fairlead.uuid7());
-    insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, recorded_at, created_by)
+    insert into fairlead.events (
+        id, tenant_id, name, data, correlation_id, occurred_at, recorded_at, created_by, caused_by, lineage)
     values (emit_one.event_id, whose, emit_one.name, emit_one.data, emit_one.correlation_id,
-        coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user));
+        coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user), emit_one.caused_by,
+        case when emit_one.caused_by is null then '{}' else fairlead.lineage_of(emit_one.caused_by) end);
     insert into fairlead.events_waiting (event_id, tenant_id, due_at) values (emit_one.event_id, whose, moment);
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
@@ -35,5 +37,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid) from public;
-grant execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid) to fairlead_tenant;
+revoke execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid, uuid) from public;
+grant execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid, uuid) to fairlead_tenant;

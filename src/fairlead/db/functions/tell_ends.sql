@@ -26,7 +26,7 @@ begin
                 j.workflow_run_id, j.queued_at, j.started_at, j.finished_at, j.last_error
             from fairlead.jobs j where j.id = o.id limit 1) j
     ), told as (
-        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by, caused_by, lineage)
         select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
             -- no payload and no output: they may hold what is not everybody's
             jsonb_build_object(
@@ -39,7 +39,7 @@ begin
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
                     (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
                 'last_error', split_part(e.last_error, E'\n', 1)),
-            e.correlation_id, e.finished_at, 'system'
+            e.correlation_id, e.finished_at, 'system', e.id, fairlead.lineage_of(e.id)
         from ended e join fairlead.job_definitions d on d.id = e.definition_id
         where not fairlead.follows_an_end(e.id)
         returning id, tenant_id

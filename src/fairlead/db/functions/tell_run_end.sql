@@ -3,7 +3,7 @@
 create or replace function fairlead.tell_run_end(run uuid, failed_step text, last_error text) returns boolean language plpgsql volatile as $$
 begin
     with told as (
-        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by)
+        insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by, caused_by, lineage)
         select fairlead.uuid7(), r.tenant_id, 'workflow.' || r.status,
             jsonb_build_object(
                 'run_id', r.id, 'workflow', r.key, 'version', r.version, 'status', r.status,
@@ -11,7 +11,7 @@ begin
                 'started_at', r.created_at, 'finished_at', r.finished_at,
                 'duration_ms', (date_part('epoch', r.finished_at - r.created_at) * 1000)::bigint,
                 'failed_step', tell_run_end.failed_step, 'last_error', split_part(tell_run_end.last_error, E'\n', 1)),
-            r.correlation_id, r.finished_at, 'system'
+            r.correlation_id, r.finished_at, 'system', r.started_by_job, fairlead.lineage_of(r.started_by_job)
         from fairlead.workflow_runs r
         where r.id = tell_run_end.run
             and exists (

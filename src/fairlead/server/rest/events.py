@@ -35,6 +35,8 @@ class EventBody(Body):
     data: dict[str, Any] = Field(default_factory=dict)
     correlation_id: Text | None = None
     occurred_at: Time | None = None
+    # the job that emits it: triggers that set one another off are counted through it
+    caused_by: Id | None = None
 
 
 class ReplayBody(Body):
@@ -71,6 +73,7 @@ class EventView(View):
     replay_of: UUID | None
     only_trigger_id: UUID | None
     created_by: str | None
+    caused_by: UUID | None
 
 
 class EventWithFirings(EventView):
