@@ -4,7 +4,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fairlead.actions.doctor import Finding, Verdict, examine
+from fairlead.actions.doctor import examine
+from fairlead.model.finding import Finding, Verdict
 from fairlead.settings import Settings
 
 

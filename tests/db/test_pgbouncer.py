@@ -8,10 +8,10 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import doctor, jobs
-from fairlead.actions.doctor import Finding, Verdict
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database
 from fairlead.handles import EnqueuedJob
+from fairlead.model.finding import Finding, Verdict
 from fairlead.model.job import JobStatus
 from tests import drivers, given
 from tests.given import TENANT, TESTER

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fairlead.actions import checks
 from fairlead.model.job import JobStatus
 from fairlead.store import system
-from tests import given
-from tests.server.world import World
+from tests import broken, given
+from tests.server.world import BASE, World
 
 ENDS = ("succeeded", "failed", "dead_letter")
 
@@ -160,3 +161,33 @@ async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
         {"per": "x"},
     ):
         assert (await world.call("GET", "/usage", who="viewer", params=wrong)).status_code == 422
+
+
+async def test_a_super_admin_sees_what_the_checks_find_and_no_other(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        job_id = await broken.running_without_lease(tx)
+
+    shown = await world.call("GET", "/admin/checks", who="super_admin")
+    refused = await world.call("GET", "/admin/checks", who="tenant_admin")
+
+    found = {one["check"]: one for one in shown.json()["items"]}
+    assert found["running_without_lease"]["verdict"] == "fail"
+    assert str(job_id) in found["running_without_lease"]["detail"]
+    assert found["isolation"]["verdict"] == "ok"
+    assert found["checks"]["detail"] == "no process has run the checks yet"
+    assert refused.status_code == 403
+    async with world.fl.database.transaction() as tx:
+        await broken.lease_again(tx, job_id)
+
+
+async def test_the_checks_are_a_metric(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        job_id = await broken.running_without_lease(tx)
+        await checks.refresh(tx)
+        await broken.lease_again(tx, job_id)
+
+    text = (await world.call("GET", f"{BASE}/metrics", who="super_admin")).text
+
+    assert 'fairlead_check{check="running_without_lease"} 2.0' in text
+    assert 'fairlead_check{check="expired_leases"} 0.0' in text
+    assert 'fairlead_check_value{check="running_without_lease"} 1.0' in text

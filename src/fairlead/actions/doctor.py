@@ -1,33 +1,20 @@
 """What the doctor looks at, and what to do about it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 
+from fairlead.actions import checks, server_checks
 from fairlead.db import migrate
 from fairlead.db.listen import round_trip
 from fairlead.db.refusals import describe
 from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
+from fairlead.model.finding import Finding, Verdict
 from fairlead.settings import Settings
+from fairlead.store import checks as stored
 from fairlead.store import jobs, system, workflows
 
 SKEW_SECONDS = 2.0
-
-
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    check: str
-    verdict: Verdict
-    detail: str
-    advice: str = ""
 
 
 async def examine(url: str, settings: Settings, unknown: Sequence[str] = ()) -> AsyncIterator[Finding]:
@@ -53,6 +40,10 @@ async def examine(url: str, settings: Settings, unknown: Sequence[str] = ()) -> 
                 yield await _rights(tx)
                 yield await _row_security(tx)
                 yield await _audit(tx)
+                for finding in server_checks.judge(await stored.server(tx), settings):
+                    yield finding
+                for finding in await checks.examine_hot(tx):
+                    yield finding
                 yield await _consistency(tx)
     finally:
         await database.close()

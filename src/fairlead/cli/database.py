@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 import click
 from rich.text import Text
 
-from fairlead.actions.doctor import Verdict, examine
+from fairlead.actions.doctor import examine
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.db import migrate as migrations
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.model.finding import Verdict
 from fairlead.settings import Settings, unknown_variables
 
 

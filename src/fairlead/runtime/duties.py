@@ -11,14 +11,17 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.actions import metering, settling
+from fairlead.actions import checks, metering, settling
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
+from fairlead.errors import FairleadError
+from fairlead.model.finding import Verdict
 from fairlead.store import access, counts, duties, events, firings, hosts, idempotency, retention, workflows
 
 log = structlog.get_logger(__name__)
 
 MINUTE = 60.0
+CHECK_SECONDS = 30.0
 HOUR = 3600.0
 DAY = 86_400.0
 AT_ONCE = 0.0
@@ -67,6 +70,7 @@ class Duties:
             "events": self._events,
             "runs": self._runs,
             "sleepers": _sleepers,
+            "checks": _checks,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -78,9 +82,12 @@ class Duties:
     async def _do(self, name: str) -> float:
         try:
             done = await self._database.transact(lambda tx: self._round(tx, name))
-        except Exception:
+        except Exception as error:
             # later, then: it must not keep the other duties from their turn
-            await self._database.transact(lambda tx: duties.put_off(tx, name, seconds=AFTER_FAILURE_SECONDS))
+            why = error.message if isinstance(error, FairleadError) else repr(error)
+            await self._database.transact(
+                lambda tx: duties.put_off(tx, name, seconds=AFTER_FAILURE_SECONDS, why=why)
+            )
             raise
         self._tell(name, done)
         return done.seconds
@@ -154,6 +161,15 @@ async def _usage(tx: Tx, place: str | None) -> Round:
         return Round(SETTLING_SECONDS, await metering.noted(tx))
     told = await metering.tell(tx, place)
     return Round(told.seconds, None if told.done else place)
+
+
+async def _checks(tx: Tx, place: str | None) -> Round:
+    for one in await checks.refresh(tx):
+        tell = log.info if one.verdict is Verdict.OK else log.warning
+        tell(
+            "check_changed", check=one.check, verdict=one.verdict.value, detail=one.detail, advice=one.advice
+        )
+    return Round(CHECK_SECONDS, place)
 
 
 async def _expired(tx: Tx, place: str | None) -> Round:

@@ -81,8 +81,10 @@ class WorkerProcess:
                 patient=False,  # the finisher tries again
             )
             sweeping = make_watchdog(database)
+            services = []
             if settings.metrics_port:
-                source = stack.enter_context(_metered(source, database, sweeping))
+                source, reading = stack.enter_context(_metered(source, database, sweeping))
+                services.append(reading)
             reporter = Reporter(lambda steps: database.single(lambda tx: queue.progress(tx, steps)))
             reporting = Service("reporter", reporter)
 
@@ -124,7 +126,7 @@ class WorkerProcess:
             stack.enter_context(listener.subscribe(hear))
             helpers = [
                 asyncio.create_task(one.run(stop), name=one.name)
-                for one in (stager, watchdog, reporting, shipping)
+                for one in (stager, watchdog, reporting, shipping, *services)
             ]
             finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
             try:
@@ -163,14 +165,20 @@ async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -
 
 
 @contextmanager
-def _metered(source: JobSource, database: Database, watchdog: Watchdog) -> Iterator[JobSource]:
-    """The same source, whose figures Prometheus can read within the block."""
-    from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415 - few need it, all would wait for it
+def _metered(
+    source: JobSource, database: Database, watchdog: Watchdog
+) -> Iterator[tuple[JobSource, Service]]:
+    """The same source, whose figures Prometheus can read within the block; and what reads the checks for it."""
+    # few need these, all would wait for them
+    from fairlead.runtime.check_metrics import CheckReader  # noqa: PLC0415
+    from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415
 
     meter = Meter(source)
     meter.count_rescues(lambda: watchdog.rescued)
+    reader = CheckReader(database)
+    meter.registry.register(reader)
     with exposed(meter, database.settings.metrics_host, database.settings.metrics_port):
-        yield meter
+        yield meter, Service("checks", reader)
 
 
 class _thread:  # noqa: N801 - used as a word: `with _thread(x):`

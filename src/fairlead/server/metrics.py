@@ -13,8 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fairlead.actions import checks
 from fairlead.app import Fairlead
 from fairlead.model.access import Permission
+from fairlead.model.finding import Finding
+from fairlead.runtime.check_metrics import check_families
 from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
 from fairlead.server.live import Live
 from fairlead.server.problems import route_of
@@ -46,6 +49,7 @@ class Figures:
     enqueued: dict[str, int]
     oldest: dict[str, float]
     fleet: Fleet
+    checks: list[Finding]
 
 
 class Metrics:
@@ -89,14 +93,16 @@ class Metrics:
             shown = levels[:MOST_TENANTS]
             oldest = await metrics.oldest(tx, [one.tenant_id for one in shown])
             fleet = await metrics.fleet(tx)
+            found = await checks.show_stored(tx)
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
         # of all and not of the others: those change, and a sum of theirs would fall at times, which no counter may
         enqueued = {ALL: sum(one.enqueued for one in levels)}
         if self._fl.settings.metrics_public:
             # whoever asks: not who our tenants are
-            return Figures(_summed(levels, ALL), enqueued, {ALL: max(by_slug.values(), default=0.0)}, fleet)
+            longest = {ALL: max(by_slug.values(), default=0.0)}
+            return Figures(_summed(levels, ALL), enqueued, longest, fleet, found)
         enqueued |= {one.tenant: one.enqueued for one in shown}
-        return Figures([*shown, *_summed(levels[MOST_TENANTS:], OTHERS)], enqueued, by_slug, fleet)
+        return Figures([*shown, *_summed(levels[MOST_TENANTS:], OTHERS)], enqueued, by_slug, fleet, found)
 
     def collect(self) -> Iterator[Family]:
         """What is not counted here but read, for the registry."""
@@ -105,6 +111,7 @@ class Metrics:
         yield sockets
         if self._figures is not None:
             yield from _families(self._figures)
+            yield from check_families(self._figures.checks)
 
 
 def _summed(levels: list[Levels], name: str) -> list[Levels]:

@@ -30,6 +30,6 @@ async def put(tx: Tx, name: str, *, place: str | None, seconds: float) -> None:
     await tx.run(sql.put, {"name": name, "place": place, "seconds": seconds})
 
 
-async def put_off(tx: Tx, name: str, *, seconds: float) -> None:
+async def put_off(tx: Tx, name: str, *, seconds: float, why: str) -> None:
     """Leave a duty that failed where it was; it is due again in so many seconds."""
-    await tx.run(sql.put_off, {"name": name, "seconds": seconds})
+    await tx.run(sql.put_off, {"name": name, "seconds": seconds, "why": why})

@@ -8,10 +8,12 @@ select name from fairlead.duties where due_at <= clock_timestamp() order by due_
 select place from fairlead.duties where name = %(name)s and due_at <= clock_timestamp() for update skip locked;
 
 -- name: put
-update fairlead.duties set place = %(place)s, due_at = clock_timestamp() + make_interval(secs => %(seconds)s)
+update fairlead.duties set place = %(place)s, due_at = clock_timestamp() + make_interval(secs => %(seconds)s),
+    done_at = clock_timestamp(), failures = 0, last_error = null
 where name = %(name)s;
 
 -- name: put_off
 -- The place stays: the round that failed has changed nothing.
-update fairlead.duties set due_at = clock_timestamp() + make_interval(secs => %(seconds)s)
+update fairlead.duties set due_at = clock_timestamp() + make_interval(secs => %(seconds)s),
+    failures = failures + 1, last_error = %(why)s
 where name = %(name)s and due_at <= clock_timestamp();

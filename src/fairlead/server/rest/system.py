@@ -6,8 +6,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 
-from fairlead.actions import system
+from fairlead.actions import checks, system
 from fairlead.model.access import Permission
+from fairlead.model.finding import Verdict
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, ListOf, View
@@ -48,6 +49,24 @@ class TenantQueueView(View):
     failed: int
     dead_letter: int
     oldest_queued_seconds: float | None
+
+
+class CheckView(View):
+    """What a check found: `ok`, `warn` or `fail`, what was seen, what to do, and the figure behind it."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+    advice: str
+    value: float | None
+
+
+@router.get("/admin/checks")
+async def show_checks(caller: Manager) -> ListOf[CheckView]:
+    """What is wrong with the database or the fleet, examined now: what `fairlead doctor` looks at all the time."""
+    async with caller.transaction(as_system=True) as tx:
+        found = await checks.list_checks(tx, caller.principal)
+    return ListOf(items=[CheckView.of(one) for one in found])
 
 
 @router.get("/admin/system")

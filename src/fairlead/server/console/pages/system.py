@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from fairlead.actions import doctor, system
-from fairlead.actions.doctor import Finding
 from fairlead.db import migrate
 from fairlead.errors import FairleadError
 from fairlead.model.access import Permission
+from fairlead.model.finding import Finding
 from fairlead.server.auth import Guarded
 from fairlead.server.console.forms import Form
 from fairlead.server.console.visit import Visit, Visits

@@ -1,0 +1,230 @@
+"""The checks that run all the time, over hot tables only: what each finds, and what to do about it."""
+
+from collections.abc import Sequence
+
+from fairlead.actions import server_checks
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission, Principal
+from fairlead.model.finding import Finding, Verdict, graded
+from fairlead.store import checks
+from fairlead.store.checks import Holder, Idle, LateDuty
+
+# How old what was found may be before that itself is a finding.
+STALE_SECONDS = 300.0
+OVERDUE_SECONDS, OVERDUE_FAIL_SECONDS = 30.0, 300.0
+SLEEPER_SECONDS = 30.0
+XMIN_SECONDS, XMIN_FAIL_SECONDS = 300.0, 3600.0
+# Of what has no time: a replication slot whose standby is away.
+XMIN_TRANSACTIONS = 5_000_000
+DUTY_SECONDS, DUTY_FAIL_SECONDS = 600.0, 3600.0
+DUTY_FAILURES = 3
+UNFOLDED_ROWS = 1000
+NO_MAINTENANCE = (
+    "Run a worker, `fairlead serve` or `fairlead scheduler` with maintenance = true, and look for "
+    "service_failed and duty_failed in the logs of those that run."
+)
+
+
+async def examine_hot(tx: Tx) -> list[Finding]:
+    """Look at hot tables and at what PostgreSQL does now."""
+    return [
+        judge_idle(await checks.idle_transactions(tx)),
+        judge_xmin(await checks.oldest_xmin(tx)),
+        await _expired_leases(tx),
+        await _overdue_later(tx),
+        await _sleepers(tx),
+        await _orphans(tx),
+        judge_duties(
+            await checks.late_duties(tx, late_seconds=DUTY_SECONDS, failures=DUTY_FAILURES),
+        ),
+        await _audit_rest(tx),
+        await _unfolded(tx),
+    ]
+
+
+async def refresh(tx: Tx) -> list[Finding]:
+    """Examine, and keep what was found for every process to show. What changed its verdict."""
+    found = await examine_hot(tx)
+    changed = await checks.put(tx, found)
+    return [one for one in found if one.check in changed]
+
+
+async def show_stored(tx: Tx) -> list[Finding]:
+    """What was found last by any process; and whether that is recent."""
+    return [*await checks.stored(tx), judge_age(await checks.stored_seconds(tx))]
+
+
+async def list_checks(tx: Tx, principal: Principal) -> list[Finding]:
+    """Everything that is checked all the time, examined now; and what the walk through the record last found."""
+    principal.require(Permission.MANAGE_SYSTEM)
+    now = [*await examine_hot(tx), *server_checks.judge(await checks.server(tx), tx.settings)]
+    names = {one.check for one in now}
+    return [*now, *(one for one in await show_stored(tx) if one.check not in names)]
+
+
+def judge_age(seconds: float | None) -> Finding:
+    """Whether the duty `checks` is done at all."""
+    if seconds is None:
+        return Finding("checks", Verdict.WARN, "no process has run the checks yet", NO_MAINTENANCE)
+    return graded(
+        "checks",
+        seconds,
+        warn=STALE_SECONDS,
+        fail=None,
+        fine="the checks are run all the time",
+        detail=f"the checks were last run {seconds:.0f} s ago",
+        advice=NO_MAINTENANCE,
+    )
+
+
+def judge_idle(idle: Sequence[Idle]) -> Finding:
+    """A failure if one of them is ours: it may hold other tenants' jobs."""
+    if not idle:
+        return Finding(
+            "idle_transactions", Verdict.OK, "no transaction is idle for longer than a lease", value=0
+        )
+    shown = ", ".join(
+        f"process {one.pid} ({one.application or 'unnamed'}) for {one.seconds:.0f} s" for one in idle[:5]
+    )
+    ours = any((one.application or "").startswith("fairlead") for one in idle)
+    return Finding(
+        "idle_transactions",
+        Verdict.FAIL if ours else Verdict.WARN,
+        f"{len(idle)} transaction(s) idle for longer than a lease: {shown}",
+        "They hold locks, and keep dead rows from being removed. End them with select pg_terminate_backend(PID), and "
+        "set idle_in_transaction_session_timeout for the application that left them open.",
+        len(idle),
+    )
+
+
+def judge_xmin(holder: Holder | None) -> Finding:
+    """By time where there is one, else by the number of transactions since."""
+    if holder is None:
+        return Finding("oldest_xmin", Verdict.OK, "nothing holds back vacuum", value=0)
+    advice = (
+        "While it lasts, no dead row can be removed, and claims slow down. End the transaction, or drop the slot of a "
+        "standby that is gone."
+    )
+    if holder.seconds is None:
+        transactions = holder.transactions or 0
+        return graded(
+            "oldest_xmin",
+            transactions,
+            warn=XMIN_TRANSACTIONS,
+            fail=None,
+            fine="nothing holds back vacuum for long",
+            detail=f"{holder.holder} has held back vacuum for {transactions} transactions",
+            advice=advice,
+        )
+    return graded(
+        "oldest_xmin",
+        holder.seconds,
+        warn=XMIN_SECONDS,
+        fail=XMIN_FAIL_SECONDS,
+        fine="nothing holds back vacuum for long",
+        detail=f"{holder.holder} has held back vacuum for {holder.seconds:.0f} s",
+        advice=advice,
+    )
+
+
+async def _expired_leases(tx: Tx) -> Finding:
+    found = await checks.expired_leases(tx)
+    return graded(
+        "expired_leases",
+        found.leases,
+        warn=0,
+        fail=0,
+        fine="every expired lease was rescued in time",
+        detail=f"{found.leases} lease(s) expired and were not rescued, the oldest {found.seconds:.0f} s ago",
+        advice=NO_MAINTENANCE + " lease_not_rescued names jobs that cannot be rescued.",
+    )
+
+
+async def _overdue_later(tx: Tx) -> Finding:
+    seconds = await checks.overdue_later(tx)
+    return graded(
+        "overdue_jobs",
+        seconds,
+        warn=OVERDUE_SECONDS,
+        fail=OVERDUE_FAIL_SECONDS,
+        fine="jobs that fall due are staged in time",
+        detail=f"a job fell due {seconds:.0f} s ago and was not made ready",
+        advice=NO_MAINTENANCE,
+    )
+
+
+async def _sleepers(tx: Tx) -> Finding:
+    found = await checks.sleepers(tx, seconds=SLEEPER_SECONDS)
+    shown = ", ".join(str(one.job_id) for one in found[:5])
+    return graded(
+        "sleeping_parents",
+        len(found),
+        warn=0,
+        fail=0,
+        fine="no job waits for a run that is over",
+        detail=f"{len(found)} job(s) wait for a run that is over: {shown}",
+        advice="Run: fairlead doctor --repair (it wakes them).",
+    )
+
+
+async def _orphans(tx: Tx) -> Finding:
+    found = await checks.orphans(tx)
+    shown = ", ".join(str(one.job_id) for one in found[:5])
+    return graded(
+        "running_without_lease",
+        len(found),
+        warn=0,
+        fail=0,
+        fine="every running job that was looked at has a lease",
+        detail=f"{len(found)} job(s) run without a lease: {shown}",
+        advice="Run: fairlead doctor --repair (it puts them back into the queue).",
+    )
+
+
+def judge_duties(late: Sequence[LateDuty]) -> Finding:
+    """Late: no process does them. Failing: they are tried, and changed nothing."""
+    if not late:
+        return Finding("duties", Verdict.OK, "the regular duties are done", value=0)
+    shown = "; ".join(_told(one) for one in late[:5])
+    worst = any(one.late_seconds > DUTY_FAIL_SECONDS or one.failures >= DUTY_FAILURES for one in late)
+    return Finding(
+        "duties",
+        Verdict.FAIL if worst else Verdict.WARN,
+        f"{len(late)} duty(ies) not done: {shown}",
+        NO_MAINTENANCE,
+        len(late),
+    )
+
+
+def _told(one: LateDuty) -> str:
+    if one.failures >= DUTY_FAILURES:
+        return f"{one.name} failed {one.failures} times: {one.last_error}"
+    return f"{one.name} is {one.late_seconds:.0f} s late"
+
+
+async def _audit_rest(tx: Tx) -> Finding:
+    rows = await checks.audit_rest(tx)
+    least = " or more" if rows == checks.LOOK else ""
+    return graded(
+        "audit_rest",
+        rows,
+        warn=0,
+        fail=None,
+        fine="every entry of the audit log is in its day's partition",
+        detail=f"audit_log_rest has {rows}{least} entries of days that had no partition",
+        advice="Nothing is lost: they go when their time is over. Run fairlead migrate up, which prepares the coming "
+        "week, and look for duty_failed in the logs.",
+    )
+
+
+async def _unfolded(tx: Tx) -> Finding:
+    rows = await checks.unfolded(tx)
+    return graded(
+        "unfolded_counts",
+        rows,
+        warn=UNFOLDED_ROWS,
+        fail=None,
+        fine="counts are folded in time",
+        detail=f"{rows} rows of counts should have been folded",
+        advice=NO_MAINTENANCE,
+    )

@@ -1,0 +1,288 @@
+"""The checks that run all the time: each names what is wrong, and a healthy database has nothing."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead import Settings
+from fairlead.actions import checks, server_checks
+from fairlead.db.tx import Database, Tx
+from fairlead.model.finding import Finding, Verdict
+from fairlead.runtime.duties import Duties
+from fairlead.store import checks as stored
+from fairlead.store.checks import Holder, Server
+from tests import broken, given
+from tests.waiting import SECONDS
+
+
+@pytest.fixture(autouse=True)
+async def _duties_are_done(tx: Tx) -> None:
+    await tx.run("update fairlead.duties set due_at = clock_timestamp() + interval '1 hour'")
+
+
+async def named(tx: Tx, check: str) -> Finding:
+    return next(one for one in await checks.examine_hot(tx) if one.check == check)
+
+
+async def test_a_healthy_database_has_nothing_wrong(tx: Tx) -> None:
+    await given.queued_job(tx)
+    await given.queued_job(tx, scheduled_for=datetime.now(UTC) + timedelta(days=1))
+    await given.running_job(tx)
+    await given.ended_job(tx, "failed")
+
+    assert {one.verdict for one in await checks.examine_hot(tx)} == {Verdict.OK}
+
+
+async def test_a_lease_that_nobody_rescued_is_named(tx: Tx) -> None:
+    await given.running_job(tx)
+    late = tx.settings.lease_seconds + tx.settings.sweep_seconds + 1
+    await tx.run(
+        "update fairlead.leases set expires_at = clock_timestamp() - make_interval(secs => %s)", [late]
+    )
+
+    found = await named(tx, "expired_leases")
+
+    assert (found.verdict, found.value) == (Verdict.FAIL, 1)
+
+
+async def test_a_lease_that_has_just_expired_is_the_watchdogs_business(tx: Tx) -> None:
+    await given.running_job(tx)
+    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 s'")
+
+    assert (await named(tx, "expired_leases")).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(20, Verdict.OK), (40, Verdict.WARN), (400, Verdict.FAIL)])
+async def test_a_job_that_fell_due_and_was_not_staged_is_named(
+    tx: Tx, seconds: int, verdict: Verdict
+) -> None:
+    await given.queued_job(tx, scheduled_for=datetime.now(UTC) + timedelta(days=1))
+    await tx.run(
+        "update fairlead.later set due_at = clock_timestamp() - make_interval(secs => %s)", [seconds]
+    )
+
+    assert (await named(tx, "overdue_jobs")).verdict is verdict
+
+
+async def test_a_job_that_waits_for_a_run_that_is_over_is_named(tx: Tx) -> None:
+    job_id = await broken.sleeping_parent(tx)
+
+    found = await named(tx, "sleeping_parents")
+
+    assert found.verdict is Verdict.FAIL
+    assert str(job_id) in found.detail
+    await tx.run("update fairlead.workflow_runs set status = 'running', finished_at = null")
+    assert (await named(tx, "sleeping_parents")).verdict is Verdict.OK
+
+
+async def test_a_job_that_runs_without_a_lease_is_named(tx: Tx) -> None:
+    job_id = await broken.running_without_lease(tx)
+
+    found = await named(tx, "running_without_lease")
+
+    assert found.verdict is Verdict.FAIL
+    assert str(job_id) in found.detail
+
+
+async def test_a_duty_that_no_process_does_or_that_fails_is_named(tx: Tx) -> None:
+    await tx.run(
+        "update fairlead.duties set due_at = clock_timestamp() - interval '11 minutes' where name = 'usage'"
+    )
+    late = await named(tx, "duties")
+    await tx.run("update fairlead.duties set failures = 3, last_error = 'no right' where name = 'runs'")
+    failing = await named(tx, "duties")
+
+    assert (late.verdict, late.value) == (Verdict.WARN, 1)
+    assert "usage is 66" in late.detail
+    assert (failing.verdict, failing.value) == (Verdict.FAIL, 2)
+    assert "runs failed 3 times: no right" in failing.detail
+
+
+async def test_entries_of_a_day_without_a_partition_are_named(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.audit_log (at, actor, action, resource_type) values ('2001-01-01', 'a', 'b', 'c')"
+    )
+
+    found = await named(tx, "audit_rest")
+
+    assert (found.verdict, found.value) == (Verdict.WARN, 1)
+
+
+async def test_counts_that_the_fold_left_behind_are_named(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.counts (tenant_id, definition_id, minute, queued) "
+        "select t.id, d.id, date_trunc('minute', clock_timestamp() - interval '20 minutes'), 0 "
+        "from (select id from fairlead.tenants limit 1) t, (select id from fairlead.job_definitions limit 1) d, "
+        "generate_series(0, %s) n",
+        [checks.UNFOLDED_ROWS + 1],
+    )
+
+    found = await named(tx, "unfolded_counts")
+
+    assert (found.verdict, found.value) == (Verdict.WARN, checks.UNFOLDED_ROWS + 1)
+
+
+async def test_a_transaction_that_is_idle_for_longer_than_a_lease_is_named(database_url: str) -> None:
+    settings = Settings(database_url=database_url, lease_seconds=1)
+    with psycopg.connect(database_url, application_name="shop") as idle:
+        pid = idle.info.backend_pid
+        idle.execute("select from fairlead.jobs for update")
+        async with Database(database_url, settings) as database, asyncio.timeout(SECONDS):
+            found: list[Finding] = []
+            while not found or found[0].verdict is Verdict.OK:
+                found = await database.transact(checks.examine_hot)
+
+    assert found[0].check == "idle_transactions"
+    assert found[0].verdict is Verdict.WARN
+    assert f"process {pid} (shop)" in found[0].detail
+
+
+@pytest.mark.parametrize(
+    ("holder", "verdict"),
+    [
+        (None, Verdict.OK),
+        (Holder("process 7", 299, 10), Verdict.OK),
+        (Holder("process 7", 301, 10), Verdict.WARN),
+        (Holder("process 7", 3601, 10), Verdict.FAIL),
+        (Holder("replication slot away", None, 4_000_000), Verdict.OK),
+        (Holder("replication slot away", None, 6_000_000), Verdict.WARN),
+    ],
+)
+def test_what_holds_back_vacuum_is_judged_by_its_age(holder: Holder | None, verdict: Verdict) -> None:
+    assert checks.judge_xmin(holder).verdict is verdict
+
+
+async def test_the_holder_of_the_oldest_xmin_is_found(database_url: str) -> None:
+    with psycopg.connect(database_url, application_name="report") as reader:
+        pid = reader.info.backend_pid
+        reader.execute("set transaction isolation level repeatable read")
+        reader.execute("select from fairlead.jobs limit 1")
+        async with Database(database_url, Settings()) as database, database.transaction() as tx:
+            found = await stored.oldest_xmin(tx)
+
+    assert found is not None
+    assert found.holder == f"process {pid} (report)"
+
+
+# How PostgreSQL is set up
+
+FINE = Server(
+    isolation="read committed",
+    idle_milliseconds=10_000,
+    default_idle_milliseconds=0,
+    is_remote=True,
+    keepalives_idle=60,
+    synchronous_commit="on",
+    standby_names="",
+    standbys=0,
+    synchronous_standbys=0,
+    connections=97,
+    connected=20,
+    workers=3,
+    frozen_age=1000,
+    freeze_max_age=200_000_000,
+    autovacuum="on",
+    track_counts="on",
+)
+
+
+def test_a_server_that_is_set_up_well_has_nothing_wrong() -> None:
+    assert {one.verdict for one in server_checks.judge(FINE, Settings())} == {Verdict.OK}
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "changes"),
+    [
+        ("isolation", Verdict.WARN, {"isolation": "repeatable read"}),
+        ("idle_timeout", Verdict.WARN, {"idle_milliseconds": 0}),
+        ("idle_timeout", Verdict.WARN, {"idle_milliseconds": 3_600_000}),
+        ("keepalives", Verdict.WARN, {"keepalives_idle": 7200}),
+        ("standby", Verdict.WARN, {"standbys": 1}),
+        (
+            "standby",
+            Verdict.WARN,
+            {"standby_names": "*", "synchronous_commit": "local", "synchronous_standbys": 1},
+        ),
+        ("standby", Verdict.FAIL, {"standby_names": "*"}),
+        ("connections", Verdict.WARN, {"workers": 9}),
+        ("connections", Verdict.WARN, {"connected": 90}),
+        ("wraparound", Verdict.WARN, {"frozen_age": 1_100_000_000}),
+        ("wraparound", Verdict.FAIL, {"frozen_age": 1_700_000_000}),
+        ("autovacuum", Verdict.FAIL, {"autovacuum": "off"}),
+        ("autovacuum", Verdict.FAIL, {"track_counts": "off"}),
+    ],
+)
+def test_a_setting_that_endangers_a_promise_is_named(
+    check: str, verdict: Verdict, changes: dict[str, object]
+) -> None:
+    server = replace(FINE, **changes)  # type: ignore[arg-type]
+
+    found = [one for one in server_checks.judge(server, Settings()) if one.verdict is not Verdict.OK]
+
+    assert [(one.check, one.verdict) for one in found] == [(check, verdict)]
+    assert found[0].advice
+
+
+def test_a_standby_that_commits_wait_for_is_fine() -> None:
+    server = replace(FINE, standby_names="*", standbys=1, synchronous_standbys=1)
+
+    assert {one.verdict for one in server_checks.judge(server, Settings())} == {Verdict.OK}
+
+
+async def test_the_facts_of_a_real_server_can_be_judged(tx: Tx) -> None:
+    found = {one.check: one for one in server_checks.judge(await stored.server(tx), tx.settings)}
+
+    assert found["isolation"].verdict is Verdict.OK
+    assert found["standby"].verdict is Verdict.OK
+    assert found["connections"].verdict is Verdict.OK
+
+
+# As a duty
+
+
+async def test_one_process_looks_for_all_and_logs_what_changed(database_url: str) -> None:
+    async with Database(database_url, Settings()) as database:
+        duties = Duties(database, retention_days=30, audit_retention_days=365)
+        async with database.transaction() as tx:
+            fresh = await checks.show_stored(tx)
+            await broken.running_without_lease(tx)
+        with capture_logs() as logged:
+            await duties()
+            async with database.transaction() as tx:
+                await tx.run("update fairlead.duties set due_at = clock_timestamp() where name = 'checks'")
+            await duties()
+        async with database.transaction() as tx:
+            found = {one.check: one for one in await checks.show_stored(tx)}
+
+    assert [(one.check, one.verdict) for one in fresh] == [("checks", Verdict.WARN)]
+    assert found["running_without_lease"].verdict is Verdict.FAIL
+    assert found["checks"].verdict is Verdict.OK
+    told = [one for one in logged if one["event"] == "check_changed" and one["check"] != "duties"]
+    assert [(one["check"], one["verdict"]) for one in told] == [("running_without_lease", "fail")]
+
+
+async def test_a_duty_that_fails_is_counted_until_it_is_done(database_url: str) -> None:
+    async with Database(database_url, Settings()) as database:
+        duties = Duties(database, retention_days=30, audit_retention_days=365)
+        async with database.transaction() as tx:
+            await tx.run("alter table fairlead.sessions rename to gone")
+            await tx.run(
+                "update fairlead.duties set due_at = clock_timestamp() + interval '1 hour' where name <> 'expired'"
+            )
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await duties()
+        failed = "select failures, last_error from fairlead.duties where name = 'expired'"
+        async with database.transaction() as tx:
+            [(failures, why)] = await tx.values(failed)
+            await tx.run("alter table fairlead.gone rename to sessions")
+            await tx.run("update fairlead.duties set due_at = clock_timestamp() where name = 'expired'")
+        await duties()
+        async with database.transaction() as tx:
+            assert await tx.values(failed) == [(0, None)]
+
+    assert failures == 1
+    assert "sessions" in why
