@@ -34,6 +34,7 @@ from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import as_id, parsed
 from fairlead.model.why import Why
+from fairlead.runtime.database_notice import tell_embedded
 from fairlead.runtime.execution import Execution, Means
 from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.process import Plan, WorkerProcess
@@ -144,6 +145,7 @@ class Fairlead(Triggers, Workflows):
     async def _start_embedded(self) -> str:
         self._embedded = EmbeddedPostgres(self.settings.data_dir)
         url = await asyncio.to_thread(self._embedded.start)
+        tell_embedded(self.settings.data_dir, joined=self._embedded.joined)
         await migrate.up(url, self.settings.schema)
         return url
 

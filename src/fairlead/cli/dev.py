@@ -3,6 +3,9 @@
 import asyncio
 import os
 import shlex
+import shutil
+import socket
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -16,9 +19,11 @@ from fairlead.app import Fairlead
 from fairlead.cli import demo, output
 from fairlead.cli.database import address
 from fairlead.cli.dev_access import ADMIN, MEMBER, ways_in
+from fairlead.cli.dev_app import DevApp
 from fairlead.cli.serve import named, stop_signal
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
+from fairlead.db.dev_record import DevRecord, keep_record
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.refusals import describe
 from fairlead.errors import DatabaseUnreachable
@@ -32,22 +37,38 @@ ANNOUNCED = "dev.json"
 
 
 @click.command()
+@click.argument("app", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Where the database lives (default .fairlead)."
 )
 @click.option("--no-demo", is_flag=True, help="Without the demo tenant and its jobs.")
+@click.option("--no-reload", is_flag=True, help="Do not start APP again when its source changes.")
 @command
-async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, no_demo: bool) -> None:
-    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant, worker, scheduler, API, until Ctrl-C."""
+async def dev(
+    session: Session,
+    *,
+    app: str | None,
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    no_demo: bool,
+    no_reload: bool,
+) -> None:
+    """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant, worker, scheduler, API, until Ctrl-C.
+
+    With APP, such as `hello:fl` (the Fairlead `fl` in hello.py), its jobs run too, and it is reloaded when a Python file
+    in this folder or below changes.
+    """
     # the web framework takes longer to import than most other commands take to run
-    from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
+    from fairlead.server.app import bind  # noqa: PLC0415
 
     out = output.console()
     settings = session.settings(data_dir=data_dir)
     stopped = stop_signal()
     listening = bind(host, port)
+    at = f"http://{named(host)}:{listening.getsockname()[1]}"
     out.print(
         f"starting PostgreSQL in {settings.data_dir}" if settings.database_url is None else "connecting"
     )
@@ -64,31 +85,45 @@ async def dev(session: Session, *, host: str, port: int, data_dir: Path | None, 
             if not no_demo:
                 await demo.make_demo(fl)
             tenant = None if no_demo else demo.TENANT
-            at = f"http://{named(host)}:{listening.getsockname()[1]}"
             # before the first answer, so that whoever finds us ready finds the file too
             async with (
                 ways_in(fl, settings.data_dir / ANNOUNCED, tenant) as secrets,
                 triggering(fl.database, fl.direct_url),
+                _serving(fl, listening, stopped),
             ):
-                server = make_server(create_app(fl))
-                serving = asyncio.create_task(server.serve(sockets=[listening]))
-                # told to stop, it gives back what runs instead of waiting for it
-                working = asyncio.create_task(_working(fl, stopped))
-                # should one of them end by itself, so do we, and say why
-                for task in (serving, working):
-                    task.add_done_callback(lambda _: stopped.set())
-                try:
-                    await server.up.wait()
-                    where = {"url": at, "database_url": url, "tenant": tenant}
-                    with _announced(settings.data_dir, where | secrets):
-                        _print_running(at, url, settings, secrets, no_demo=no_demo)
-                        await stopped.wait()
-                finally:
-                    out.print("\nstopping")
-                    stopped.set()
-                    server.should_exit = True
-                    await asyncio.gather(serving, working)
+                where = {"url": at, "database_url": url, "tenant": tenant}
+                with _announced(settings.data_dir, where | secrets), keep_record(_record(at, settings)):
+                    _print_running(at, url, settings, secrets, app=app, no_demo=no_demo)
+                    if app is not None:
+                        await DevApp(app, url, settings, reload=not no_reload).run(stopped)
+                    await stopped.wait()
     out.print("stopped")
+
+
+def _record(at: str, settings: Settings) -> DevRecord:
+    database = None if settings.database_url is None else describe(settings.database_url)
+    return DevRecord(at, str(settings.data_dir.resolve()), database)
+
+
+@asynccontextmanager
+async def _serving(fl: Fairlead, listening: socket.socket, stopped: asyncio.Event) -> AsyncIterator[None]:
+    """Answer HTTP and run the demo's jobs for the length of the block; if either ends by itself, `stopped` is set."""
+    from fairlead.server.app import create_app, make_server  # noqa: PLC0415
+
+    server = make_server(create_app(fl))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    # told to stop, it gives back what runs instead of waiting for it
+    working = asyncio.create_task(_working(fl, stopped))
+    for task in (serving, working):
+        task.add_done_callback(lambda _: stopped.set())
+    try:
+        await wait_any(server.up, stopped)
+        yield
+    finally:
+        output.console().print("\nstopping")
+        stopped.set()
+        server.should_exit = True
+        await asyncio.gather(serving, working)
 
 
 async def _working(fl: Fairlead, stopped: asyncio.Event) -> None:
@@ -155,7 +190,7 @@ def _write_private(path: Path, text: bytes) -> None:
 
 
 def _print_running(
-    at: str, url: str, settings: Settings, secrets: Mapping[str, str], *, no_demo: bool
+    at: str, url: str, settings: Settings, secrets: Mapping[str, str], *, app: str | None, no_demo: bool
 ) -> None:
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
@@ -168,6 +203,7 @@ def _print_running(
             ("health", f"{at}/readyz"),
             ("database", url if settings.database_url is None else describe(url)),
             ("tenant", None if no_demo else demo.TENANT),
+            ("your code", app or "none yet; `fairlead dev hello:fl` runs the Fairlead `fl` of hello.py"),
             ("worker", None if no_demo else "runs demo.greet, demo.report and demo.export, which fails"),
             (
                 "scheduler",
@@ -180,15 +216,28 @@ def _print_running(
     out.print(f"""  curl -H "Authorization: Bearer {token}" {at}/api/v1/jobs""")
     if no_demo:
         return
-    where = (
-        ""
-        if settings.data_dir == Settings().data_dir
-        else f"--data-dir {shlex.quote(str(settings.data_dir))} "
-    )
-    if settings.database_url is not None:
-        where = "--database-url … "
-    out.print(f"  .venv/bin/fairlead {where}jobs list")
-    out.print(f"""  .venv/bin/fairlead {where}jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo""")
-    out.print(f"  .venv/bin/fairlead {where}triggers list")
+    fairlead = " ".join([_how_called(), *_same_database(settings)])
     signed_up = f"""events emit {demo.EVENT} '{{"user": {{"name": "Alan"}}}}' --tenant demo"""
-    out.print(f"  .venv/bin/fairlead {where}{signed_up}\n")
+    out.print(f"  {fairlead} jobs list")
+    out.print(f"""  {fairlead} jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo""")
+    out.print(f"  {fairlead} triggers list")
+    out.print(f"  {fairlead} {signed_up}\n")
+
+
+def _how_called() -> str:
+    """Our command as another terminal in this folder can call it."""
+    ours = Path(sys.executable).with_name("fairlead")
+    found = shutil.which("fairlead")
+    if found is not None and Path(found).resolve() == ours.resolve():
+        return "fairlead"
+    here = Path.cwd()
+    return str(ours.relative_to(here) if ours.is_relative_to(here) else ours)
+
+
+def _same_database(settings: Settings) -> list[str]:
+    """The options with which other commands find our database."""
+    if settings.database_url is not None:
+        return ["--database-url", "…"]
+    if settings.data_dir == Settings().data_dir:
+        return []
+    return ["--data-dir", shlex.quote(str(settings.data_dir))]

@@ -70,6 +70,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) 
         _print_whole(made)
     else:
         console().print(empty)
+        _say_which_database()
+
+
+def _say_which_database() -> None:
+    """Where we looked: a newcomer who finds nothing often looks into another database than the one in mind."""
+    context = click.get_current_context(silent=True)
+    if context is not None and (describe := getattr(context.obj, "describe_database", None)) is not None:
+        for line in describe():
+            console(stderr=True).print(Text(line, style="dim"))
 
 
 def _print_whole(made: Table) -> None:

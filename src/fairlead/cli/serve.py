@@ -2,28 +2,39 @@
 
 import asyncio
 import signal
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 
 import click
 
+from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import Session, command
+from fairlead.cli.worker import load_with_flags
 from fairlead.runtime.triggering import triggering
 
 
 @click.command()
+@click.argument("app", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
 @click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events.")
 @command
-async def serve(session: Session, *, host: str, port: int, scheduler: bool) -> None:
-    """Serve the HTTP API, until SIGTERM or Ctrl-C. Jobs run elsewhere: fairlead worker."""
+async def serve(session: Session, *, app: str | None, host: str, port: int, scheduler: bool) -> None:
+    """Serve the HTTP API, until SIGTERM or Ctrl-C. Jobs run elsewhere: fairlead worker.
+
+    With APP, such as `jobs:fl`, its definitions and schedules are registered, and POST /jobs/tick, if FAIRLEAD_ENABLE_TICK
+    is on, runs its functions.
+    """
     # the web framework takes longer to import than most other commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
 
     listening = bind(host, port)
     stopped = stop_signal()
-    async with session.open() as fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
+    async with (
+        _opened(session, app) as fl,
+        triggering(fl.database, fl.direct_url) if scheduler else nullcontext(),
+    ):
         server = make_server(create_app(fl))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         stopping = asyncio.create_task(stopped.wait())
@@ -32,6 +43,8 @@ async def serve(session: Session, *, host: str, port: int, scheduler: bool) -> N
         announce(
             session, "serving", f"serving {at}/api/v1, described at {at}/api/v1/docs", url=f"{at}/api/v1"
         )
+        if fl.settings.enable_tick and not fl.functions:
+            announce(session, "tick_has_nothing_to_run", _NOTHING_TO_RUN, stderr=True)
         try:
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -39,6 +52,24 @@ async def serve(session: Session, *, host: str, port: int, scheduler: bool) -> N
             server.should_exit = True
             await serving
     announce(session, "stopped", "stopped")
+
+
+_NOTHING_TO_RUN = (
+    "FAIRLEAD_ENABLE_TICK is on, but POST /jobs/tick has nothing to run here: "
+    "name the application whose functions it is to run, such as `fairlead serve jobs:fl`"
+)
+
+
+@asynccontextmanager
+async def _opened(session: Session, app: str | None) -> AsyncIterator[Fairlead]:
+    """The application, open and registered; or, without one, a Fairlead that only serves."""
+    if app is None:
+        async with session.open() as fl:
+            yield fl
+        return
+    async with load_with_flags(session, app) as fl:
+        await fl.sync_schedules()
+        yield fl
 
 
 def stop_signal() -> asyncio.Event:

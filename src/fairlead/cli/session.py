@@ -12,7 +12,9 @@ import click
 
 from fairlead.app import Fairlead
 from fairlead.cli import output
+from fairlead.db.refusals import describe
 from fairlead.errors import FairleadError
+from fairlead.runtime.database_notice import describe_dev, describe_embedded, devs_elsewhere
 from fairlead.settings import Settings, load
 
 T = TypeVar("T")
@@ -34,6 +36,14 @@ class Session:
             return self.settings().log_format == "json"
         except FairleadError:
             return False  # the command itself will say what is wrong with the settings
+
+    def describe_database(self) -> list[str]:
+        """Which database this call uses, and where a running `fairlead dev` has another one."""
+        settings = self.settings()
+        if settings.database_url is not None:
+            return [f"using the database at {describe(settings.database_url)}"]
+        devs = [describe_dev(dev) for dev in devs_elsewhere(settings.data_dir)]
+        return [describe_embedded(settings.data_dir), *devs]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Fairlead]:

@@ -20,12 +20,13 @@ from fairlead import sync
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import Session, actor, command
-from fairlead.errors import FairleadError, InvalidInput
+from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
 from fairlead.runtime.triggering import triggering
 from fairlead.settings import config_file
 
 RESTART_SECONDS = 1.0
 WORN_OUT = 75
+DEV_CONCURRENCY = 20
 
 
 @click.command()
@@ -39,6 +40,7 @@ WORN_OUT = 75
     "--workflows", is_flag=True, help="Also serve ENGINE_RUN, jobs that run workflows, where APP has none."
 )
 @click.option("--lifeline", type=int, hidden=True)  # a pipe that its supervisor holds open
+@click.option("--dev", is_flag=True, hidden=True)  # for `fairlead dev APP`
 @command
 async def worker(
     session: Session,
@@ -49,6 +51,7 @@ async def worker(
     scheduler: bool,
     workflows: bool,
     lifeline: int | None,
+    dev: bool,
 ) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
 
@@ -65,16 +68,38 @@ async def worker(
     stop, abandon = signals()
     if lifeline is not None:
         _outlive_nobody(session, lifeline, stop)
+    if dev:
+        await _work_for_dev(session, fl, app, stop)
+        return
     calm_collector()
     async with fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
         text, keys = f"serving {named(fl)}; Ctrl-C stops", sorted([*fl.functions, *fl.commands])
         announce(session, "serving", text, stderr=True, definitions=keys)
         await fl.work(stop, abandon, concurrency=concurrency, stopping=partial(_stopping, session))
     announce(session, "stopped", "stopped", stderr=True)
+    _leave_stuck_threads(session, fl)
+
+
+async def _work_for_dev(session: Session, fl: Fairlead, app: str | None, stop: asyncio.Event) -> None:
+    """Run jobs in the database of `fairlead dev`, which starts us again; jobs are given back at once when we stop."""
+    here = session.settings()  # what `fairlead dev` put into our environment, whatever the code of APP says
+    fl.settings = replace(fl.settings, database_url=here.database_url, schema=here.schema)
+    try:
+        async with fl:
+            announce(session, "serving", f"{app}: serving {named(fl)}", stderr=True)
+            await fl.work(stop, stop, concurrency=DEV_CONCURRENCY)
+    except DatabaseUnreachable as error:
+        announce(session, "database_unreachable", error.message, stderr=True)
+        sys.exit(WORN_OUT)
+    _leave_stuck_threads(session, fl)
+
+
+def _leave_stuck_threads(session: Session, fl: Fairlead) -> None:
+    """End the process at once if threads are stuck: an ordinary exit would wait for them."""
     if fl.threads.stuck:
         text = f"{fl.threads.stuck} threads will not end; a fresh process has to go on"
         announce(session, "worn_out", text, stderr=True, threads=fl.threads.stuck)
-        os._exit(WORN_OUT)  # an ordinary exit would wait for them
+        os._exit(WORN_OUT)
 
 
 def _stopping(session: Session, running: int) -> None:
@@ -84,12 +109,9 @@ def _stopping(session: Session, running: int) -> None:
 
 def serving(session: Session, app: str | None, *, workflows: bool = False) -> Fairlead:
     """The application, or one of its own, with what fairlead.toml allows; refused if there is nothing to run."""
-    if app is None:
-        fl = Fairlead(settings=session.settings(), actor=actor())
-    else:
-        fl = load_app(app)
-        given = {name: value for name, value in session.flags.items() if value is not None}
-        fl.settings = replace(fl.settings, **given)
+    fl = (
+        Fairlead(settings=session.settings(), actor=actor()) if app is None else load_with_flags(session, app)
+    )
     fl.allow_builtins()
     if workflows:
         fl.allow_engine()
@@ -118,6 +140,14 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def load_with_flags(session: Session, app: str) -> Fairlead:
+    """The application, with what the command line says of the database instead of what it says itself."""
+    fl = load_app(app)
+    given = {name: value for name, value in session.flags.items() if value is not None}
+    fl.settings = replace(fl.settings, **given)
+    return fl
+
+
 def load_app(name: str) -> Fairlead:
     """The Fairlead that `module:name` names, or that is behind a synchronous one; the working folder is searched first."""
     module_name, _, attribute = name.partition(":")
@@ -132,6 +162,11 @@ def load_app(name: str) -> Fairlead:
         ) from error
     except FairleadError:
         raise  # it says itself what to do
+    except SystemExit as error:
+        raise InvalidInput(
+            f"The module {module_name!r} exits while it is imported. Put what it runs as a script below "
+            '`if __name__ == "__main__":`.'
+        ) from error
     except Exception as error:
         raise InvalidInput(_not_imported(module_name, error)) from error
     for part in (attribute or "fl").split("."):

@@ -132,6 +132,7 @@ class EmbeddedPostgres:
         self._share: int | None = None
         self._cluster: Cluster | None = None
         self._server: Postmaster | None = None
+        self.joined = False
 
     @property
     def url(self) -> str:
@@ -144,7 +145,7 @@ class EmbeddedPostgres:
         return self._started().pid
 
     def start(self) -> str:
-        """Have the server run, together with all other users of the folder; its URL."""
+        """Have the server run, together with all other users of the folder; its URL. `joined`: it ran already."""
         require_posix()
         if "\n" in str(self._data_dir):
             raise EmbeddedFailed(
@@ -204,7 +205,8 @@ class EmbeddedPostgres:
             self._cluster.reap()
         cluster = self._cluster = _located(self._data_dir)
         server = cluster.running()
-        if server and server.status == "ready":
+        self.joined = server is not None and server.status == "ready"
+        if server is not None and self.joined:
             return server
         binaries = usable_by(cluster.user, self._fitting(cluster.major))
         if cluster.major is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from fairlead.app import Fairlead
-from fairlead.errors import PortTaken
+from fairlead.errors import FairleadError, Fault, InvalidInput, PortTaken
 from fairlead.server import docs, front, health, metrics, signing
 from fairlead.server.auth import Gatekeeper, Open, Requires
 from fairlead.server.body import BoundedBodies
@@ -173,16 +174,32 @@ def make_server(app: FastAPI) -> Server:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or a plain word about the port."""
+    """A listening socket, or a refusal that says whether the port or the host is wrong."""
+    if not 0 <= port <= 65_535:
+        raise InvalidInput(f"--port {port} is not a port: use 1 to 65535, or 0 for any free one.", [_PORT])
     # with the protocol named, or asyncio leaves small answers waiting for the acknowledgement of the ones before
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         listening.close()
-        raise PortTaken(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Name another with --port."
-        ) from error
+        raise _not_bound(host, port, error) from error
     return listening
+
+
+_PORT = Fault("port", "use 0 to 65535")
+# Another process listens there, or only root may.
+_ABOUT_THE_PORT = {errno.EADDRINUSE, errno.EACCES}
+
+
+def _not_bound(host: str, port: int, error: OSError | UnicodeError) -> FairleadError:
+    if isinstance(error, OSError) and error.errno in _ABOUT_THE_PORT:
+        return PortTaken(f"Cannot listen on {host}:{port}: {error.strerror}. Name another with --port.")
+    why = error.strerror if isinstance(error, OSError) else "it is not a host name"
+    return InvalidInput(
+        f"Cannot listen on the host {host!r}: {why}. Name an address of this machine with --host, such as 127.0.0.1, "
+        "or 0.0.0.0 for all.",
+        [Fault("host", "is not an address of this machine")],
+    )

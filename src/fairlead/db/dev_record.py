@@ -1,0 +1,102 @@
+"""Which `fairlead dev` run for this user, wherever they were started.
+
+Each keeps a small file in the user's state folder and holds a share of it, so the kernel says which are still running.
+The file has no secrets.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from fairlead.db.binaries import POSIX, give_up, is_last, open_private, same_file, take_share
+
+
+class DevRecord(msgspec.Struct, frozen=True):
+    """One `fairlead dev`: where it answers, its data folder, and its database unless that is the embedded one."""
+
+    url: str
+    data_dir: str
+    database: str | None = None
+
+    @property
+    def how_to_join(self) -> str:
+        """The setting with which others use its database."""
+        if self.database is None:
+            return f"FAIRLEAD_DATA_DIR={self.data_dir}"
+        return f"FAIRLEAD_DATABASE_URL for {self.database}"
+
+
+@contextlib.contextmanager
+def keep_record(record: DevRecord) -> Iterator[None]:
+    """Have the record there for the length of the block; where it cannot be written, go on without."""
+    path = _path_of(record)
+    share = None
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            share = _take(path)
+            path.write_bytes(msgspec.json.encode(record))
+    try:
+        yield
+    finally:
+        if share is not None and path is not None:
+            if is_last(share):
+                path.unlink(missing_ok=True)
+            give_up(share)
+
+
+def _take(path: Path) -> int:
+    """A share of the file; again if it was removed as the left-over of another while we waited for it."""
+    share = take_share(path)
+    while not same_file(share, path):
+        give_up(share)
+        share = take_share(path)
+    return share
+
+
+def find_records() -> list[DevRecord]:
+    """Those that are running now."""
+    folder = _folder()
+    if folder is None or not folder.is_dir():
+        return []
+    found = (_read(path) for path in sorted(folder.glob("*.json")))
+    return [record for record in found if record is not None]
+
+
+def _read(path: Path) -> DevRecord | None:
+    """A record, if its `fairlead dev` is running; the file of one that was killed is removed."""
+    try:
+        fd = open_private(path)
+    except OSError:
+        return None
+    try:
+        if is_last(fd):
+            path.unlink(missing_ok=True)
+            return None
+        return msgspec.json.decode(path.read_bytes(), type=DevRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None  # it is being written, or is none of ours
+    finally:
+        give_up(fd)
+
+
+def _path_of(record: DevRecord) -> Path | None:
+    folder = _folder()
+    name = hashlib.sha256(f"{record.data_dir}\n{record.database}".encode()).hexdigest()[:16]
+    return None if folder is None else folder / f"{name}.json"
+
+
+def _folder() -> Path | None:
+    """The user's state folder, by the XDG convention; None where there is no such thing."""
+    if not POSIX:
+        return None
+    given = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        state = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return state / "fairlead" / "dev"

@@ -1,0 +1,48 @@
+"""Which database a process uses when it was not told one: said once, as it is opened."""
+
+import sys
+from pathlib import Path
+
+import structlog
+
+from fairlead.db.dev_record import DevRecord, find_records
+
+log = structlog.get_logger(__name__)
+
+
+def tell_embedded(data_dir: Path, *, joined: bool) -> None:
+    """Say that the embedded database is used, and which `fairlead dev` has another one.
+
+    To the log if one is set up; else to standard error, as standard output belongs to the program.
+    """
+    devs = [] if joined else devs_elsewhere(data_dir)
+    if structlog.is_configured():
+        log.info("embedded_database", data_dir=str(data_dir.resolve()), state=_state(joined=joined))
+        for dev in devs:
+            log.warning("dev_uses_another_database", dev=dev.url, to_use_it=dev.how_to_join)
+        return
+    lines = [f"{describe_embedded(data_dir)}, {_state(joined=joined)}.", *map(describe_dev, devs)]
+    sys.stderr.writelines(f"fairlead: {line}\n" for line in lines)
+
+
+def devs_elsewhere(data_dir: Path) -> list[DevRecord]:
+    """The running `fairlead dev` that use another database than the embedded one of this folder."""
+    here = str(data_dir.resolve())
+    return [dev for dev in find_records() if dev.database is not None or dev.data_dir != here]
+
+
+def describe_embedded(data_dir: Path) -> str:
+    """The embedded database, and how to choose another."""
+    return (
+        f"using the embedded PostgreSQL in {data_dir.resolve()} "
+        "(choose another with FAIRLEAD_DATABASE_URL or FAIRLEAD_DATA_DIR)"
+    )
+
+
+def describe_dev(dev: DevRecord) -> str:
+    """A `fairlead dev` that has another database, and how to use that."""
+    return f"`fairlead dev` at {dev.url} uses another database; to use that one too, set {dev.how_to_join}"
+
+
+def _state(*, joined: bool) -> str:
+    return "which was running already" if joined else "started now"

@@ -1,0 +1,145 @@
+"""`fairlead dev APP`: the newcomer's own code, reloaded when it changes."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.processes import FAIRLEAD, started, until
+
+HELLO = """
+import asyncio
+import os
+from fairlead import Fairlead
+
+fl = Fairlead()
+
+
+@fl.every(3600, tenant="demo", name="hourly")
+@fl.job(max_attempts=1)
+async def greet(ctx, name: str = "nobody") -> str:
+    if name == "crash":
+        os._exit(7)
+    if name == "wait" and "Hello" == "{word}":
+        await asyncio.Event().wait()
+    return f"{word}, {{name}}"
+"""
+
+
+class Dev:
+    """A running `fairlead dev`: what it prints, and its API."""
+
+    def __init__(self, process: "subprocess.Popen[str]", data: Path) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._data = data
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    def wait_for(self, text: str, *, times: int = 1) -> None:
+        """Wait until it has printed this so many times."""
+
+        def printed() -> bool:
+            assert self.process.poll() is None, "\n".join(self.lines)
+            return sum(text in line for line in self.lines) >= times
+
+        until(printed, f"{text!r} in the output")
+
+    def api(self, method: str, path: str, **options: Any) -> Any:
+        said = json.loads((self._data / "dev.json").read_text())
+        headers = {"Authorization": f"Bearer {said['tenant_admin_token']}"}
+        answer = httpx2.request(method, f"{said['url']}/api/v1{path}", headers=headers, **options)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def enqueue(self, name: str) -> str:
+        made = self.api("POST", "/jobs", json={"definition_key": "greet", "payload": {"name": name}})
+        return str(made["id"])
+
+    def job_when(self, job: str, status: str) -> dict[str, Any]:
+        """The job, once it has this status."""
+
+        def found() -> dict[str, Any] | None:
+            seen: dict[str, Any] = self.api("GET", f"/jobs/{job}")
+            return seen if seen["status"] == status else None
+
+        return until(found, f"the job to be {status}")
+
+
+@contextmanager
+def dev(folder: Path, database_url: str, *argv: str) -> Iterator[Dev]:
+    data = folder / ".fairlead"
+    env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_LEASE_SECONDS": "3600"}
+    with started([FAIRLEAD, "dev", *argv, "--port", "0"], env=env, cwd=folder) as process:
+        running = Dev(process, data)
+        running.wait_for("Fairlead is running")
+        yield running
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0, "\n".join(running.lines)
+
+
+def test_dev_runs_an_application_reloads_it_when_it_changes_and_survives_its_errors(
+    tmp_path: Path, database_url: str
+) -> None:
+    source = tmp_path / "hello.py"
+    with dev(tmp_path, database_url, "hello:fl") as running:
+        running.wait_for("There is no module 'hello' here")
+        running.wait_for("it starts again when a file changes")
+        source.write_text("def greet(:\n")
+        running.wait_for("SyntaxError: invalid syntax")
+        running.wait_for("it starts again when a file changes", times=2)
+
+        source.write_text(HELLO.format(word="Hello"))
+        running.wait_for("hello:fl: serving greet")
+        assert running.job_when(running.enqueue("Ada"), "succeeded")["output"] == "Hello, Ada"
+        [hourly] = running.api("GET", "/jobs/triggers?definition_key=greet")["items"]
+        assert hourly["label"] == "hourly"
+        waiting = running.enqueue("wait")
+        running.job_when(waiting, "running")
+
+        source.write_text(HELLO.format(word="Howdy"))  # as long as before, and in the same second perhaps
+        # far within its lease, so it was given back; and uncharged, as it has one attempt only
+        assert running.job_when(waiting, "succeeded")["output"] == "Howdy, wait"
+        running.wait_for("hello.py changed: reloading hello:fl")
+
+        running.enqueue("crash")
+        running.wait_for("the worker of hello:fl ended with 7; starting it again")
+        assert running.job_when(running.enqueue("Ada"), "succeeded")["output"] == "Howdy, Ada"
+
+
+def test_without_reload_a_change_is_left_alone_and_a_killed_dev_takes_its_worker_along(
+    tmp_path: Path, database_url: str
+) -> None:
+    source = tmp_path / "hello.py"
+    source.write_text(HELLO.format(word="Hello") + "print('worker is', os.getpid(), flush=True)\n")
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    argv = [FAIRLEAD, "dev", "hello:fl", "--no-reload", "--no-demo", "--port", "0"]
+    with started(argv, env=env, cwd=tmp_path) as process:
+        running = Dev(process, tmp_path)
+        running.wait_for("hello:fl: serving greet")
+        [line] = [line for line in running.lines if line.startswith("worker is")]
+        source.write_text("def greet(:\n")
+        process.kill()
+        process.wait()
+
+        until(lambda: not _is_alive(int(line.split()[-1])), "the worker to end")
+    assert not any("reloading" in line for line in running.lines)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
