@@ -55,7 +55,7 @@ class AgentUnderTest:
         params = {"session": self.session, "wait": wait, "limit": limit}
         answer = await self.insist("GET", "/jobs", params=params)
         assert answer.status_code == 200, answer.text
-        return list(answer.json()["jobs"])
+        return list(answer.json()["items"])
 
     async def run(self, job: Any) -> httpx2.Response:
         """Accept, run and report."""

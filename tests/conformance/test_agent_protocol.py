@@ -115,7 +115,7 @@ async def played(served: tuple[str, str, str]) -> AsyncIterator[Played]:
 async def test_a_job_from_its_poll_to_its_result(played: Played) -> None:
     job_id = await played.enqueue()
 
-    [job] = (await played.poll())["jobs"]
+    [job] = (await played.poll())["items"]
     assert {"job_run_id", "definition_key", "payload", "timeout_seconds", "lease_seconds"} <= job.keys()
     assert job["job_id"] == job_id
     accepted = await played.say("accept", job)
@@ -141,31 +141,33 @@ async def test_a_job_from_its_poll_to_its_result(played: Played) -> None:
 async def test_a_job_is_given_again_until_it_is_accepted(played: Played) -> None:
     await played.enqueue()
 
-    [job] = (await played.poll())["jobs"]
-    assert (await played.poll(wait=0))["jobs"] == [job]
+    [job] = (await played.poll())["items"]
+    assert (await played.poll(wait=0))["items"] == [job]
     await played.say("accept", job)
     await played.say("accept", job)  # its answer was lost
-    assert (await played.poll(wait=0))["jobs"] == []
+    assert (await played.poll(wait=0))["items"] == []
     await played.say("result", job, status="succeeded")
 
 
 async def test_a_failure_and_a_release(played: Played) -> None:
     job_id = await played.enqueue()
-    [job] = (await played.poll())["jobs"]
+    [job] = (await played.poll())["items"]
     await played.say("accept", job)
 
     assert (await played.say("release", job))["status"] == "queued"
-    [again] = (await played.poll())["jobs"]
+    [again] = (await played.poll())["items"]
     assert (again["job_id"], again["attempt_no"]) == (job_id, 2)
     await played.say("accept", again)
-    failed = await played.say("result", again, status="failed", error_message="no disk", retryable=False)
+    failed = await played.say(
+        "result", again, status="failed", error={"type": "NoDisk", "message": "no disk"}, retryable=False
+    )
 
     assert failed["status"] == "failed"
 
 
 async def test_what_ended_is_refused_under_another_lease_with_a_reason(played: Played) -> None:
     await played.enqueue()
-    [job] = (await played.poll())["jobs"]
+    [job] = (await played.poll())["items"]
     await played.say("accept", job)
 
     refused = await played.say("result", {**job, "lease_token": str(uuid4())}, 409, status="succeeded")
@@ -177,7 +179,7 @@ async def test_what_ended_is_refused_under_another_lease_with_a_reason(played: P
 
 async def test_a_cancel_is_pushed_to_an_agent_without_room(played: Played) -> None:
     job_id = await played.enqueue()
-    [job] = (await played.poll())["jobs"]
+    [job] = (await played.poll())["items"]
     await played.say("accept", job)
     waiting = asyncio.create_task(played.poll(wait=20, limit=0))
     await played.admin("POST", f"/jobs/{job_id}/cancel", 200)
@@ -192,7 +194,7 @@ async def test_a_pause_is_pushed_with_its_note(played: Played) -> None:
     await played.admin("PATCH", f"/hosts/{played.host_id}", 200, json=change)
 
     told = await waiting
-    assert (told["paused"], told["note"], told["jobs"]) == (True, "new disk", [])
+    assert (told["paused"], told["note"], told["items"]) == (True, "new disk", [])
 
 
 async def test_an_agent_that_was_replaced_is_told_so(played: Played) -> None:
@@ -200,7 +202,7 @@ async def test_an_agent_that_was_replaced_is_told_so(played: Played) -> None:
     await played.start()
 
     assert (await played.poll(409, session=older))["code"] == "agent_superseded"
-    assert (await played.poll(wait=0))["jobs"] == []
+    assert (await played.poll(wait=0))["items"] == []
 
 
 async def test_a_code_is_good_once_and_a_token_for_its_host_only(played: Played) -> None:
@@ -214,4 +216,4 @@ async def test_a_token_is_exchanged_for_a_new_one(played: Played) -> None:
     rotated = await played.agent("POST", f"{played.at}/token", 200)
     played.agent = played.http(rotated["token"])
 
-    assert (await played.poll(wait=0))["jobs"] == []
+    assert (await played.poll(wait=0))["items"] == []

@@ -267,7 +267,12 @@ async def test_a_result_that_was_heard_is_known_by_its_answer_though_nothing_mor
         (
             Failed("CommandFailed", "exited with 1"),
             "result",
-            {"status": "failed", "error_type": "CommandFailed", "retryable": True, "timed_out": False},
+            {
+                "status": "failed",
+                "error": {"type": "CommandFailed", "message": "exited with 1", "traceback": None},
+                "retryable": True,
+                "timed_out": False,
+            },
         ),
         (Failed("Fatal", "never", retryable=False), "result", {"status": "failed", "retryable": False}),
         (Failed("Timeout", "too long", timed_out=True), "result", {"timed_out": True, "retryable": True}),

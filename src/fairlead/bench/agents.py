@@ -91,8 +91,8 @@ class Agent(asyncio.Protocol):
             waiting.set_result(answer)
         elif status != 200:
             self.given.put_nowait(RuntimeError(f"a poll was answered with {status}: {body[:200]!r}"))
-        elif answer["jobs"]:
-            self.given.put_nowait(answer["jobs"][0])
+        elif answer["items"]:
+            self.given.put_nowait(answer["items"][0])
         else:
             self.poll()
 

@@ -149,6 +149,7 @@ class User:
 
     id: UUID
     tenant_id: UUID | None
+    tenant: str | None
     email: str
     role: Role
     created_by: str | None
@@ -163,6 +164,7 @@ class Token:
 
     id: UUID
     tenant_id: UUID | None
+    tenant: str | None
     host_id: UUID | None
     name: str
     role: Role

@@ -10,6 +10,7 @@ from uuid import UUID
 class Host:
     id: UUID
     tenant_id: UUID
+    tenant: str
     name: str
     max_running: int
     labels: Any
@@ -32,6 +33,7 @@ class Host:
 class Resource:
     id: UUID
     tenant_id: UUID
+    tenant: str
     host_id: UUID
     host: str
     kind: str

@@ -34,6 +34,7 @@ class Published:
 
     id: UUID
     tenant_id: UUID
+    tenant: str
     is_shared: bool
     key: str
     version: int

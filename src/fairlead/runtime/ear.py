@@ -38,7 +38,7 @@ class Session(msgspec.Struct):
 class Word(msgspec.Struct):
     """What the server tells."""
 
-    jobs: list[Given]
+    items: list[Given]
     cancel: list[UUID]
     paused: bool
     draining: bool
@@ -108,7 +108,7 @@ class Ear:
                 continue
             if word.cancel:
                 cancel()
-            fresh = self._source.give(word.jobs)
+            fresh = self._source.give(word.items)
             if fresh:
                 come()
             if not self._heard(word, stop) and not fresh:

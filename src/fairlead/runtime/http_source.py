@@ -209,9 +209,7 @@ class HttpSource:
         }
         if error:
             body |= {
-                "error_type": error["type"],
-                "error_message": error["message"],
-                "traceback": error["traceback"],
+                "error": {name: error[name] for name in ("type", "message", "traceback")},
                 "retryable": change.status is not JobStatus.FAILED,
                 "timed_out": change.attempt_status == "timeout",
             }

@@ -6,8 +6,17 @@ from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+)
 
+from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import JobStatus, Source
 from fairlead.model.payload import unreadable
 from fairlead.model.trigger import FiringOutcome
@@ -42,6 +51,21 @@ Text = Annotated[str, AfterValidator(_readable)]
 Id = Annotated[UUID, BeforeValidator(_id_text), Field(strict=False)]
 Time = Annotated[AwareDatetime, BeforeValidator(_time_text), Field(strict=False)]
 OneOf = Annotated[T, Field(strict=False)]
+# The names that other faces have for the same thing; the first is the documented one.
+DEFINITION_KEY = AliasChoices("definition_key", "definition")
+STEP_DEFINITION = AliasChoices("definition", "definition_key")
+DELAY = AliasChoices("delay_seconds", "delay")
+
+
+def one_name(**given: Any) -> Any:
+    """The value of a parameter that has two names, of which one may be given."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if len(said) > 1:
+        names = " and ".join(given)
+        raise InvalidInput(
+            f"{names} are names of the same thing: send one.", [Fault(name, "given twice") for name in said]
+        )
+    return next(iter(said.values()), None)
 
 
 class Body(BaseModel):

@@ -4,21 +4,25 @@
 insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
 values (%(tenant_id)s, %(email)s, %(password_hash)s, %(role)s, %(created_by)s)
 on conflict (lower(email)) do nothing
-returning id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at;
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
+    created_at, updated_at, disabled_at;
 
 -- name: users
-select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
+    created_at, updated_at, disabled_at
 from fairlead.users
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
 order by id limit %(limit)s;
 
 -- name: user
-select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
+    created_at, updated_at, disabled_at
 from fairlead.users
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
 
 -- name: find_user
-select id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
+    created_at, updated_at, disabled_at
 from fairlead.users
 where (lower(email) = lower(%(name)s) or id::text = lower(%(name)s))
     and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
@@ -30,7 +34,8 @@ set role = coalesce(%(role)s, role), password_hash = coalesce(%(password_hash)s,
         when %(disabled)s::boolean then coalesce(disabled_at, clock_timestamp()) end,
     updated_at = clock_timestamp()
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
-returning id, tenant_id, email, role, created_by, created_at, updated_at, disabled_at;
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
+    created_at, updated_at, disabled_at;
 
 -- name: credentials
 -- What signing in needs of a user; only those who may sign in.
@@ -65,13 +70,15 @@ delete from fairlead.sessions where expires_at < clock_timestamp() - interval '1
 -- name: add_token
 insert into fairlead.tokens (tenant_id, host_id, name, role, prefix, secret_hash, created_by, expires_at)
 values (%(tenant_id)s, %(host_id)s, %(name)s, %(role)s, %(prefix)s, %(secret_hash)s, %(created_by)s, %(expires_at)s)
-returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, name, role, prefix,
+    created_by, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: host_is_there
 select true from fairlead.hosts where id = %(id)s and tenant_id = %(tenant_id)s;
 
 -- name: tokens
-select id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, name, role, prefix,
+    created_by, created_at, expires_at, revoked_at, last_used_at
 from fairlead.tokens
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
 order by id limit %(limit)s;
@@ -80,7 +87,8 @@ order by id limit %(limit)s;
 -- No row comes back where there is none to revoke.
 update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
-returning id, tenant_id, host_id, name, role, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, name, role, prefix,
+    created_by, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: end_token
 -- Never later than it was to end anyway. No row comes back if it is not good any more.

@@ -67,6 +67,7 @@ async def recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> 
 class Filed(Entry):
     """An entry and where it lies."""
 
+    tenant: str | None
     ip: str | None
     part: int
     spot: str

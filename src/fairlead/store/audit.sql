@@ -27,11 +27,13 @@ where <scope>
 order by a.at desc, a.tableoid::bigint desc, a.ctid desc limit %(limit)s
 
 -- name: of_tenant
-select at, tenant_id, actor, action, resource_type, resource_id, details, ip, part, spot::text as spot
+select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor, action,
+    resource_type, resource_id, details, ip, part, spot::text as spot
 from (<of one>) page order by at desc, part desc, page.spot desc;
 
 -- name: of_all
-select at, tenant_id, actor, action, resource_type, resource_id, details, ip, part, spot::text as spot
+select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor, action,
+    resource_type, resource_id, details, ip, part, spot::text as spot
 from (
     select page.* from fairlead.tenants t cross join lateral (<of each>) page
     union all

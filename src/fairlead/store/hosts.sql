@@ -2,7 +2,8 @@
 
 -- name: hosts
 -- Online is one whose agent was heard of within two of its polls.
-select h.id, h.tenant_id, h.name, h.max_running, h.labels, h.paused_at, h.paused_by, h.pause_note, h.draining,
+select h.id, h.tenant_id, (select t.slug from fairlead.tenants t where t.id = h.tenant_id) as tenant,
+    h.name, h.max_running, h.labels, h.paused_at, h.paused_by, h.pause_note, h.draining,
     h.session_at, h.last_seen_at, h.agent_version, coalesce(h.last_seen_at > clock_timestamp() - interval '60 seconds', false) as online,
     (select count(*) from fairlead.leases l where l.host_id = h.id)::int as running, h.created_by, h.created_at,
     h.updated_at
@@ -71,7 +72,8 @@ where k.scope = 'host' and not exists (select from fairlead.hosts h where h.id =
 order by h.id limit 10
 
 -- name: resources
-select r.id, r.tenant_id, r.host_id, h.name as host, r.kind, r.name, r.created_by, r.created_at, r.updated_at
+select r.id, r.tenant_id, (select t.slug from fairlead.tenants t where t.id = r.tenant_id) as tenant,
+    r.host_id, h.name as host, r.kind, r.name, r.created_by, r.created_at, r.updated_at
 from fairlead.resources r join fairlead.hosts h on h.id = r.host_id
 where
 

@@ -7,7 +7,9 @@ select pg_advisory_xact_lock(hashtextextended('fairlead.workflow ' || %(tenant_i
 
 -- name: newest
 -- The newest version of a tenant's own, else of the one that is shared by all.
-select w.id, w.tenant_id, w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
+select w.id, w.tenant_id,
+    case when w.is_shared then 'global' else (select t.slug from fairlead.tenants t where t.id = w.tenant_id) end as tenant,
+    w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
 from fairlead.workflows w
 where w.key = %(key)s and (w.tenant_id = %(tenant_id)s or (w.is_shared and %(or_shared)s))
     and (%(version)s::int is null or w.version = %(version)s)
@@ -17,12 +19,16 @@ order by w.is_shared, w.version desc limit 1;
 insert into fairlead.workflows (tenant_id, is_shared, key, version, spec, secret_paths, created_by)
 select %(tenant_id)s, %(is_shared)s, %(key)s, 1 + coalesce(max(w.version), 0), %(spec)s, %(secret_paths)s, %(created_by)s
 from fairlead.workflows w where w.tenant_id = %(tenant_id)s and w.key = %(key)s
-returning id, tenant_id, is_shared, key, version, spec, secret_paths, created_by, created_at;
+returning id, tenant_id,
+    case when is_shared then 'global' else (select t.slug from fairlead.tenants t where t.id = workflows.tenant_id) end as tenant,
+    is_shared, key, version, spec, secret_paths, created_by, created_at;
 
 -- name: listed
 -- The newest version of each that a tenant can start, its own before a shared one; or (no tenant given) of all tenants'.
 select distinct on (w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end)
-    w.id, w.tenant_id, w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
+    w.id, w.tenant_id,
+    case when w.is_shared then 'global' else (select t.slug from fairlead.tenants t where t.id = w.tenant_id) end as tenant,
+    w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
 from fairlead.workflows w
 where (%(tenant_id)s::uuid is null or w.tenant_id = %(tenant_id)s or w.is_shared)
     and (w.key > %(after)s

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from fairlead.actions import agents, hosts, leases
 from fairlead.actions.leases import Ending
@@ -20,6 +20,7 @@ from fairlead.server.rest.worker import (
     ClaimedView,
     EndBody,
     EndedView,
+    ErrorBody,
     LeaseBody,
     LogsBody,
     ProgressBody,
@@ -38,6 +39,8 @@ Agent = Annotated[Caller, Depends(Requires(Permission.RUN_HOST_JOBS))]
 LONGEST_WAIT_SECONDS = 30
 LONGEST_TEXT = 1_048_576
 LONGEST_MS = 2**53
+DEFAULT_ERROR = "AgentFailure"
+DEPRECATED: dict[str, JsonValue] = {"deprecated": True}
 
 
 class EnrolBody(Body):
@@ -98,7 +101,10 @@ class GivenView(ClaimedView):
 class WordView(View):
     """What the agent is told: jobs to run, jobs to stop, and how its host stands."""
 
-    jobs: list[GivenView]
+    items: list[GivenView]
+    jobs: list[GivenView] = Field(
+        description="The same as items: the name of earlier versions.", json_schema_extra=DEPRECATED
+    )
     cancel: list[UUID]
     paused: bool
     draining: bool
@@ -141,9 +147,11 @@ class ResultBody(EndBody):
 
     status: Literal["succeeded", "failed"]
     output: Any = None
-    error_type: str = Field("AgentFailure", min_length=1, max_length=1000)
-    error_message: str | None = Field(None, max_length=LONGEST_TEXT)
-    traceback: str | None = Field(None, max_length=LONGEST_TEXT)
+    error: ErrorBody | None = None
+    # the names of earlier versions
+    error_type: str = Field(DEFAULT_ERROR, min_length=1, max_length=1000, json_schema_extra=DEPRECATED)
+    error_message: str | None = Field(None, max_length=LONGEST_TEXT, json_schema_extra=DEPRECATED)
+    traceback: str | None = Field(None, max_length=LONGEST_TEXT, json_schema_extra=DEPRECATED)
     retryable: bool = True
     timed_out: bool = False
     duration_ms: int | None = Field(None, ge=0, le=LONGEST_MS)
@@ -151,6 +159,11 @@ class ResultBody(EndBody):
     def ending(self) -> Ending:
         """The same as the actions know it."""
         return replace(super().ending(), duration_ms=self.duration_ms)
+
+    def failure(self) -> ErrorBody:
+        """What went wrong, by whichever names it was told."""
+        message = self.error_message or "The agent reported a failure without a message."
+        return self.error or ErrorBody(type=self.error_type, message=message, traceback=self.traceback)
 
 
 @router.post("/enrol", status_code=201)
@@ -217,10 +230,12 @@ async def poll(
     )
     word = await hall.wait(host_id, _token(caller), wish)
     lease_seconds = caller.fl.settings.lease_seconds
+    given = [
+        GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in word.jobs
+    ]
     return WordView(
-        jobs=[
-            GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in word.jobs
-        ],
+        items=given,
+        jobs=given,
         cancel=word.cancel,
         paused=word.state.paused,
         draining=word.state.draining,
@@ -273,13 +288,14 @@ async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -
                 tx, caller.principal, lease, output=body.output, ending=body.ending()
             )
         else:
+            failure = body.failure()
             status = await leases.fail(
                 tx,
                 caller.principal,
                 lease,
-                kind=body.error_type,
-                message=body.error_message or "the agent said no more",
-                traceback=body.traceback,
+                kind=failure.type,
+                message=failure.message,
+                traceback=failure.traceback,
                 retryable=body.retryable,
                 timed_out=body.timed_out,
                 ending=body.ending(),

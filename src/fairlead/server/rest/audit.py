@@ -40,6 +40,7 @@ class EntryView(View):
 
     at: datetime
     tenant_id: UUID | None
+    tenant: str | None
     actor: str
     action: str
     resource_type: str

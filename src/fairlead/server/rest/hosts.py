@@ -52,6 +52,7 @@ class HostView(View):
 
     id: UUID
     tenant_id: UUID
+    tenant: str
     name: str
     max_running: int
     labels: Any
@@ -104,6 +105,7 @@ class ResourceView(View):
 
     id: UUID
     tenant_id: UUID
+    tenant: str
     host_id: UUID
     host: str
     kind: str

@@ -17,6 +17,8 @@ from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.following import LONGEST_WAIT_SECONDS, followed, without_ansi
 from fairlead.server.once import once
 from fairlead.server.views import (
+    DEFINITION_KEY,
+    DELAY,
     AttemptView,
     Body,
     BulkView,
@@ -34,6 +36,7 @@ from fairlead.server.views import (
     TickView,
     Time,
     WhyView,
+    one_name,
     plain,
 )
 
@@ -67,10 +70,13 @@ Statuses = Annotated[list[JobStatus], BeforeValidator(_split), Field(min_length=
 class JobBody(Body):
     """A job to enqueue."""
 
-    definition_key: Text
+    definition_key: Text = Field(validation_alias=DEFINITION_KEY)
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: int | None = None
     scheduled_for: Time | None = None
+    delay_seconds: float | None = Field(
+        None, validation_alias=DELAY, description="Not before so many seconds have passed."
+    )
     max_attempts: int | None = None
     dedupe_key: Text | None = None
     correlation_id: Text | None = None
@@ -85,6 +91,7 @@ class JobBody(Body):
             payload=self.payload,
             priority=self.priority,
             scheduled_for=self.scheduled_for,
+            delay=self.delay_seconds,
             max_attempts=self.max_attempts,
             dedupe_key=self.dedupe_key,
             correlation_id=self.correlation_id,
@@ -116,6 +123,7 @@ class FilterQuery(Parameters):
     status: Statuses | None = None
     source: OneOf[Source] | None = None
     definition_key: Text | None = None
+    definition: Text | None = Field(None, description="Another name of definition_key.")
     host_id: Id | None = None
     dedupe_key: Text | None = None
     correlation_id: Text | None = None
@@ -131,7 +139,9 @@ class FilterQuery(Parameters):
 
     def filter(self) -> jobs.Filter:
         """The same as the actions know it."""
-        return jobs.Filter(**self.model_dump(include=set(FilterQuery.model_fields)))
+        given = self.model_dump(include=set(FilterQuery.model_fields))
+        key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
+        return jobs.Filter(**{**given, "definition_key": key})
 
 
 class BulkFilterBody(Body):

@@ -34,6 +34,7 @@ class TokenView(View):
 
     id: UUID
     tenant_id: UUID | None
+    tenant: str | None
     host_id: UUID | None
     name: str
     role: Role

@@ -21,7 +21,20 @@ from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, Tri
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, FaultView, FiringView, Id, ListOf, OneOf, Text, Time, View, plain
+from fairlead.server.views import (
+    DEFINITION_KEY,
+    Body,
+    FaultView,
+    FiringView,
+    Id,
+    ListOf,
+    OneOf,
+    Text,
+    Time,
+    View,
+    one_name,
+    plain,
+)
 
 router = APIRouter(route_class=Guarded, tags=["triggers"])
 
@@ -36,7 +49,7 @@ class TriggerPatch(Body):
 
     label: Text | None = None
     trigger_type: OneOf[TriggerType] | None = None
-    definition_key: Text | None = None
+    definition_key: Text | None = Field(None, validation_alias=DEFINITION_KEY)
     is_enabled: bool | None = None
     event_name: Text | None = None
     filter: dict[str, Any] | None = None
@@ -59,7 +72,7 @@ class TriggerBody(TriggerPatch):
 
     label: Text
     trigger_type: OneOf[TriggerType]
-    definition_key: Text
+    definition_key: Text = Field(validation_alias=DEFINITION_KEY)
 
 
 class PreviewBody(TriggerPatch):
@@ -80,11 +93,14 @@ class TriggersQuery(PageQuery):
     trigger_type: OneOf[TriggerType] | None = None
     event_name: Text | None = None
     definition_key: Text | None = None
+    definition: Text | None = Field(None, description="Another name of definition_key.")
     is_enabled: bool | None = None
 
     def filters(self) -> dict[str, Any]:
         """The same as the actions know it."""
-        return self.model_dump(exclude={"limit", "cursor"})
+        given = self.model_dump(exclude={"limit", "cursor"})
+        key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
+        return {**given, "definition_key": key}
 
 
 class FiringsQuery(PageQuery):

@@ -51,6 +51,7 @@ class UserView(View):
 
     id: UUID
     tenant_id: UUID | None
+    tenant: str | None
     email: str
     role: Role
     created_by: str | None

@@ -15,7 +15,7 @@ from fairlead.model.outcome import MOST_CENTS
 from fairlead.runtime.source import Held
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.claims import Claims
-from fairlead.server.views import Body, Id, ListOf, Text, View
+from fairlead.server.views import DELAY, Body, Id, ListOf, Text, View
 from fairlead.store.logs import LAST_SEQ, NewChunk
 
 router = APIRouter(route_class=Guarded, prefix="/worker/jobs", tags=["worker"])
@@ -93,7 +93,7 @@ class FailBody(EndBody):
 class ReleaseBody(LeaseBody):
     """The job is given back."""
 
-    delay_seconds: float = Field(0, ge=0, le=LONGEST_SNOOZE)
+    delay_seconds: float = Field(0, ge=0, le=LONGEST_SNOOZE, validation_alias=DELAY)
 
 
 class ProgressBody(LeaseBody):

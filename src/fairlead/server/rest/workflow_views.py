@@ -10,7 +10,7 @@ from fairlead.actions.workflows import Shown, Start
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow import MAX_ITEMS
 from fairlead.model.workflow_run import Published, RunStatus, RunStep, StepState
-from fairlead.server.views import Body, Text, View
+from fairlead.server.views import STEP_DEFINITION, Body, Text, View
 
 
 class CompensateBody(Body):
@@ -23,7 +23,7 @@ class StepBody(Body):
     """A step: a job of a definition, once those in `after` are over."""
 
     name: Text
-    definition: Text
+    definition: Text = Field(validation_alias=STEP_DEFINITION)
     payload: Any = Field(default_factory=dict, description="A template of the job's payload.")
     after: list[Text] = Field(default_factory=list, description="The steps that it waits for.")
     when: dict[str, Any] | None = Field(None, description="A filter: where it does not match, it is skipped.")
@@ -77,6 +77,7 @@ class ListedView(View):
 
     id: UUID
     tenant_id: UUID
+    tenant: str
     is_shared: bool
     key: str
     version: int
@@ -92,6 +93,7 @@ class ListedView(View):
         return cls(
             id=thing.id,
             tenant_id=thing.tenant_id,
+            tenant=thing.tenant,
             is_shared=thing.is_shared,
             key=thing.key,
             version=thing.version,
@@ -107,6 +109,7 @@ class PublishedView(View):
 
     id: UUID
     tenant_id: UUID
+    tenant: str
     is_shared: bool
     key: str
     version: int
