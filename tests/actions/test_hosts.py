@@ -17,11 +17,14 @@ from fairlead.errors import (
     HostRequired,
     HostUnknown,
     InvalidInput,
+    PayloadInvalid,
     ResourceElsewhere,
     ResourceExists,
     ResourceUnknown,
 )
 from fairlead.model.access import Permission
+from fairlead.model.command import schema_of
+from fairlead.model.command_reading import commands_of
 from fairlead.model.host import Host, Resource
 from fairlead.model.presets import PRESETS
 from fairlead.store import audit, queue
@@ -148,6 +151,38 @@ async def test_what_is_unknown_or_anothers_is_refused_and_nothing_is_enqueued(
 
     async with fl.transaction() as tx:
         assert await given.count(tx, "jobs") == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_unknown_resource_is_named_where_it_was_named(fl: Fairlead, place: Place, way: Any) -> None:
+    by_payload = NewJob(definition=START, tenant=TENANT, payload={"serverInstanceId": "lobbby"})
+    unknown = uuid4()
+    by_id = NewJob(definition="anything", tenant=TENANT, payload={}, resource_id=unknown)
+
+    for new, where, name in (
+        (by_payload, "/serverInstanceId", "lobbby"),
+        (by_id, "resource_id", str(unknown)),
+    ):
+        with pytest.raises(ResourceUnknown, match=name) as refused:
+            await way(fl, new)
+        assert refused.value.faults[0].path.endswith(where)
+
+
+async def test_a_field_that_no_command_of_a_host_could_use_is_refused_at_the_enqueue(
+    fl: Fairlead, place: Place
+) -> None:
+    for payload in ({"serverInstanceId": "lobby", "force": True}, {"serverInstanceId": "-lobby"}):
+        with pytest.raises(PayloadInvalid):
+            await fl.enqueue(START, payload=payload, tenant=TENANT)
+
+
+def test_the_presets_of_hosts_have_the_schema_of_a_command() -> None:
+    argv = ["/usr/bin/systemctl", "start", "{payload.serverInstanceId}"]
+    [command] = commands_of({"commands": {START: {"argv": argv}}}).values()
+
+    for preset in PRESETS["servers"]:
+        bounded = {**schema_of(command)["properties"]["serverInstanceId"], "maxLength": 200}
+        assert preset["arg_schema"] == {**schema_of(command), "properties": {"serverInstanceId": bounded}}
 
 
 async def test_a_mixed_load_is_refused_by_the_place_in_the_whole_of_it(fl: Fairlead, place: Place) -> None:

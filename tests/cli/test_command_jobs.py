@@ -125,6 +125,30 @@ def test_a_definition_of_another_kind_is_only_taken_by_force(machine: Machine) -
     assert machine.synced("--force") == {"anything": "changed", "sort": "created"}
 
 
+def test_a_definition_of_a_host_takes_the_schema_of_its_command_and_stays_one(machine: Machine) -> None:
+    machine.json("definitions", "install", "servers")
+    argv = '["/bin/true", "{payload.serverInstanceId}", "{payload.map}"]'
+    machine.allows(f"[commands.SERVER_START]\nargv = {argv}\n")
+
+    assert machine.synced() == {"SERVER_START": "changed"}
+
+    [made] = [one for one in machine.json("definitions", "list")["items"] if one["key"] == "SERVER_START"]
+    assert (made["kind"], made["resource_pointer"]) == ("host", "/serverInstanceId")
+    assert made["arg_schema"]["required"] == ["serverInstanceId", "map"]
+
+
+def test_a_value_that_begins_with_a_dash_is_refused_in_words(machine: Machine) -> None:
+    machine.synced()
+    machine.allows('[commands.talk]\nargv = ["/bin/echo", "{payload.text}"]\n')
+    machine.synced()
+
+    refused = machine("jobs", "enqueue", "talk", '{"text": "-rf"}', "--tenant", "acme")
+
+    assert "/text: must not begin with -, which the command could take for an option" in " ".join(
+        refused.output.split()
+    )
+
+
 def test_definitions_can_be_published_where_the_program_is_not(machine: Machine) -> None:
     machine.allows(SORT.replace("/usr/bin/sort", "/opt/elsewhere/sort"))
 

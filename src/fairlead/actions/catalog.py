@@ -10,6 +10,7 @@ import jsonschema_rs
 from fairlead.errors import PayloadInvalid
 from fairlead.model.definition import Definition, check_payload, validator
 from fairlead.model.job import NewJob
+from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.payload import encode
 from fairlead.settings import Settings
 
@@ -20,6 +21,8 @@ UNKNOWN = 0
 class Known:
     version: int
     compiled: jsonschema_rs.Draft202012Validator
+    # where a payload names its resource
+    resource_pointer: str | None = None
 
 
 class Catalog:
@@ -33,16 +36,26 @@ class Catalog:
         self._known: dict[str, Known] = {}
         self._ids: dict[tuple[str, str], tuple[UUID, UUID]] = {}
 
-    def learn(self, key: str, version: int, arg_schema: Any) -> Known:
+    def learn(self, key: str, version: int, arg_schema: Any, resource_pointer: str | None = None) -> Known:
         """Compile a definition's schema unless this version of it is there already."""
         known = self._known.get(key)
         if known is None or known.version != version:
-            known = self._known[key] = Known(version, validator(arg_schema))
+            known = self._known[key] = Known(version, validator(arg_schema), resource_pointer)
         return known
 
     def learn_all(self, definitions: dict[str, Definition]) -> None:
         for found in definitions.values():
-            self.learn(found.key, found.version, found.arg_schema)
+            self.learn(found.key, found.version, found.arg_schema, found.resource_pointer)
+
+    def resource_of(self, new: NewJob) -> tuple[str, str] | None:
+        """Where a request names its resource, and what it says there: for the refusal of one that is not there."""
+        if new.resource_id is not None:
+            return "resource_id", str(new.resource_id)
+        known = self._known.get(new.definition)
+        if known is None or known.resource_pointer is None:
+            return None
+        named = look_up(path_of_pointer(known.resource_pointer), new.payload)
+        return (known.resource_pointer, named) if isinstance(named, str) else None
 
     def learn_ids(self, new: NewJob, tenant_id: UUID, definition_id: UUID) -> None:
         """Remember who is meant. Tenants and definitions are never deleted, so this stays true."""

@@ -27,13 +27,17 @@ async def sync(
 ) -> list[Synced]:
     """Publish what the commands say of their definitions, all or none; what they do not say stays as it is.
 
-    A key that is something else than a command is refused, unless `force` makes a command of it.
+    A definition of kind host stays one: agents run its jobs by their commands. A key that is something else is refused,
+    unless `force` makes a command of it.
     """
     principal.require(Permission.MANAGE_DEFINITIONS)
     wanted = {spec.key: definition_of(spec) for spec in commands}
     there = await definitions.by_keys(tx, principal, list(wanted))
     if not force:
         _check_kinds(there)
+    for key, one in there.items():
+        if one.kind is Kind.HOST:
+            wanted[key]["kind"] = Kind.HOST.value
     return [
         _compared(there.get(key), await definitions.patch(tx, principal, key, wanted[key]))
         for key in sorted(wanted)
@@ -41,7 +45,7 @@ async def sync(
 
 
 def _check_kinds(there: Mapping[str, Definition]) -> None:
-    others = [there[key] for key in sorted(there) if there[key].kind is not Kind.COMMAND]
+    others = [there[key] for key in sorted(there) if there[key].kind not in (Kind.COMMAND, Kind.HOST)]
     if others:
         raise DefinitionExists(
             f"There is a definition {others[0].key!r} of kind {others[0].kind} already: its jobs are run by something "

@@ -151,13 +151,15 @@ def _prepared(
 def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: Any) -> str:
     """The key of the definition that is now known as it is."""
     if outcome != "definition_changed":
-        refuse(new, outcome)
-    catalog.learn(definition["key"], definition["version"], definition["arg_schema"])
+        refuse(new, outcome, catalog.resource_of(new))
+    catalog.learn(
+        definition["key"], definition["version"], definition["arg_schema"], definition["resource_pointer"]
+    )
     return str(definition["key"])
 
 
-def refuse(new: NewJob, outcome: str) -> NoReturn:
-    """Raise what the database answered to a request that it did not take."""
+def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -> NoReturn:
+    """Raise what the database answered to a request that it did not take; `resource` is where it names one, and which."""
     match outcome:
         case "tenant_unknown":
             raise unknown_tenant(new.tenant)
@@ -175,9 +177,11 @@ def refuse(new: NewJob, outcome: str) -> NoReturn:
                 [Fault("host_id", "is required")],
             )
         case "resource_unknown":
+            where, name = resource or ("resource_id", "that is named")
             raise ResourceUnknown(
-                "There is no such resource, or more than one of this name. Register it with: fairlead resources add",
-                [Fault("resource_id", "unknown")],
+                f"There is no resource {name[:200]!r}, or there are several of this name. Register it with "
+                "`fairlead resources add NAME --host HOST --kind KIND`, or name one of several by its id.",
+                [Fault(where, "unknown")],
             )
         case "resource_elsewhere":
             raise ResourceElsewhere(

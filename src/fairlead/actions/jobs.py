@@ -161,7 +161,7 @@ async def _edited(
     tx: Tx, catalog: Catalog, job: Job, definition: Definition, payload: Any
 ) -> tuple[bytes, Target]:
     """The payload that a job gets instead of its own, and where it is for with that one."""
-    catalog.learn(definition.key, definition.version, definition.arg_schema)
+    catalog.learn(definition.key, definition.version, definition.arg_schema, definition.resource_pointer)
     stored = await jobs.payload(tx, job.id)
     # who read the job and edits it has not seen its secrets: what is still as it was shown stays as it is
     payload = restored_for(definition.key, payload, stored, job.payload)
@@ -171,7 +171,7 @@ async def _edited(
         return text, Target(job.host_id, job.resource_id)
     target = await jobs.target(tx, job, payload=text)
     if target.refusal is not None:
-        refuse(edited, target.refusal)
+        refuse(edited, target.refusal, catalog.resource_of(edited))
     return text, target
 
 

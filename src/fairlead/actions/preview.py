@@ -200,7 +200,9 @@ def _shown(payload: Any, secret_paths: Sequence[str], *, fits: bool) -> Any:
 
 def _check(catalog: Catalog, definition: Definition, payload: Any) -> None:
     encode(payload, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)
-    known = catalog.learn(definition.key, definition.version, definition.arg_schema)
+    known = catalog.learn(
+        definition.key, definition.version, definition.arg_schema, definition.resource_pointer
+    )
     check_payload(known.compiled, definition.key, payload)
     if not definition.is_active:
         raise inactive(definition.key)

@@ -14,7 +14,7 @@ from fairlead.model.slot import Slot, dashed, kinds, schema, text_of
 
 MAX_ITEMS = 1_000
 ABSENT = "is missing, and the command needs it"
-DASHED = "must not make an argument begin with -"
+DASHED = "must not begin with -, which the program could take for an option"
 
 
 @dataclass(slots=True)

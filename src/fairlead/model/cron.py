@@ -129,9 +129,20 @@ def _five(expr: str) -> str:
             raise _invalid(expr, "must have 0 as the first of six fields; for seconds, use an interval")
         parts = parts[1:]
     text = " ".join(parts)
+    if "?" in text:
+        raise _invalid(expr, "has a ?, which is not supported: write * for any day")
+    if len(parts) != 5:
+        raise _invalid(expr, f"has {_counted(expr)}: it {ADVICE}")
     if not _FIVE.fullmatch(text):
         raise _invalid(expr, ADVICE)
     return text
+
+
+def _counted(expr: str) -> str:
+    if len(expr) > LONGEST:
+        return f"more than {LONGEST} characters"
+    number = len(expr.split())
+    return "1 field" if number == 1 else f"{number} fields"
 
 
 def _fields(text: str, expr: str) -> CronSim:

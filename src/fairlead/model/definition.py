@@ -12,6 +12,7 @@ import jsonschema_rs
 from fairlead.errors import DefinitionInvalid, FairleadError, Fault, PayloadInvalid
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, pointer, unreadable
+from fairlead.model.slot import PATTERN_WORDS
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 MAX_SCHEMA_BYTES = 262_144
@@ -138,6 +139,13 @@ def _bad_schema(why: str) -> DefinitionInvalid:
     )
 
 
+def words_of(error: jsonschema_rs.ValidationError) -> str:
+    """What a value does wrong, in words: those of a command's slot where its pattern is meant."""
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
+        return PATTERN_WORDS.get(error.kind.pattern, error.message)
+    return error.message
+
+
 def check_payload(compiled: jsonschema_rs.Draft202012Validator, key: str, payload: Any) -> None:
     """Raise PayloadInvalid, naming each place, unless the payload fits the definition's schema."""
     if not isinstance(payload, dict):
@@ -146,7 +154,7 @@ def check_payload(compiled: jsonschema_rs.Draft202012Validator, key: str, payloa
         return
     faults = []
     for error in compiled.iter_errors(payload):
-        faults.append(Fault(pointer(error.instance_path), error.message))
+        faults.append(Fault(pointer(error.instance_path), words_of(error)))
         if len(faults) == MAX_FAULTS:
             break
     first = faults[0]

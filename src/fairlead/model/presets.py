@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fairlead.model.argv_shape import payload_schema, shape_of
+from fairlead.model.parts import Text
+from fairlead.model.path import Path
+from fairlead.model.slot import Slot
+
+# What a host's command makes of a payload, by the rules of commands themselves: what the server takes, an agent can run.
+_SERVER_SLOT = Slot(path=Path(("payload", "serverInstanceId")), max_length=200)
+
 _SERVER: dict[str, Any] = {
     "kind": "host",
-    "arg_schema": {
-        "type": "object",
-        "properties": {"serverInstanceId": {"type": "string", "minLength": 1, "maxLength": 200}},
-        "required": ["serverInstanceId"],
-    },
+    "arg_schema": payload_schema(shape_of([Text((_SERVER_SLOT,))])),
     "resource_pointer": "/serverInstanceId",
     "timeout_seconds": 300,
     "max_attempts": 3,

@@ -19,6 +19,14 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TEXT_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 _DASHLESS_PATTERN = r"^([^\u0000-\u001f\u007f-\u009f-][^\u0000-\u001f\u007f-\u009f]*)?$"
 
+# What the patterns say: whoever enqueues knows nothing of them.
+PATTERN_WORDS = {
+    _TEXT_PATTERN: "must have no control characters such as line breaks or tabs",
+    _DASHLESS_PATTERN: (
+        "must not begin with -, which the command could take for an option, and must have no control characters"
+    ),
+}
+
 
 class SlotType(StrEnum):
     STRING = "string"

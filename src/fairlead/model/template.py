@@ -9,7 +9,7 @@ import jsonschema_rs
 import msgspec
 
 from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge, TemplateInvalid
-from fairlead.model.definition import MAX_FAULTS, validator
+from fairlead.model.definition import MAX_FAULTS, validator, words_of
 from fairlead.model.path import Flaw, Path
 from fairlead.model.payload import encode, pointer
 from fairlead.model.place import OPEN, Place, Text, read
@@ -94,7 +94,7 @@ def misfits(template: Template, arg_schema: Any) -> list[Fault]:
         return [Fault("", "must be an object")]
     around = _Surroundings(template.tree)
     faults = (
-        Fault(pointer(error.instance_path), error.message)
+        Fault(pointer(error.instance_path), words_of(error))
         for error in validator(arg_schema).iter_errors(whole)
         if around.certain(error)
     )

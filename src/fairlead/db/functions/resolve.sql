@@ -10,7 +10,8 @@ create or replace function fairlead.resolve(tenant text, definition_key text, ex
             when expected_version <> d.version then 'definition_changed'
         end,
         case when d.is_active and expected_version <> d.version then
-            jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema)
+            jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema,
+                'resource_pointer', d.resource_pointer)
         end
     from (select) as always
     left join fairlead.tenants t on t.id = coalesce(
