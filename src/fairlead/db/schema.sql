@@ -24,7 +24,49 @@ CREATE TYPE fairlead.job_source AS ENUM (
     'system'
 );
 
-CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) RETURNS record
+CREATE FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+begin
+    -- A key share lock lets heartbeats renew the lease meanwhile. Whoever ends the attempt deletes the lease and waits for
+    -- this lock, so nothing is added to an attempt that is over.
+    perform from fairlead.leases l
+    where l.job_id = of_job and l.attempt_no = of_attempt and l.token = lease_token and l.expires_at > clock_timestamp()
+    for key share;
+    if not found then
+        return;
+    end if;
+    -- Two calls for one attempt come one after the other: the second one counts what the first one kept.
+    perform pg_advisory_xact_lock(hashtextextended(of_job::text, of_attempt));
+    with before as materialized (
+        select coalesce(sum(octet_length(c.text)), 0) as bytes, count(*) as chunks,
+            coalesce(bool_or(c.seq = append_log.last_seq), false) as marked
+        from fairlead.log_chunks c where c.job_id = of_job and c.attempt_no = of_attempt
+    ), fresh as materialized (
+        select n.seq, n.stream, n.text, sum(octet_length(n.text)) over w as bytes, count(*) over w as chunks
+        from jsonb_to_recordset(append_log.chunks) as n(seq int, stream text, text text)
+        where not exists (
+            select from fairlead.log_chunks c
+            where c.job_id = of_job and c.attempt_no = of_attempt and c.seq = n.seq)
+        window w as (order by n.seq rows unbounded preceding)
+    ), fits as materialized (
+        select f.seq, f.stream, f.text from fresh f cross join before b
+        where not b.marked and b.bytes + f.bytes <= append_log.max_bytes and b.chunks + f.chunks <= append_log.max_chunks
+    ), added as (
+        insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
+        select of_job, of_attempt, f.seq, of_tenant, f.stream, f.text from fits f order by f.seq
+        on conflict do nothing returning 1
+    ), marked as (
+        insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
+        select of_job, of_attempt, append_log.last_seq, of_tenant, 'log', append_log.mark from before b
+        where not b.marked and (select count(*) from fits) < (select count(*) from fresh)
+        on conflict do nothing returning 1
+    )
+    select (select count(*) from added), b.marked or exists (select from marked) into kept, truncated from before b;
+end
+$$;
+
+CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, INOUT missed text[], OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -46,7 +88,6 @@ begin
     if budgets.host is not null then
         wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
     end if;
-    busy := false;
     if wanted is null then
         return;
     end if;
@@ -70,7 +111,7 @@ begin
         order by k.scope, k.scope_id, k.other_id
         for update of k skip locked
     ) k;
-    busy := coalesce(cardinality(held), 0) < cardinality(wanted);
+    missed := missed || array(select w from unnest(wanted) w where held is null or w <> all(held));
 
     select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
             then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
@@ -120,6 +161,13 @@ declare
     -- the walk begins behind (place, edge) and ends there
     place uuid := coalesce(claim.at_tenant, nobody);
     edge uuid := case when claim.credit > 0 then nobody else last_one end;
+    -- where the next part of the walk begins: there is one only if the tenants of the last part had nothing to take
+    from_tenant uuid := place;
+    from_definition uuid := edge;
+    from_lap integer := 0;
+    passed boolean := false;
+    -- limits that other claims hold: full, as far as this claim goes
+    missed text[] := '{}';
     tenants uuid[];
     definitions uuid[];
     weights integer[];
@@ -135,7 +183,6 @@ declare
     spots tid[];
     next_tenant uuid;
     next_credit integer;
-    busy boolean := false;
     crowded boolean := false;
     now_on timestamptz;
     answer json;
@@ -144,178 +191,191 @@ begin
         return '{}';
     end if;
 
-    if claim.host is null then
-        with recursive walk as (
-            select place as tenant_id, edge as definition_id, 0 as lap, nobody as open_tenant, 0 as open_tenants,
-                null::integer as weight, null as slug, false as limited, false as crowded,
-                0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
-            union all
-            select hop.tenant_id, hop.definition_id, hop.lap,
-                case when gate.weight is null then w.open_tenant else hop.tenant_id end,
-                w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
-            from walk w
-            cross join lateral (
-                (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                 where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
-                    and (r.tenant_id, r.definition_id) <= (
-                        case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
-                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+    loop
+        if claim.host is null then
+            with recursive walk as (
+                select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
+                    nobody as open_tenant, 0 as open_tenants,
+                    null::integer as weight, null as slug, false as limited, false as crowded,
+                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
                 union all
-                (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                 where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
-                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
-                limit 1
-            ) hop
-            left join lateral (
-                select case when not room.missing then t.weight end as weight, t.slug, room.limited,
-                    room.missing as crowded
-                from fairlead.tenants t, fairlead.job_definitions d, lateral (
-                    select limits.are_set as limited, limits.are_set and not fairlead.has_room(
-                        t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant) as missing
-                    from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
-                        as limits(are_set)
-                ) room
-                where (claim.served is null or hop.definition_id = any(claim.served)
-                        or (claim.served_pairs is not null
-                            and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
-                    and t.id = hop.tenant_id and d.id = hop.definition_id
-                    and t.paused_at is null and d.paused_at is null
-            ) gate on true
-            where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
-        )
-        select array_agg(w.tenant_id) filter (where w.weight is not null),
-            array_agg(w.definition_id) filter (where w.weight is not null),
-            array_agg(w.weight) filter (where w.weight is not null),
-            array_agg(w.slug) filter (where w.weight is not null),
-            array_agg(w.priority) filter (where w.weight is not null),
-            array_agg(w.scheduled_for) filter (where w.weight is not null),
-            array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
-        into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
-        from walk w;
-    else
-        -- a host has one tenant: there is nothing to share, all its jobs are one turn
-        with recursive walk as (
-            select nobody as tenant_id, nobody as definition_id
-            union all
-            select hop.tenant_id, hop.definition_id from walk w cross join lateral (
-                select r.tenant_id, r.definition_id from fairlead.ready r
-                where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
-                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
-        )
-        select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
-        into tenants, definitions, slugs, limited
-        from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
-        where (claim.served is null or w.definition_id = any(claim.served)
-                or (claim.served_pairs is not null
-                    and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
-            and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
-            and t.paused_at is null and d.paused_at is null and h.paused_at is null;
-    end if;
-    if tenants is null then
-        return json_build_object('crowded', crowded);
-    end if;
-
-    if limited then
-        select * into left_over from fairlead.budgets(tenants, definitions, claim.host);
-        busy := left_over.busy;
-    end if;
-
-    if claim.host is not null then
-        select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
-        from (
-            select h.*
-            from unnest(tenants, definitions) as p(tenant_id, definition_id)
-            cross join lateral (
-                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
-                order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                limit least(claim.wanted, left_over.host_left,
-                    (left_over.definition_left ->> p.definition_id::text)::integer,
-                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
-                for update skip locked) h
-            order by h.priority, h.scheduled_for, h.job_id
-            limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
-        ) h;
-    elsif cardinality(tenants) = 1 and not limited then
-        -- one pair and no limit, as on a quiet system: its heads, without the dealing
-        select array_agg(h.spot), tenants[1] into spots, next_tenant
-        from (
-            select r.ctid as spot from fairlead.ready r
-            where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
-                and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
-            order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-            limit claim.wanted for update skip locked) h;
-        next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
-            then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
-        if next_credit < 0 then
-            next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
+                select hop.tenant_id, hop.definition_id, hop.lap,
+                    case when gate.weight is null then w.open_tenant else hop.tenant_id end,
+                    w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
+                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
+                from walk w
+                cross join lateral (
+                    (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                     where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                        and (r.tenant_id, r.definition_id) <= (
+                            case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
+                     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                    union all
+                    (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                     where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
+                     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                    limit 1
+                ) hop
+                left join lateral (
+                    select case when not room.missing then t.weight end as weight, t.slug, room.limited,
+                        room.missing as crowded
+                    from fairlead.tenants t, fairlead.job_definitions d, lateral (
+                        select limits.are_set as limited, limits.are_set and (
+                            (passed and array[
+                                'tenant ' || t.id || ' ' || nobody, 'definition ' || d.id || ' ' || nobody,
+                                'definition_tenant ' || d.id || ' ' || t.id] && missed)
+                            or not fairlead.has_room(
+                                t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as missing
+                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
+                            as limits(are_set)
+                    ) room
+                    where (claim.served is null or hop.definition_id = any(claim.served)
+                            or (claim.served_pairs is not null
+                                and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
+                        and t.id = hop.tenant_id and d.id = hop.definition_id
+                        and t.paused_at is null and d.paused_at is null
+                ) gate on true
+                where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
+            )
+            select array_agg(w.tenant_id) filter (where w.weight is not null),
+                array_agg(w.definition_id) filter (where w.weight is not null),
+                array_agg(w.weight) filter (where w.weight is not null),
+                array_agg(w.slug) filter (where w.weight is not null),
+                array_agg(w.priority) filter (where w.weight is not null),
+                array_agg(w.scheduled_for) filter (where w.weight is not null),
+                array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
+            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
+            from walk w;
+        else
+            -- a host has one tenant: there is nothing to share, all its jobs are one turn
+            with recursive walk as (
+                select nobody as tenant_id, nobody as definition_id
+                union all
+                select hop.tenant_id, hop.definition_id from walk w cross join lateral (
+                    select r.tenant_id, r.definition_id from fairlead.ready r
+                    where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                    order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+            )
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
+            into tenants, definitions, slugs, limited
+            from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
+            where (claim.served is null or w.definition_id = any(claim.served)
+                    or (claim.served_pairs is not null
+                        and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
+                and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
+                and t.paused_at is null and d.paused_at is null and h.paused_at is null;
         end if;
-    else
-        if not limited then
-            select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
+        if tenants is null then
+            return json_build_object('busy', missed <> '{}', 'crowded', crowded or passed);
         end if;
-        with numbered as (
-            select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
-                row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
-                min(p.n) over (partition by p.tenant_id) as place,
-                least(
-                    (left_over.tenant_left ->> p.tenant_id::text)::integer,
-                    (left_over.definition_left ->> p.definition_id::text)::integer,
-                    (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
-            from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
-                as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
-        ), pair as materialized (
-            select n.tenant_id, n.definition_id, n.weight, n.priority, n.scheduled_for, n.job_id, n.place, n.budget,
-                -- a tenant's fair part of this claim; what others leave of theirs is for the next one
-                greatest(n.weight, ceil(
-                    claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
-                case when n.tenant_id = claim.at_tenant and claim.credit > 0
-                    then least(claim.credit, n.weight) else n.weight end as first_turn
-            from numbered n
-        ), head as (
-            select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
-            from pair p
-            cross join lateral (
-                select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
-                    and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
+
+        if limited then
+            select * into left_over from fairlead.budgets(tenants, definitions, claim.host, missed);
+            missed := left_over.missed;
+        end if;
+
+        if claim.host is not null then
+            select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
+            from (
+                select h.*
+                from unnest(tenants, definitions) as p(tenant_id, definition_id)
+                cross join lateral (
+                    select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                    where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                    order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                    limit least(claim.wanted, left_over.host_left,
+                        (left_over.definition_left ->> p.definition_id::text)::integer,
+                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                    for update skip locked) h
+                order by h.priority, h.scheduled_for, h.job_id
+                limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
+            ) h;
+        elsif cardinality(tenants) = 1 and not limited then
+            -- one pair and no limit, as on a quiet system: its heads, without the dealing
+            select array_agg(h.spot), tenants[1] into spots, next_tenant
+            from (
+                select r.ctid as spot from fairlead.ready r
+                where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
+                    and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                limit least(p.part, claim.wanted, p.budget) for update skip locked) h
-        ), ranked as (
-            select h.*,
-                row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
-            from head h
-        ), turned as (
-            select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
-                case when r.of_tenant <= r.first_turn then 0
-                    else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
-            from ranked r
-            where not limited
-                or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
-        ), queued as (
-            -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
-            select t.*, case when limited then row_number() over (
-                partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
-            from turned t
-        ), dealt as (
-            select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
-            from queued q
-            where not limited
-                or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
-            order by q.round, q.place, q.of_tenant
-            limit claim.wanted
-        )
-        select array_agg(d.spot),
-            (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
-            (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
-                else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
-                order by d.round desc, d.place desc, d.of_tenant desc))[1]
-        into spots, next_tenant, next_credit
-        from dealt d;
-    end if;
+                limit claim.wanted for update skip locked) h;
+            next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
+                then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
+            if next_credit < 0 then
+                next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
+            end if;
+        else
+            if not limited then
+                select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
+            end if;
+            with numbered as (
+                select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
+                    row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
+                    min(p.n) over (partition by p.tenant_id) as place,
+                    least(
+                        (left_over.tenant_left ->> p.tenant_id::text)::integer,
+                        (left_over.definition_left ->> p.definition_id::text)::integer,
+                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+                from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
+                    as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
+            ), pair as materialized (
+                select n.tenant_id, n.definition_id, n.weight, n.priority, n.scheduled_for, n.job_id, n.place, n.budget,
+                    -- a tenant's fair part of this claim; what others leave of theirs is for the next one
+                    greatest(n.weight, ceil(
+                        claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
+                    case when n.tenant_id = claim.at_tenant and claim.credit > 0
+                        then least(claim.credit, n.weight) else n.weight end as first_turn
+                from numbered n
+            ), head as (
+                select p.tenant_id, p.definition_id, p.weight, p.place, p.first_turn, h.spot, h.priority, h.scheduled_for, h.job_id
+                from pair p
+                cross join lateral (
+                    select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
+                    where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
+                        and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
+                    order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
+                    limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+            ), ranked as (
+                select h.*,
+                    row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
+                from head h
+            ), turned as (
+                select r.spot, r.tenant_id, r.definition_id, r.weight, r.first_turn, r.place, r.of_tenant,
+                    case when r.of_tenant <= r.first_turn then 0
+                        else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
+                from ranked r
+                where not limited
+                    or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+            ), queued as (
+                -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
+                select t.*, case when limited then row_number() over (
+                    partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
+                from turned t
+            ), dealt as (
+                select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
+                from queued q
+                where not limited
+                    or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+                order by q.round, q.place, q.of_tenant
+                limit claim.wanted
+            )
+            select array_agg(d.spot),
+                (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
+                (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
+                    order by d.round desc, d.place desc, d.of_tenant desc))[1]
+            into spots, next_tenant, next_credit
+            from dealt d;
+        end if;
+        exit when spots is not null or claim.host is not null;
+        -- the walk ends only with a tenant's last pair
+        passed := true;
+        from_tenant := tenants[cardinality(tenants)];
+        from_definition := last_one;
+        from_lap := case when (from_tenant, last_one) > (place, edge) then 0 else 1 end;
+    end loop;
     if spots is null then
-        return json_build_object('busy', busy, 'crowded', true);
+        return json_build_object('busy', missed <> '{}', 'crowded', true);
     end if;
 
     now_on := clock_timestamp();
@@ -350,7 +410,7 @@ begin
     )
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'busy', busy, 'crowded', crowded,
+        'busy', missed <> '{}', 'crowded', crowded or passed,
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
@@ -420,6 +480,7 @@ begin
             using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of an event are in the reference of errors.';
     end if;
+    perform fairlead.notify_in_transaction('event');
     return answer.event_id;
 end
 $_$;
@@ -438,6 +499,9 @@ begin
         correlation_id => asked ->> 'correlation_id', occurred_at => (asked ->> 'occurred_at')::timestamptz,
         actor => asked ->> 'actor', id => (asked ->> 'id')::uuid,
         caused_by => (asked ->> 'caused_by')::uuid) o;
+    if answer.outcome = 'emitted' then
+        perform fairlead.notify_in_transaction('event');
+    end if;
     return jsonb_build_object('outcome', answer.outcome, 'event_id', answer.event_id)::text;
 end
 $$;
@@ -475,7 +539,6 @@ begin
         jsonb_build_object('name', emit_one.name)
         || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
     outcome := 'emitted';
-    perform pg_notify('fairlead', 'event');
 end
 $_$;
 
@@ -498,7 +561,7 @@ begin
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
-    select o.job_id, o.outcome into answer
+    select o.job_id, o.outcome, o.waits into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
@@ -510,6 +573,9 @@ begin
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
+    if not deduplicated then
+        perform fairlead.notify_in_transaction(case when answer.waits then 'later' else 'ready' end);
+    end if;
 end
 $_$;
 
@@ -521,6 +587,8 @@ declare
     asked jsonb := enqueue_joined.jobs::jsonb;
     refused jsonb;
     answers jsonb;
+    any_ready boolean;
+    any_later boolean;
 begin
     select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
@@ -545,10 +613,11 @@ begin
     end if;
 
     -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
-    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at)
-    into answers
+    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
+        bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
+    into answers, any_ready, any_later
     from (
-        select j.at, e.outcome, e.job_id
+        select j.at, e.outcome, e.job_id, e.waits
         from (
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
@@ -572,11 +641,17 @@ begin
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
             host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid) e
     ) o;
+    if any_ready then
+        perform fairlead.notify_in_transaction('ready');
+    end if;
+    if any_later then
+        perform fairlead.notify_in_transaction('later');
+    end if;
     return jsonb_build_object('enqueued', answers)::text;
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -664,8 +739,7 @@ begin
         || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
-    -- PostgreSQL sends equal notifications of one transaction once
-    perform pg_notify('fairlead', case when enqueue_one.scheduled_for > moment then 'later' else 'ready' end);
+    waits := coalesce(enqueue_one.scheduled_for > moment, false);
 end
 $$;
 
@@ -918,6 +992,16 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.notify_in_transaction(word text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if current_setting('fairlead.notify', true) is distinct from 'off' then
+        perform pg_notify('fairlead', notify_in_transaction.word);
+    end if;
+end
+$$;
+
 CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1000,7 +1084,8 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
             when expected_version <> d.version then 'definition_changed'
         end,
         case when d.is_active and expected_version <> d.version then
-            jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema)
+            jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema,
+                'resource_pointer', d.resource_pointer)
         end
     from (select) as always
     left join fairlead.tenants t on t.id = coalesce(
@@ -1053,7 +1138,7 @@ begin
 end
 $_$;
 
-CREATE FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) RETURNS void
+CREATE FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1073,7 +1158,7 @@ begin
         select e.id from unnest(tell_ends.ends) e
         where e.tenant_id = l.tenant_id and e.status = l.status offset 0) e;
     if heard is null then
-        return;
+        return false;
     end if;
     with ended as materialized (
         select j.* from unnest(heard) as o(id) cross join lateral (
@@ -1100,13 +1185,11 @@ begin
         returning id, tenant_id
     )
     insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
-    if found then
-        perform pg_notify('fairlead', 'event');
-    end if;
+    return found;
 end
 $$;
 
-CREATE FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error text) RETURNS void
+CREATE FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_error text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
@@ -1130,9 +1213,7 @@ begin
         returning id, tenant_id
     )
     insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from told;
-    if found then
-        perform pg_notify('fairlead', 'event');
-    end if;
+    return found;
 end
 $$;
 
@@ -1198,6 +1279,17 @@ CREATE TABLE fairlead.audit_log_rest (
     ip inet DEFAULT fairlead.ip_of_session()
 );
 
+CREATE TABLE fairlead.checks (
+    name text NOT NULL,
+    verdict text NOT NULL,
+    value double precision,
+    detail text NOT NULL,
+    advice text DEFAULT ''::text NOT NULL,
+    checked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT checks_verdict CHECK ((verdict = ANY (ARRAY['ok'::text, 'warn'::text, 'fail'::text])))
+)
+WITH (fillfactor='50');
+
 CREATE TABLE fairlead.counts (
     tenant_id uuid NOT NULL,
     definition_id uuid NOT NULL,
@@ -1240,7 +1332,10 @@ ALTER TABLE ONLY fairlead.deliveries FORCE ROW LEVEL SECURITY;
 CREATE TABLE fairlead.duties (
     name text NOT NULL,
     due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    place text
+    place text,
+    done_at timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    last_error text
 )
 WITH (fillfactor='50');
 
@@ -1638,7 +1733,7 @@ CREATE TABLE fairlead.tokens (
     revoked_at timestamp with time zone,
     last_used_at timestamp with time zone,
     CONSTRAINT tokens_host CHECK (((role = 'agent'::text) = (host_id IS NOT NULL))),
-    CONSTRAINT tokens_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text, 'worker'::text, 'agent'::text]))),
+    CONSTRAINT tokens_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text, 'application'::text, 'worker'::text, 'agent'::text]))),
     CONSTRAINT tokens_super CHECK (((role <> 'super_admin'::text) OR (tenant_id IS NULL))),
     CONSTRAINT tokens_tenant CHECK (((role = ANY (ARRAY['super_admin'::text, 'worker'::text])) OR (tenant_id IS NOT NULL)))
 );
@@ -1791,6 +1886,9 @@ ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEF
 
 ALTER TABLE ONLY fairlead.active_keys
     ADD CONSTRAINT active_keys_pkey PRIMARY KEY (tenant_id, key_hash);
+
+ALTER TABLE ONLY fairlead.checks
+    ADD CONSTRAINT checks_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
@@ -2002,6 +2100,8 @@ CREATE INDEX workflow_runs_by_parent ON fairlead.workflow_runs USING btree (pare
 CREATE INDEX workflow_runs_by_tenant ON fairlead.workflow_runs USING btree (tenant_id, id);
 
 CREATE UNIQUE INDEX workflow_runs_by_unique_key ON fairlead.workflow_runs USING btree (tenant_id, unique_key) WHERE (unique_key IS NOT NULL);
+
+CREATE INDEX workflow_runs_over ON fairlead.workflow_runs USING btree (finished_at) WHERE ((parent_job_id IS NOT NULL) AND (status <> 'running'::text));
 
 CREATE INDEX workflow_runs_parent_asleep ON fairlead.workflow_runs USING btree (id) WHERE parent_asleep;
 
@@ -2266,8 +2366,11 @@ ALTER TABLE fairlead.workflows ENABLE ROW LEVEL SECURITY;
 GRANT USAGE ON SCHEMA fairlead TO fairlead_system;
 GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer, OUT busy boolean) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, INOUT missed text[], OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, INOUT missed text[], OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
@@ -2295,9 +2398,9 @@ GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jso
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
@@ -2324,6 +2427,9 @@ GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_system;
@@ -2366,6 +2472,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log TO fairlead_system
 GRANT SELECT,INSERT ON TABLE fairlead.audit_log TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log_rest TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.checks TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
