@@ -5,12 +5,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import psycopg
 import pytest
 from psycopg import conninfo
 
 from fairlead import Fairlead, Settings
-from fairlead.actions import definitions, jobs
+from fairlead.actions import definitions, enqueue, jobs
 from fairlead.db.scratch import at_database
 from fairlead.db.tx import Database
 from fairlead.errors import DedupeClash, FairleadError, PayloadInvalid, TenantUnknown
@@ -165,6 +166,15 @@ async def test_a_delay_joins_the_transaction_too(caller: Caller, fl: Fairlead) -
     job = await fl.read(late.id)
     assert abs(job.scheduled_for - job.queued_at - timedelta(hours=1)) < timedelta(minutes=1)
     assert (await fl.read(soon.id)).scheduled_for < job.scheduled_for
+
+
+def test_a_delay_is_counted_by_the_database_and_not_here() -> None:
+    delayed = given.request(delay=timedelta(minutes=5))
+
+    [sent] = msgspec.json.decode(next(enqueue.joined(given.TESTER, given.catalog(), [delayed])))
+
+    assert sent["delay"] == 300
+    assert "scheduled_for" not in sent
 
 
 async def test_nothing_to_enqueue_sends_nothing(caller: Caller, fl: Fairlead) -> None:

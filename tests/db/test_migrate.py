@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
-from fairlead.db import migrate, stored_functions
+from fairlead.db import locking, migrate, stored_functions
 from fairlead.db.listen import round_trip
 from fairlead.db.migrate import Migration
 from fairlead.db.refusals import describe
@@ -90,6 +90,49 @@ async def test_a_failed_migration_leaves_nothing_half_done(empty: str, broken_la
     with psycopg.connect(empty) as connection:
         assert connection.execute("select to_regclass('fairlead.half')").fetchone() == (None,)
         assert connection.execute("select count(*) from fairlead.migrations").fetchone() == (ALL,)
+
+
+@pytest.fixture
+def another_column(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it was opened, a migration that needs a table to itself and does not wait for it long."""
+    assert fl.is_open
+    real = migrate.migrations()
+    wider = Migration(9999, "wider", "alter table fairlead.jobs add column wider integer;")
+    monkeypatch.setattr(migrate, "migrations", lambda: (*real, wider))
+    for name in ("WAIT_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(locking, name, 0.05)
+
+
+@pytest.mark.usefixtures("another_column")
+async def test_a_migration_that_waits_for_a_reader_holds_up_no_enqueue(
+    fl: Fairlead, database_url: str
+) -> None:
+    waits = asyncio.Queue[str]()
+    with psycopg.connect(database_url, application_name="a report") as reader:
+        reader.execute("select from fairlead.jobs")
+        migrating = asyncio.create_task(migrate.up(database_url, "fairlead", tell=waits.put_nowait))
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                told = await waits.get()
+                assert f"pid {reader.info.backend_pid} (a report" in told
+                await fl.enqueue("anything", tenant=given.TENANT)
+    assert [one.name for one in await migrating] == ["wider"]
+
+
+@pytest.mark.usefixtures("another_column")
+async def test_a_migration_that_never_gets_its_locks_says_who_has_them(
+    fl: Fairlead, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locking, "PATIENCE_SECONDS", 0.0)
+    with psycopg.connect(database_url) as reader:
+        reader.execute("select from fairlead.jobs")
+        with pytest.raises(MigrationFailed, match=f"pid {reader.info.backend_pid} .*idle in transaction"):
+            async with asyncio.timeout(30):
+                await migrate.up(database_url, "fairlead")
+    async with fl.transaction() as tx:
+        assert await tx.values("select max(number) from fairlead.migrations") == [
+            (migrate.migrations()[-2].number,)
+        ]
 
 
 async def test_two_schemas_live_side_by_side_in_one_database(empty: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -114,9 +113,6 @@ def _joined(
     if not requests:
         return []
     _check_each(requests)
-    # of the caller's connection, nothing but this one statement is ours: the database's clock cannot be asked first
-    now = datetime.now(UTC)
-    requests = [new.timed(now) for new in requests]
     current: set[str] = set()
     for _ in range(ROUNDS):
         prepared = [

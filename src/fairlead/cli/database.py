@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import click
 from rich.text import Text
@@ -43,7 +44,9 @@ async def up(session: Session, *, as_json: bool) -> None:
     """Apply the migrations that are missing. Safe to run from many places at once."""
     settings = session.settings()
     async with address(settings) as url:
-        applied = await migrations.up(settings.direct_url or url, settings.schema)
+        applied = await migrations.up(
+            settings.direct_url or url, settings.schema, tell=partial(click.echo, err=True)
+        )
     if as_json:
         output.say_json({"applied": [{"number": one.number, "name": one.name} for one in applied]})
     else:

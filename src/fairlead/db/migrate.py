@@ -4,13 +4,14 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
 
+from fairlead.db.locking import Tell, log_wait, retry_for_locks
 from fairlead.db.refusals import check_address, first_line, unreachable
 from fairlead.db.sql import in_schema
 from fairlead.db.stored_functions import apply_changed, list_changed
@@ -40,6 +41,10 @@ class Migration:
     number: int
     name: str
     text: str
+
+    @property
+    def title(self) -> str:
+        return f"Migration {self.number:04} {self.name}"
 
     @property
     def checksum(self) -> str:
@@ -79,8 +84,11 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(found)
 
 
-async def up(url: str, schema: str) -> list[Migration]:
-    """Bring the schema to this version; safe to run from many processes at once. What was applied."""
+async def up(url: str, schema: str, *, tell: Tell = log_wait) -> list[Migration]:
+    """Bring the schema to this version; safe to run from many processes at once. What was applied.
+
+    `tell` hears when a migration has to wait for others' transactions.
+    """
     async with await _connect(url) as connection:
         lock = f"fairlead.migrate.{schema}"
         await connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (lock,))
@@ -89,14 +97,28 @@ async def up(url: str, schema: str) -> list[Migration]:
             await _bookkeeping(connection, schema)
             known = await _applied(connection, schema)
             _refuse_strangers(known)
-            done = [await _apply(connection, schema, one) for one in migrations() if one.number not in known]
-            await apply_changed(connection, schema)
-            await connection.execute(
-                _text("select fairlead.prepare_audit_days(%s)", schema), (AUDIT_DAYS_AHEAD,)
+            missing = [one for one in migrations() if one.number not in known]
+            for one in missing:
+                await retry_for_locks(
+                    connection, schema, one.title, partial(_apply, connection, schema, one), tell=tell
+                )
+            await retry_for_locks(
+                connection,
+                schema,
+                "The update of stored functions",
+                partial(apply_changed, connection, schema),
+                tell=tell,
+            )
+            await retry_for_locks(
+                connection,
+                schema,
+                "The preparation of the audit log",
+                partial(_prepare_audit_days, connection, schema),
+                tell=tell,
             )
         finally:
             await connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (lock,))
-    return done
+    return missing
 
 
 async def status(url: str, schema: str) -> list[Step]:
@@ -148,7 +170,7 @@ def _refuse_strangers(known: dict[int, Applied]) -> None:
             )
 
 
-async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) -> Migration:
+async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) -> None:
     try:
         async with connection.transaction():
             await connection.execute(_text(one.text, schema))
@@ -156,11 +178,14 @@ async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) 
                 _text("insert into fairlead.migrations (number, name, checksum) values (%s, %s, %s)", schema),
                 (one.number, one.name, one.checksum),
             )
+    except psycopg.errors.LockNotAvailable:
+        raise
     except psycopg.Error as error:
-        raise MigrationFailed(
-            f"Migration {one.number:04} {one.name} failed and was rolled back: {str(error).strip()}"
-        ) from error
-    return one
+        raise MigrationFailed(f"{one.title} failed and was rolled back: {str(error).strip()}") from error
+
+
+async def _prepare_audit_days(connection: AsyncConnection[Any], schema: str) -> None:
+    await connection.execute(_text("select fairlead.prepare_audit_days(%s)", schema), (AUDIT_DAYS_AHEAD,))
 
 
 async def _require_utf8(connection: AsyncConnection[Any]) -> None:

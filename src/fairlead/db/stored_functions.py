@@ -58,6 +58,8 @@ async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[s
                     (one.name, one.checksum),
                 )
             await _drop_replaced(connection, before, await _signatures(connection, schema, names))
+    except psycopg.errors.LockNotAvailable:
+        raise
     except psycopg.Error as error:
         raise MigrationFailed(
             f"The stored functions could not be applied, and none was changed: {str(error).strip()}"

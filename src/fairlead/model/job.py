@@ -93,12 +93,17 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             and self.resource_id is None
         )
 
+    @property
+    def delay_seconds(self) -> float:
+        """Its delay, 0 if it has none."""
+        return self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay or 0)
+
     def timed(self, now: datetime) -> Self:
         """The same request with its delay, if it has one, as a time: counted from `now`."""
         if self.delay is None:
             return self
-        delay = self.delay if isinstance(self.delay, timedelta) else timedelta(seconds=self.delay)
-        return msgspec.structs.replace(self, delay=None, scheduled_for=now + delay)
+        due = now + timedelta(seconds=self.delay_seconds)
+        return msgspec.structs.replace(self, delay=None, scheduled_for=due)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

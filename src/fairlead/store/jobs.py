@@ -320,6 +320,8 @@ def joined(requests: list[tuple[NewJob, bytes, int]], *, actor: str, trace: str 
             "id": new.id,
             "expected_version": version,
         }
+        if new.delay is not None:  # counted from the database's clock
+            document["delay"] = new.delay_seconds
         if trace is not None:
             document["trace"] = trace
         documents.append(document)

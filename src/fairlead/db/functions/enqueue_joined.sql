@@ -1,9 +1,11 @@
 -- The library's door into somebody else's transaction. One text in and one text out, both JSON,
 -- so that every driver carries them the same way. Already validated by the library against the
--- versions it names; if one is refused or has changed, nothing is inserted at all.
+-- versions it names; if one is refused or has changed, nothing is inserted at all. A `delay` is counted from the
+-- database's clock.
 create or replace function fairlead.enqueue_joined(jobs text) returns text language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as $$
 declare
+    now_on constant timestamptz := clock_timestamp();
     asked jsonb := enqueue_joined.jobs::jsonb;
     refused jsonb;
     answers jsonb;
@@ -16,7 +18,7 @@ begin
         select j.at, r.definition, coalesce(
             r.refusal,
             fairlead.refusal_of(
-                j.job -> 'payload', (j.job ->> 'priority')::integer, (j.job ->> 'scheduled_for')::timestamptz,
+                j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
             case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
             (select t.refusal from fairlead.target_of(
@@ -26,6 +28,9 @@ begin
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(
             j.job ->> 'tenant', j.job ->> 'definition', coalesce((j.job ->> 'expected_version')::integer, 0)) r
+        cross join lateral (select coalesce(
+            (j.job ->> 'scheduled_for')::timestamptz,
+            now_on + make_interval(secs => (j.job ->> 'delay')::float8)) as scheduled_for) due
     ) c
     where c.refusal is not null;
     if refused is not null then
@@ -50,7 +55,9 @@ begin
             definition_key => j.job ->> 'definition',
             payload => j.job -> 'payload',
             priority => (j.job ->> 'priority')::integer,
-            scheduled_for => (j.job ->> 'scheduled_for')::timestamptz,
+            scheduled_for => coalesce(
+                (j.job ->> 'scheduled_for')::timestamptz,
+                now_on + make_interval(secs => (j.job ->> 'delay')::float8)),
             max_attempts => (j.job ->> 'max_attempts')::integer,
             dedupe_key => j.job ->> 'dedupe_key',
             correlation_id => j.job ->> 'correlation_id',
