@@ -168,6 +168,12 @@ class JobNotRetryable(Refused):
     code = "job_not_retryable"
 
 
+class KeyReserved(Refused):
+    """A dedupe key, or the key of a run, that only the system itself may have."""
+
+    code = "key_reserved"
+
+
 class TriggerUnknown(Refused):
     code = "trigger_unknown"
 

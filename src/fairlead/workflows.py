@@ -244,6 +244,7 @@ class Workflows(ABC):
         key: str | None = None,
         correlation_id: str | None = None,
         started_by_job: UUID | None = None,
+        part: str | None = None,
     ) -> WorkflowRun:
         """Start a run of a workflow; it is durable when this returns. One `key` has one run."""
         asked = Start(
@@ -253,6 +254,7 @@ class Workflows(ABC):
             unique_key=key,
             correlation_id=correlation_id,
             started_by_job=started_by_job or current_job.get(),
+            part=part,
         )
         await self._publish_flows()
         name = workflow.key if isinstance(workflow, Flow) else workflow
@@ -288,6 +290,7 @@ class Workflows(ABC):
         key: str | None = None,
         correlation_id: str | None = None,
         started_by_job: UUID | None = None,
+        part: str | None = None,
     ) -> WorkflowRun:
         """A job for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`."""
         if isinstance(payloads, str | bytes | Mapping) or not isinstance(payloads, Iterable):
@@ -303,6 +306,7 @@ class Workflows(ABC):
             key=key,
             correlation_id=correlation_id,
             started_by_job=started_by_job,
+            part=part,
         )
 
     async def run_inline(
@@ -314,6 +318,7 @@ class Workflows(ABC):
         key: str | None = None,
         correlation_id: str | None = None,
         started_by_job: UUID | None = None,
+        part: str | None = None,
     ) -> WorkflowRun:
         """Start a run of a workflow that is not published, and is written for this run alone."""
         asked = Start(
@@ -322,6 +327,7 @@ class Workflows(ABC):
             unique_key=key,
             correlation_id=correlation_id,
             started_by_job=started_by_job or current_job.get(),
+            part=part,
         )
         started = await self.database.transact(
             lambda tx: workflows.start_inline(tx, self.principal, flow.document, asked), unhurried=True

@@ -19,6 +19,7 @@ from fairlead.errors import (
     HostUnknown,
     InvalidInput,
     JobIdTaken,
+    KeyReserved,
     PayloadInvalid,
     PayloadNotJson,
     PayloadTooDeep,
@@ -38,23 +39,33 @@ CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try a
 
 
 async def enqueue(
-    tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False
+    tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False, own_key: bool = False
 ) -> Enqueued:
-    """Enqueue one job. `again` says that an earlier call with this id may have gone through unseen."""
+    """Enqueue one job. `again` says that an earlier call with this id may have gone through unseen.
+
+    Only with `own_key` may its dedupe key be one of the system's own.
+    """
     span = tracing.enqueueing(new.definition, new.tenant)
     if span is None:
-        return await _enqueue(tx, principal, catalog, new, again=again)
+        return await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
     with span:
-        made = await _enqueue(tx, principal, catalog, new, again=again, trace=span.carried)
+        made = await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key, trace=span.carried)
         span.made(made.id, deduplicated=made.deduplicated)
     return made
 
 
 async def _enqueue(
-    tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool, trace: str | None = None
+    tx: Tx,
+    principal: Principal,
+    catalog: Catalog,
+    new: NewJob,
+    *,
+    again: bool,
+    own_key: bool = False,
+    trace: str | None = None,
 ) -> Enqueued:
     _allow(principal, [new])
-    checked(new)
+    checked(new, own_key=own_key)
     if new.delay is not None:
         new = new.timed(await bulk.moment(tx))
     current: set[str] = set()
@@ -186,7 +197,14 @@ def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -
             )
     refusals: dict[str, type[FairleadError]] = {
         one.code: one
-        for one in (InvalidInput, PayloadInvalid, PayloadNotJson, PayloadTooDeep, PayloadTooLarge)
+        for one in (
+            InvalidInput,
+            KeyReserved,
+            PayloadInvalid,
+            PayloadNotJson,
+            PayloadTooDeep,
+            PayloadTooLarge,
+        )
     }
     raise refusals[outcome](f"The database refused this job: {outcome}.", [Fault("", outcome)])
 

@@ -15,6 +15,7 @@ from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
 from fairlead.model.access import Principal, trusted
 from fairlead.model.dedupe import canonical
 from fairlead.model.job import NewJob, Source
+from fairlead.model.own_key import key_of_trigger
 from fairlead.model.redact import Mask, places
 from fairlead.model.template import Template, compiled
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
@@ -133,8 +134,7 @@ def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template])
         source_ref=shot.source_ref,
         correlation_id=shot.correlation_id,
         scheduled_for=shot.scheduled_at,
-        # a key that only its own jobs have: while one of them is active, the database admits no other
-        dedupe_key=f"trigger:{trigger.id}" if trigger.overlap is Overlap.SKIP else None,
+        dedupe_key=key_of_trigger(trigger.id) if trigger.overlap is Overlap.SKIP else None,
     )
     return Load(shot, new, window)
 
@@ -146,7 +146,7 @@ async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, hol
         if (holder := holders[load.window]) != load.new.id:
             return _record(load.shot, FiringOutcome.DEDUPLICATED, job_id=holder)
     try:
-        answer = await enqueue.enqueue(tx, principal, catalog, load.new)
+        answer = await enqueue.enqueue(tx, principal, catalog, load.new, own_key=True)
     except DefinitionUnsettled:
         raise  # trying again helps here, and only here
     except Refused as refusal:

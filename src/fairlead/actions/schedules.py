@@ -13,6 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, RegistrationUnknown, SignatureInvalid, TenantUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
+from fairlead.model.own_key import key_of_trigger
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.template import compiled, misfits
 from fairlead.model.trigger import ROOTS, Trigger, TriggerType
@@ -142,7 +143,7 @@ async def drop(tx: Tx, principal: Principal, *, owner: str, name: str, tenant_id
 
 async def _remove(tx: Tx, principal: Principal, old: Trigger) -> None:
     await rules.remove(tx, principal, old.id)
-    holder = await bulk.holder(tx, bulk.key_of(old.tenant_id, f"trigger:{old.id}"))
+    holder = await bulk.holder(tx, bulk.key_of(old.tenant_id, key_of_trigger(old.id)))
     if holder is not None:
         await jobs.cancel_waiting(tx, principal, holder)
 

@@ -24,6 +24,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
 from fairlead.model.definition import Definition, check_payload, validator
+from fairlead.model.own_key import key_of_part, require_free
 from fairlead.model.payload import encode
 from fairlead.model.redact import secret_paths
 from fairlead.model.request import unknown_tenant
@@ -53,6 +54,8 @@ class Start:
     version: int | None = None
     # one run for this key: another start with it gives that run
     unique_key: str | None = None
+    # instead of a key: which of the runs that `started_by_job` starts this is
+    part: str | None = None
     correlation_id: str | None = None
     # the job that waits for it, and the one that started it
     parent_job_id: UUID | None = None
@@ -232,6 +235,7 @@ async def _start(
     else:
         hides = published.secret_paths
     depth = await _depth(tx, workflow, asked)
+    unique_key = _unique_key(asked)
     run_id = uuid7()
     is_new = await workflows.start(
         tx,
@@ -246,17 +250,25 @@ async def _start(
         parent_job_id=asked.parent_job_id,
         started_by_job=asked.started_by_job or asked.parent_job_id,
         depth=depth,
-        unique_key=asked.unique_key,
+        unique_key=unique_key,
         correlation_id=asked.correlation_id,
         created_by=principal.actor,
     )
     if not is_new:
-        there = await workflows.with_unique_key(tx, tenant_id=tenant_id, unique_key=str(asked.unique_key))
+        there = await workflows.with_unique_key(tx, tenant_id=tenant_id, unique_key=str(unique_key))
         return Started(there or run_id, deduplicated=True)
     started = await _visible(tx, principal, run_id)
     await _audit_run(tx, principal, "workflow_started", started)
     await _go(tx, run_id)
     return Started(run_id)
+
+
+def _unique_key(asked: Start) -> str | None:
+    if asked.part is not None and asked.started_by_job is not None:
+        return key_of_part(asked.started_by_job, asked.part)
+    if asked.unique_key is not None:
+        require_free(asked.unique_key, "key")
+    return asked.unique_key
 
 
 async def _depth(tx: Tx, workflow: Workflow, asked: Start) -> int:

@@ -52,7 +52,7 @@ class Runs(Protocol):
         tenant: str | UUID,
         input: Any = None,  # noqa: A002 - the word that users know
         version: int | None = None,
-        key: str | None = None,
+        part: str | None = None,
         correlation_id: str | None = None,
         started_by_job: UUID | None = None,
     ) -> Any:
@@ -67,7 +67,7 @@ class Runs(Protocol):
         join: Any = None,
         payload: Any = None,
         on_failure: str | None = None,
-        key: str | None = None,
+        part: str | None = None,
         correlation_id: str | None = None,
         started_by_job: UUID | None = None,
     ) -> Any:
@@ -297,7 +297,7 @@ class Context:
             name = f"{call}:{hashlib.sha256(name.encode()).hexdigest()}"
         return {
             "tenant": self.tenant_id,
-            "key": f"job:{self.job_id}:{name}",
+            "part": name,
             "correlation_id": self.correlation_id or str(self.job_id),
             "started_by_job": self.job_id,
         }

@@ -10,6 +10,7 @@ from uuid import UUID
 from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
 from fairlead.model.definition import KEY
 from fairlead.model.job import NewJob, Source
+from fairlead.model.own_key import require_free
 from fairlead.model.payload import unreadable
 
 MAX_PRIORITY = 1_000_000
@@ -30,8 +31,8 @@ _FIELDS = frozenset(NewJob.__struct_fields__)
 _NEEDED = frozenset({"definition", "tenant", "source", "id"})
 
 
-def checked(new: NewJob) -> NewJob:
-    """The request itself, or a refusal that names every field that is wrong."""
+def checked(new: NewJob, *, own_key: bool = False) -> NewJob:
+    """The request itself, or a refusal that names every field that is wrong. Its key may be the system's `own_key`."""
     if new.plain and type(new.id) is UUID and _well_named(new.definition, new.tenant):
         return new  # nearly every job of a bulk load
     found = []
@@ -47,6 +48,8 @@ def checked(new: NewJob) -> NewJob:
         raise unknown_tenant(new.tenant)
     if not KEY.fullmatch(new.definition):
         raise unknown_definition(new.definition)
+    if new.dedupe_key is not None and not own_key:
+        require_free(new.dedupe_key, "dedupe_key")
     return new
 
 

@@ -17,5 +17,7 @@ create or replace function fairlead.refusal_of(
             or length(dedupe_key) not between 1 and 1048576
             or length(correlation_id) not between 1 and 255
             then 'invalid_input'
+        -- the system's own keys
+        when starts_with(dedupe_key, 'fairlead:') then 'key_reserved'
     end
 $$;
