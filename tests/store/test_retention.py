@@ -1,5 +1,6 @@
 """Retention: what is over goes, in small rounds; nothing else does, whatever its id says."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -15,9 +16,10 @@ from fairlead.actions import jobs as actions
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
-from fairlead.store import jobs, retention
+from fairlead.store import audit, jobs, retention
 from tests import given
 from tests.given import OTHER, TESTER
+from tests.waiting import until_somebody_waits
 
 TERMINAL = ["succeeded", "failed", "dead_letter", "canceled"]
 
@@ -310,3 +312,106 @@ async def test_whoever_reads_the_audit_log_is_not_waited_for(db: Database) -> No
             await db.transact(lambda tx: retention.drop_audit_day(tx, keep_days=10))
 
     assert await db.transact(lambda tx: retention.drop_audit_day(tx, keep_days=10)) == old
+
+
+async def test_a_day_is_prepared_while_others_write_to_the_log(db: Database) -> None:
+    async with db.transaction() as tx:
+        there = await days(tx)
+
+    async with db.transaction() as writer:
+        await audit.write(writer, actor="a", action="b", resource_type="c")
+        made = await db.transact(lambda tx: retention.prepare_audit_days(tx, days=9))
+        await audit.write(writer, actor="a", action="d", resource_type="c")
+
+    async with db.transaction() as tx:
+        assert made == 2
+        assert len(await days(tx) - there) == made
+        [(rest,)] = await tx.values("select count(*) from fairlead.audit_log_rest")
+        assert rest == 0
+
+
+async def test_who_writes_does_not_wait_for_a_day_that_waits_for_a_reader(db: Database) -> None:
+    async def patiently(tx: Tx) -> int:
+        await tx.run("select set_config('lock_timeout', '0', true)")
+        [(made,)] = await tx.values("select fairlead.prepare_audit_days(9)")
+        return int(made)
+
+    async with db.transaction() as reader:
+        await reader.values("select from fairlead.audit_log limit 1")
+        preparing = asyncio.create_task(db.transact(patiently, unhurried=True))
+        await until_somebody_waits(reader)
+        async with db.transaction() as writer:
+            await writer.run("select set_config('lock_timeout', '500ms', true)")
+            await audit.write(writer, actor="a", action="b", resource_type="c")
+        assert not preparing.done()
+
+    assert await preparing == 2
+
+
+async def test_a_prepared_day_is_as_good_as_the_others(tx: Tx) -> None:
+    await retention.prepare_audit_days(tx, days=9)
+
+    [(name, day)] = await tx.values(
+        "select 'audit_log_' || to_char(d, 'YYYYMMDD'), d from "
+        "(select (clock_timestamp() at time zone 'UTC')::date + 9 as d) x"
+    )
+    at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    await tx.run(
+        "insert into fairlead.audit_log (at, actor, action, resource_type) values (%s, 'a', 'b', 'c')", [at]
+    )
+    assert await tx.values(f"select details, ip from fairlead.{name}") == [({}, None)]
+    for change in ("update fairlead.{} set actor = 'x'", "delete from fairlead.{}", "truncate fairlead.{}"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with tx.connection.transaction():
+                await tx.run(change.format(name))
+    indexes = "select count(*) from pg_indexes where schemaname = 'fairlead' and tablename = %s"
+    assert await tx.values(indexes, [name]) == await tx.values(indexes, ["audit_log_rest"])
+    constraints = "select count(*) from pg_constraint where conrelid = %s::regclass and contype = 'c'"
+    assert await tx.values(constraints, [f"fairlead.{name}"]) == [(0,)]
+
+
+async def drop_today(tx: Tx) -> None:
+    """As if nothing had prepared today or any day after."""
+    for name in await days(tx) - {"audit_log_rest"}:
+        await tx.run(f"drop table fairlead.{name}")
+
+
+async def test_a_day_that_was_prepared_too_late_has_a_partition_from_the_next_hour_on(tx: Tx) -> None:
+    await drop_today(tx)
+    await audit.write(tx, actor="a", action="b", resource_type="c")
+
+    await retention.prepare_audit_days(tx, days=1)
+
+    next_hour = "date_trunc('hour', clock_timestamp()) + interval '1 hour'"
+    await tx.run(
+        f"insert into fairlead.audit_log (at, actor, action, resource_type) values ({next_hour}, 'a', 'b', 'c')"
+    )
+    [(rest,)] = await tx.values("select count(*) from fairlead.audit_log_rest")
+    assert rest == 1
+
+
+async def test_entries_without_a_partition_go_when_their_time_is_over(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.audit_log (at, actor, action, resource_type) "
+        "select clock_timestamp() - make_interval(days => n), 'a', n::text, 'c' from unnest(array[9, 11, 12, 13]) n"
+    )
+
+    gone = [await retention.drop_audit_rest(tx, keep_days=10, most=2) for _ in range(3)]
+
+    assert gone == [2, 1, 0]
+    assert await tx.values("select action from fairlead.audit_log_rest") == [("9",)]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        async with tx.connection.transaction():
+            await tx.run("delete from fairlead.audit_log_rest")
+
+
+async def test_another_role_drops_no_entries(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.audit_log (at, actor, action, resource_type) values ('2001-01-01', 'a', 'b', 'c')"
+    )
+    await tx.run("create role runner")
+    await tx.run("grant fairlead_system to runner")
+    await tx.run("set local role runner")
+
+    assert await retention.drop_audit_rest(tx, keep_days=10, most=2) == 0
+    await tx.run("reset role")

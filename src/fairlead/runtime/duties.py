@@ -135,9 +135,12 @@ class Duties:
 
     async def _audit_drop(self, tx: Tx, place: str | None) -> Round:
         keep_days = self._audit_retention_days
-        if keep_days and await retention.drop_audit_day(tx, keep_days=keep_days):
+        if not keep_days:
+            return Round(DAY, place)
+        if await retention.drop_audit_day(tx, keep_days=keep_days):
             return Round(AT_ONCE, place, removed=1)
-        return Round(DAY, place)
+        gone = await retention.drop_audit_rest(tx, keep_days=keep_days, most=FORGET)
+        return Round(AT_ONCE if gone == FORGET else DAY, place)
 
 
 async def _audit_prepare(tx: Tx, place: str | None) -> Round:

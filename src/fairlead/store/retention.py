@@ -36,7 +36,7 @@ async def remove(
 
 async def prepare_audit_days(tx: Tx, *, days: int) -> int:
     """Make the audit log's partitions from today on, this many days ahead. How many were made."""
-    await tx.run(sql.hurry)
+    await tx.run(sql.patience)
     [(made,)] = await tx.values(sql.prepare_audit_days, {"days": days})
     return int(made)
 
@@ -46,3 +46,10 @@ async def drop_audit_day(tx: Tx, *, keep_days: int) -> str | None:
     await tx.run(sql.hurry)
     [(day,)] = await tx.values(sql.drop_audit_day, {"keep_days": keep_days})
     return None if day is None else str(day)
+
+
+async def drop_audit_rest(tx: Tx, *, keep_days: int, most: int) -> int:
+    """Remove entries older than so many days that lie in no day's partition. How many."""
+    await tx.run(sql.hurry)
+    [(gone,)] = await tx.values(sql.drop_audit_rest, {"keep_days": keep_days, "most": most})
+    return int(gone)

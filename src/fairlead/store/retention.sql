@@ -79,8 +79,15 @@ select (select count(*) from gone) as removed,
 -- Whoever waits to lock the audit log makes every enqueue and finish wait behind him: not for long, then.
 select set_config('lock_timeout', '100ms', true);
 
+-- name: patience
+-- To attach a day no writer is made to wait: longer, then, than for what locks the whole log.
+select set_config('lock_timeout', '2s', true);
+
 -- name: prepare_audit_days
 select fairlead.prepare_audit_days(%(days)s);
 
 -- name: drop_audit_day
 select fairlead.drop_audit_day(%(keep_days)s);
+
+-- name: drop_audit_rest
+select fairlead.drop_audit_rest(%(keep_days)s, %(most)s);

@@ -1,0 +1,25 @@
+-- Removes up to `most` entries of audit_log_rest that are older than `keep_days` whole days: those of days that had no
+-- partition to drop. The log's trigger is off for this transaction only, which nobody else sees. Not SECURITY DEFINER, as
+-- drop_audit_day: history goes by the will of its owner only.
+create or replace function fairlead.drop_audit_rest(keep_days integer, most integer) returns bigint language plpgsql volatile as $$
+declare
+    since constant timestamptz :=
+        timezone('UTC', ((timezone('UTC', clock_timestamp()))::date - keep_days)::timestamp);
+    gone bigint;
+begin
+    if not exists (
+            select from pg_catalog.pg_class c
+            where c.oid = 'fairlead.audit_log_rest'::regclass and pg_catalog.pg_has_role(c.relowner, 'usage'))
+        or not exists (select from fairlead.audit_log_rest r where r.at < since) then
+        return 0;
+    end if;
+    alter table fairlead.audit_log_rest disable trigger audit_rows_stay;
+    delete from fairlead.audit_log_rest where ctid = any(array(
+        select r.ctid from fairlead.audit_log_rest r where r.at < since limit most));
+    get diagnostics gone = row_count;
+    alter table fairlead.audit_log_rest enable trigger audit_rows_stay;
+    return gone;
+end
+$$;
+
+revoke execute on function fairlead.drop_audit_rest(integer, integer) from public;
