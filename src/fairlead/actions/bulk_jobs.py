@@ -11,7 +11,7 @@ from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
-from fairlead.model.job import JobStatus
+from fairlead.model.job import Job, JobStatus
 from fairlead.model.redact import MASK
 from fairlead.model.request import unknown_tenant
 from fairlead.store import audit, bulk, bulk_jobs, tenants
@@ -24,6 +24,11 @@ RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
 
 # Filters by what may have been made from a payload with secrets.
 _MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q"}
+
+
+def is_retryable(job: Job) -> bool:
+    """Whether a job can be queued again by itself: a step of a workflow goes on with its run."""
+    return job.status in RETRYABLE and job.workflow_run_id is None
 
 
 @dataclass(frozen=True, slots=True)

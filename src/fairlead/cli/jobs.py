@@ -201,13 +201,12 @@ async def listed(
 
 def _row(job: Job) -> tuple[Any, ...]:
     due = job.scheduled_for if job.status is JobStatus.QUEUED else None
-    attempts = f"{job.attempt_count}/{job.max_attempts}"
     return (
         job.id,
         job.tenant,
         job.definition_key,
         job.status,
-        attempts,
+        job.attempts_in_words,
         job.priority,
         job.queued_at,
         due,

@@ -140,8 +140,16 @@ class Job:
     max_attempts: int
     claimed_by_worker: str | None
     cancel_requested_at: datetime | None
+    # of a job that succeeded, None: what went wrong before is in its attempts
     last_error: str | None
     created_by: str | None
+
+    @property
+    def attempts_in_words(self) -> str:
+        """How many attempts were made, and what of its budget they used: a retry by hand and a loss use none of it."""
+        used = [f"{self.failure_count} of {self.max_attempts} failed"] if self.failure_count else []
+        used += [f"{self.lost_count} lost"] if self.lost_count else []
+        return f"{self.attempt_count} ({', '.join(used)})" if used else str(self.attempt_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j
     j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id,
     j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
     j.finished_at, l.expires_at as lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
-    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at, j.last_error, j.created_by,
+    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at,
+    case when j.status <> 'succeeded' then j.last_error end as last_error, j.created_by,
     d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths
 from
 

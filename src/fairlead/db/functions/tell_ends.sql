@@ -38,7 +38,7 @@ begin
                     select a.duration_ms from fairlead.job_attempts a
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
                     (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
-                'last_error', split_part(e.last_error, E'\n', 1)),
+                'last_error', case when e.status <> 'succeeded' then split_part(e.last_error, E'\n', 1) end),
             e.correlation_id, e.finished_at, 'system', e.id, fairlead.lineage_of(e.id)
         from ended e join fairlead.job_definitions d on d.id = e.definition_id
         where not fairlead.follows_an_end(e.id)

@@ -57,7 +57,8 @@ async def retry(request: Request, mark: str, visit: Writer) -> Response:
             did = await bulk_jobs.retry_chosen(tx, visit.principal, ids, told=told)
         done += did.count
         skipped += did.skipped
-    left = f" {skipped:,} could not be: see whether the definition is active." if skipped else ""
+    why = "Steps of workflows are retried with their run; other jobs need an active definition."
+    left = f" Left as they are: {skipped:,}. {why}" if skipped else ""
     return visit.done(f"Queued again: {done:,}.{left}")
 
 

@@ -68,8 +68,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         children=children[:MOST_CHILDREN],
         more_children=len(children) > MOST_CHILDREN,
         cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
-        # a step goes on with its run
-        retryable=job.status in bulk_jobs.RETRYABLE and job.workflow_run_id is None,
+        retryable=bulk_jobs.is_retryable(job),
         signal_name=signal_name,
         curl=lambda api: curl(job, api, named=visit.is_super),
         largest_tree=LARGEST_TREE,
@@ -257,5 +256,5 @@ def _edit_page(visit: Visit, job: Job, form: PayloadForm, error: FairleadError |
         job=job,
         payload=form,
         error=error,
-        retryable=job.status in bulk_jobs.RETRYABLE,
+        retryable=bulk_jobs.is_retryable(job),
     )

@@ -31,6 +31,13 @@ BATCH = 1000
 # By name: the seconds, and the seconds of a step.
 RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 900)}
 NOWHERE = UUID(int=0)
+_WHY_LEFT = {
+    "cancel": "Only queued and running jobs can be canceled.",
+    "retry": (
+        "Only failed, dead-lettered and canceled jobs of active definitions can be retried, and steps of workflows "
+        "with their run."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ async def listed(request: Request, visit: Reader) -> Response:
         definitions=keys,
         sources=list(Source),
         cancelable=lambda job: may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
-        retryable=lambda job: job.status in bulk_jobs.RETRYABLE,
+        retryable=bulk_jobs.is_retryable,
     )
 
 
@@ -168,7 +175,8 @@ async def cancel(job_id: UUID, visit: Writer) -> Response:
     async with visit.transaction() as tx:
         job = await jobs.cancel(tx, visit.principal, job_id)
     if job.status is JobStatus.CANCELED:
-        return visit.done("Canceled.", undo=visit.to(f"/jobs/{job_id}/retry"))
+        undo = visit.to(f"/jobs/{job_id}/retry") if bulk_jobs.is_retryable(job) else None
+        return visit.done("Canceled.", undo=undo)
     return visit.done("Asked to stop: it ends at its worker's next heartbeat.")
 
 
@@ -202,7 +210,9 @@ async def change_selected(action: str, visit: Writer) -> Response:
             else:
                 changed += 1
     did = "Canceled" if action == "cancel" else "Queued again"
-    return visit.done(f"{did}: {changed:,}." + (f" {left:,} could not be." if left else ""))
+    return visit.done(
+        f"{did}: {changed:,}." + (f" Left as they are: {left:,}. {_WHY_LEFT[action]}" if left else "")
+    )
 
 
 @router.get("/matching-jobs/{action}")

@@ -146,7 +146,9 @@
     }
     const boxes = all("[data-tick]"), every = one("[data-all]");
     if (every) every.checked = boxes.length > 0 && boxes.every((box) => box.checked);
-    for (const button of all("[data-selected]")) button.hidden = chosen.size === 0;
+    // of those on other pages we do not know; the server says which could not be
+    const can = (action) => chosen.size > boxes.filter((box) => box.checked).length || boxes.some((box) => box.checked && box.dataset.can === action);
+    for (const button of all("[data-selected]")) button.hidden = !can(button.dataset.selected);
     const count = one("[data-selected-count]");
     if (count) count.textContent = chosen.size ? `${chosen.size} selected` : "";
   }

@@ -1,0 +1,112 @@
+"""What a row of the list says of a job, and offers to do with it: nothing that is always refused."""
+
+import re
+from uuid import UUID
+
+import pytest
+
+from fairlead.actions import jobs, workflows
+from fairlead.actions.workflows import Start
+from fairlead.server.problems import CONSOLE
+from tests import given
+from tests.server import matrix
+from tests.server.conftest import module_url, shared_world
+from tests.server.world import BASE, World
+
+__all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
+
+
+async def ended_step(world: World) -> tuple[UUID, UUID]:
+    """A run whose only step was canceled: the run and the job."""
+    async with world.fl.database.transaction() as tx:
+        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, Start(tenant=given.TENANT))
+        [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
+        await jobs.cancel(tx, given.TESTER, UUID(str(job)))
+    return run.id, UUID(str(job))
+
+
+async def page(world: World, path: str, who: str = "tenant_admin") -> str:
+    answer = await world.call("GET", f"{BASE}{CONSOLE}{path}", who=who)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def row(listed: str, job: UUID) -> str:
+    found = re.search(rf'<tr id="job-{job}".*?</tr>', listed, re.DOTALL)
+    assert found is not None, listed
+    return found[0]
+
+
+async def test_an_ended_step_leads_to_its_run_and_offers_no_retry(shared_world: World) -> None:
+    run, job = await ended_step(shared_world)
+
+    listed = row(await page(shared_world, "/jobs"), job)
+    shown = await page(shared_world, f"/jobs/{job}")
+    edited = await page(shared_world, f"/jobs/{job}/edit")
+    to_operators = row(await page(shared_world, "/jobs", "operator"), job)
+
+    for text in (listed, shown, edited, to_operators):
+        assert f"/jobs/{job}/retry" not in text
+    for text in (listed, shown, edited):
+        assert f"/workflow-runs/{run}" in text
+    assert "retry its run" in edited
+    assert 'data-can=""' in listed
+
+
+async def test_retrying_what_was_selected_says_why_steps_stay(shared_world: World) -> None:
+    _, job = await ended_step(shared_world)
+
+    answer = await shared_world.call(
+        "POST", f"{BASE}{CONSOLE}/selected-jobs/retry", data={"ids": str(job)}, headers={"HX-Request": "true"}
+    )
+
+    assert "steps of workflows with their run" in answer.headers["hx-trigger"]
+
+
+async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) -> None:
+    async with shared_world.fl.database.transaction() as tx:
+        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, Start(tenant=given.TENANT))
+        [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
+
+    answer = await shared_world.call(
+        "POST", f"{BASE}{CONSOLE}/jobs/{job}/cancel", headers={"HX-Request": "true"}
+    )
+
+    assert "Canceled." in answer.headers["hx-trigger"]
+    assert "/retry" not in answer.headers["hx-trigger"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ("attempt_count = 1", "1"),
+        ("attempt_count = 2, max_attempts = 1", "2"),  # retried by hand
+        ("attempt_count = 2, failure_count = 1", "2 (1 of 3 failed)"),
+        ("attempt_count = 2, lost_count = 1, max_attempts = 1", "2 (1 lost)"),
+        ("attempt_count = 4, failure_count = 2, lost_count = 1", "4 (2 of 3 failed, 1 lost)"),
+    ],
+)
+async def test_attempts_are_told_as_they_were_used(shared_world: World, counts: str, said: str) -> None:
+    async with shared_world.fl.database.transaction() as tx:
+        job_id = await given.ended_job(tx, "succeeded")
+        await tx.run(f"update fairlead.jobs set {counts} where id = %s", [job_id])
+
+    async with shared_world.fl.database.transaction() as tx:
+        job, _ = await jobs.show(tx, given.TESTER, job_id)
+    cell = re.search(r'<td class="num attempts">(.*?)</td>', row(await page(shared_world, "/jobs"), job_id))
+
+    assert job.attempts_in_words == said
+    assert cell is not None
+    assert re.sub(r"<small>(.*)</small>", r" (\1)", cell[1]) == said
+
+
+async def test_a_job_that_succeeded_shows_no_old_error(shared_world: World) -> None:
+    async with shared_world.fl.database.transaction() as tx:
+        job_id = await given.ended_job(tx, "succeeded")
+        await tx.run("update fairlead.jobs set last_error = 'not yet' where id = %s", [job_id])
+
+    shown = (await shared_world.call("GET", f"/jobs/{job_id}")).json()
+    [listed] = (await shared_world.call("GET", f"/jobs?q={job_id}")).json()["items"]
+
+    assert (shown["last_error"], listed["last_error"]) == (None, None)
+    assert "not yet" not in row(await page(shared_world, "/jobs"), job_id)
