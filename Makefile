@@ -56,6 +56,7 @@ exact: setup ## limits under half a minute of churn; `make test` churns for a mo
 
 chaos: setup ## schedulers and workers killed and stopped at random for minutes; `make test` does it for some seconds
 	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 CHAOS_RUNS=200 CHAOS_TASKS=10000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py tests/acceptance/test_workflow_chaos.py $(ARGS)
+	@BLAME_SECONDS=60 BLAME_JOBS=40 BLAME_LONG_SECONDS=20 BLAME_OUTAGES=3 $(BIN)/pytest -q -s tests/acceptance/test_blame.py $(ARGS)
 
 bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)

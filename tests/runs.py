@@ -7,7 +7,7 @@ from fairlead import Fairlead, Flow, JobLease, WorkflowRun
 from fairlead.actions import settling
 from fairlead.db.tx import Tx
 from fairlead.model.workflow_run import RunStep
-from fairlead.store import queue
+from fairlead.store import rescue
 from tests.given import TENANT
 
 ANY = "anything"
@@ -66,6 +66,6 @@ async def end_all(fl: Fairlead) -> None:
 
     async def expire(tx: Tx) -> None:
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-        await settling.settle(tx, await queue.rescue(tx))
+        await settling.settle(tx, await rescue.rescue(tx))
 
     await fl.database.transact(expire)

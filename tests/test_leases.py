@@ -22,7 +22,7 @@ from fairlead.errors import (
 )
 from fairlead.model.job import Attempt
 from fairlead.model.outcome import Released, decide
-from fairlead.store import queue, testing, workers
+from fairlead.store import queue, rescue, testing
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.waiting import until_somebody_waits
@@ -55,7 +55,7 @@ async def expire(fl: Fairlead) -> None:
 
     async def put_back(tx: Tx) -> None:
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-        await queue.rescue(tx)
+        await rescue.rescue(tx)
 
     await fl.database.transact(put_back)
 
@@ -168,13 +168,7 @@ async def test_tenants_take_turns_from_claim_to_claim(fl: Fairlead) -> None:
     assert taken == taken[:2] * 3
 
 
-async def test_a_claim_puts_back_what_others_left_behind(
-    fl: Fairlead, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def long(_: Tx) -> float:
-        return 1e9
-
-    monkeypatch.setattr(workers, "server_uptime", long)
+async def test_a_claim_puts_back_what_others_left_behind(fl: Fairlead, settings: Settings) -> None:
     async with Fairlead(settings=settings) as dead:
         lease = await leased(dead)
     async with fl.transaction() as tx:

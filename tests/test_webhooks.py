@@ -18,7 +18,7 @@ from fairlead.handlers.context import Context
 from fairlead.model.end_event import JOB_EVENTS, RUN_EVENTS
 from fairlead.model.job import JobStatus
 from fairlead.model.webhook import key_of, signed
-from fairlead.store import queue
+from fairlead.store import queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.handlers.loopback import Asked, Reply, Server, always, in_turn, serving
@@ -182,7 +182,7 @@ async def test_a_job_that_is_lost_too_often_is_told_as_a_dead_letter(fl: Fairlea
         job_id = await given.running_job(tx)
         await tx.run("update fairlead.jobs set lost_count = 100 where id = %s", [job_id])
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
-    assert list(await fl.database.transact(queue.rescue)) == [job_id]
+    assert list(await fl.database.transact(rescue.rescue)) == [job_id]
     await settle(fl)
 
     [asked] = hook.asked

@@ -218,9 +218,9 @@ class Claims:
         )
 
 
-async def _unless_cancelled(source: JobSource, n: int) -> list[Held]:
+async def _unless_cancelled(source: StoreSource, n: int) -> list[Held]:
     """What a claim brings. Cancelled meanwhile, it gives back what nobody would know of until the leases end."""
-    claiming = asyncio.ensure_future(source.claim(n))
+    claiming = asyncio.ensure_future(source.claim_some(n))
     try:
         return await asyncio.shield(claiming)
     except asyncio.CancelledError:

@@ -14,7 +14,7 @@ from fairlead import Fairlead, FairleadError, NewJob, Settings
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Tx
-from fairlead.store import jobs, queue
+from fairlead.store import jobs, rescue
 from tests import given
 from tests.processes import started, until
 
@@ -180,7 +180,7 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
                 assert await fl.database.reach(jobs.inconsistencies) == []
             async with fl.transaction() as tx:
                 await tx.run("update fairlead.leases set expires_at = now() - interval '1 s'")
-                await queue.rescue(tx)
+                await rescue.rescue(tx)
                 assert await jobs.inconsistencies(tx) == []
             assert folded > 0
     finally:

@@ -25,8 +25,9 @@ from fairlead.model.why import (
     Workers,
     explain,
 )
-from fairlead.store import queue
+from fairlead.store import queue, rescue
 from fairlead.store import why as store
+from fairlead.store.testing import bring_forward
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
@@ -133,8 +134,26 @@ async def test_a_job_whose_lease_expired_waits_for_the_watchdog(tx: Tx) -> None:
 
     assert (reason.code, reason.facts["worker"]) == ("worker_lost", "somebody")
     assert "watchdog" in reason.message
-    await queue.rescue(tx)
+    await rescue.rescue(tx)
     assert (await codes(tx, job_id))[0] == "backing_off"
+
+
+async def test_a_suspect_says_that_it_waits_to_run_by_itself_and_what_happens_next(tx: Tx) -> None:
+    await worker(tx)
+    job_id = await given.running_job(tx)
+    await given.running_job(tx)
+    await tx.run("update fairlead.jobs set suspected = 1")
+    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+    await rescue.rescue(tx)
+    await bring_forward(tx)
+
+    [reason] = await answer(tx, job_id)
+
+    assert reason.code == "suspect"
+    assert reason.facts == {"suspected": 2, "charged": 0, "needs_idle_worker": False}
+    assert "waits to run by itself" in reason.message
+    assert "beside others" in reason.message
+    assert "dead letter" in reason.message
 
 
 # Not yet

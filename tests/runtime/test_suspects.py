@@ -1,6 +1,7 @@
-"""What a worker may not start, it gives back; and while it cannot, nothing that is dangerous starts."""
+"""How a worker runs suspects: by themselves, and without standing in the way of others."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
@@ -9,8 +10,8 @@ import pytest
 
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import MAX_LOST, Backoff, Change, Succeeded
-from fairlead.runtime import finisher
+from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
+from fairlead.runtime import finisher, turns
 from fairlead.runtime.source import Held
 from fairlead.runtime.worker import Attempt, Worker
 from fairlead.store.queue import Beat, Claimed, Terms, Whose
@@ -18,15 +19,16 @@ from fairlead.store.queue import Beat, Claimed, Terms, Whose
 SECONDS = 30
 TERMS = Terms("greet", 60, Backoff())
 WHOSE = Whose(uuid4(), "acme")
+LONG = 3600.0
 
 
-def held(*, lost: int = 0) -> Held:
-    job = Claimed(uuid4(), lost + 1, str(WHOSE.id), 0, {}, 3, 0, lost, None, None, WHOSE, TERMS)
+def held(*, probation: float = 0.0) -> Held:
+    job = Claimed(uuid4(), 1, str(WHOSE.id), 0, {}, 3, 0, 0, None, None, WHOSE, TERMS, probation=probation)
     return Held(Lease(job.job_id, job.attempt_no, uuid4()), job)
 
 
-def suspect() -> Held:
-    return held(lost=MAX_LOST - 1)
+def suspect(probation: float = LONG) -> Held:
+    return held(probation=probation)
 
 
 class Source:
@@ -34,9 +36,13 @@ class Source:
 
     crowded = False
 
-    def __init__(self, *claims: list[Held]) -> None:
+    def __init__(self, *claims: list[Held], suspects: Sequence[Held] = ()) -> None:
         self.claims = list(claims)
+        self.suspects = list(suspects)
+        # suspects that are only for a worker that runs nothing
+        self.accused = False
         self.claim_seconds = 0.0
+        self.looks = 0
         self.reachable = True
         self.refusals = 0
         self.ends: list[tuple[Lease, Change]] = []
@@ -45,6 +51,15 @@ class Source:
         assert wanted > 0
         await asyncio.sleep(self.claim_seconds)
         return self.claims.pop(0) if self.claims else []
+
+    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+        if self.accused and not idle:
+            return []
+        return [self.suspects.pop(0)] if self.suspects else []
+
+    async def suspects_wait(self) -> bool:
+        self.looks += 1
+        return bool(self.suspects)
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         raise NotImplementedError
@@ -64,7 +79,12 @@ class Crew:
         self.source = source
         self.started: list[Attempt] = []
         self.worker = Worker(
-            source, self.started.append, concurrency=10, lease_seconds=lease_seconds, poll_seconds=0.01
+            source,
+            self.started.append,
+            concurrency=10,
+            lease_seconds=lease_seconds,
+            poll_seconds=0.01,
+            suspects=source,
         )
 
     @property
@@ -75,6 +95,19 @@ class Crew:
         async with asyncio.timeout(SECONDS):
             while not look():
                 await asyncio.sleep(0.005)
+
+    async def begun(self, *jobs: Held) -> None:
+        await self.until(lambda: self.running == [one.lease for one in jobs])
+
+    async def rounds(self) -> None:
+        """Long enough for several polls: nothing else is known to happen."""
+        looks = self.source.looks
+        deadline = time.monotonic() + 0.2
+        await self.until(lambda: time.monotonic() > deadline or self.source.looks > looks + 5)
+
+    def end(self, one: Held) -> None:
+        [attempt] = [attempt for attempt in self.started if attempt.held is one]
+        attempt.ended(Succeeded())
 
     def gave_back(self, *jobs: Held) -> bool:
         return {lease for lease, _ in self.source.ends} == {one.lease for one in jobs}
@@ -94,51 +127,126 @@ async def crew(source: Source, *, lease_seconds: float = 30) -> AsyncIterator[Cr
 
 
 @pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "VOLUNTEERS", 1.0)
 
 
 def uncharged(change: Change) -> bool:
-    return change.status is JobStatus.QUEUED and change.delay > 0 and not change.charge and not change.loss
+    return change.status is JobStatus.QUEUED and not change.charge and not change.loss
 
 
-async def test_of_suspects_one_runs_and_the_others_are_given_back_first() -> None:
-    one, *others = suspects = [suspect() for _ in range(3)]
-    async with crew(Source(suspects)) as made:
-        await made.until(lambda: made.started)
+async def test_nothing_begins_beside_a_suspect_until_it_has_ended() -> None:
+    one, plain = suspect(), held()
+    async with crew(Source(suspects=[one])) as made:
+        await made.begun(one)
+        made.source.claims.append([plain])
+        made.worker.wake()
+        await made.rounds()
         assert made.running == [one.lease]
-        assert made.gave_back(*others)
-        made.started[0].ended(Succeeded())
-        await made.until(lambda: made.gave_back(*suspects))
+        made.end(one)
+        await made.begun(one, plain)
 
 
-async def test_while_suspects_cannot_be_given_back_none_of_them_starts() -> None:
-    first, second, later, plain = suspect(), suspect(), suspect(), held()
-    source = Source([first, second, plain])
-    source.reachable = False
+async def test_after_its_probation_a_suspect_is_one_among_others() -> None:
+    one, plain = suspect(0.05), held()
+    async with crew(Source(suspects=[one])) as made:
+        await made.begun(one)
+        made.source.claims.append([plain])
+        await made.begun(one, plain)
+
+
+async def test_suspects_that_end_soon_follow_each_other_at_once() -> None:
+    jobs = [suspect() for _ in range(50)]
+    async with crew(Source(suspects=jobs)) as made:
+        for number in range(1, 51):
+            await made.begun(*jobs[:number])
+            made.end(jobs[number - 1])
+        await made.until(lambda: made.gave_back(*jobs))
+
+
+async def test_a_suspect_begins_beside_those_that_have_settled() -> None:
+    plain, one = held(), suspect()
+    source = Source([plain])
+    async with crew(source, lease_seconds=0.3) as made:  # settled after 0.1 s
+        await made.begun(plain)
+        source.suspects.append(one)
+        await made.begun(plain, one)
+
+
+async def test_an_accused_one_begins_only_where_nothing_runs() -> None:
+    plain, one = held(), suspect()
+    source = Source([plain])
+    source.accused = True
+    async with crew(source, lease_seconds=0.3) as made:
+        await made.begun(plain)
+        source.suspects.append(one)
+        await made.until(lambda: source.looks > 20)
+        assert made.running == [plain.lease]
+        made.end(plain)
+        await made.begun(plain, one)
+
+
+async def test_while_a_suspect_waits_nothing_begins_for_a_lease_at_most() -> None:
+    first, second, one = held(), held(), suspect()
+    source = Source([first])
+    source.accused = True
+    async with crew(source, lease_seconds=1.0) as made:
+        await made.begun(first)
+        source.suspects.append(one)
+        await made.until(lambda: made.worker._turns.is_quiet)
+        source.claims.append([second])
+        await made.rounds()
+        assert made.running == [first.lease]
+        await made.begun(first, second)  # though the suspect still waits
+        assert source.suspects == [one]
+
+
+async def test_where_none_waits_suspects_are_looked_for_once_a_poll() -> None:
+    source = Source(*[[held()] for _ in range(8)])
     async with crew(source) as made:
-        await made.until(lambda: source.refusals > 2)
-        source.claims.append([later])  # one alone, which would otherwise run
-        await made.until(lambda: made.worker.running == 4)
-        assert made.running == [plain.lease]
-        source.reachable = True
-        await made.until(lambda: made.gave_back(first, second, later))
-        assert made.running == [plain.lease]
-        assert all(uncharged(change) for _, change in source.ends)
+        await made.until(lambda: len(made.started) == 8)
+        assert source.looks <= 8
+        assert not made.worker._turns.is_quiet
 
-        again = suspect()
-        source.claims.append([again])  # nothing stands in its way now
-        await made.until(lambda: again.lease in made.running)
-        assert not made.worker.heart._until.keys() & {first.lease, second.lease, later.lease}
+
+async def test_a_suspect_that_is_given_back_on_probation_stays_one() -> None:
+    one, plain = suspect(), held()
+    async with crew(Source([plain], suspects=[one])) as made:
+        await made.begun(one)
+        made.started[0].released = True
+        made.started[0].ended(Canceled())
+        await made.until(lambda: made.gave_back(one))
+    [(_, change)] = made.source.ends
+    assert change.alone
+    assert uncharged(change)
+
+
+async def test_what_a_worker_stopped_for_want_of_the_database_is_given_back_uncharged() -> None:
+    plain = held()
+    source = Source([plain])
+    async with crew(source) as made:
+        await made.begun(plain)
+        source.reachable = False
+        made.started[0].lost = True
+        made.started[0].ended(Canceled())
+        await made.until(lambda: source.refusals > 2)
+        assert made.worker.running == 1
+        source.reachable = True
+        await made.until(lambda: made.gave_back(plain))
+        await made.until(lambda: made.worker.running == 0)
+    [(_, change)] = source.ends
+    assert change.attempt_status == "released"
+    assert uncharged(change)
 
 
 async def test_a_claim_that_was_answered_too_late_starts_nothing() -> None:
     """It was asked for so long ago that the lease may be over before the first heartbeat."""
-    jobs = [held(), suspect()]
+    jobs = [held(), held()]
     source = Source(jobs)
     source.claim_seconds = 0.2
     async with crew(source, lease_seconds=0.3) as made:
         await made.until(lambda: made.gave_back(*jobs))
         assert made.running == []
         assert all(uncharged(change) for _, change in source.ends)
-        assert made.worker.running == 0
+        await made.until(lambda: made.worker.running == 0)

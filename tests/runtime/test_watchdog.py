@@ -16,10 +16,10 @@ from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.store import counts, duties, jobs, retention
+from fairlead.store import counts, duties, jobs, rescue, retention
 from tests import given
 
-SWEEP = 10.0
+LEASE, SWEEP = 60.0, 10.0
 ALL = {
     "retention",
     "audit_prepare",
@@ -38,7 +38,7 @@ ALL = {
 def watchdog(db: Database, *, sweep_seconds: float = SWEEP) -> Watchdog:
     return Watchdog(
         db,
-        lease_seconds=0.001,
+        lease_seconds=LEASE,
         sweep_seconds=sweep_seconds,
         duties=Duties(db, retention_days=30, audit_retention_days=365),
     )
@@ -272,9 +272,9 @@ async def test_rounds_that_follow_each_other_do_not_sweep_again(
     swept = []
     sweep = Watchdog._sweep
 
-    async def counted(self: Watchdog, tx: Tx) -> int:
+    async def counted(self: Watchdog, tx: Tx, **bounds: Any) -> int:
         swept.append(1)
-        return await sweep(self, tx)
+        return await sweep(self, tx, **bounds)
 
     monkeypatch.setattr(Watchdog, "_sweep", counted)
     await old_jobs(db, 5)
@@ -283,3 +283,179 @@ async def test_rounds_that_follow_each_other_do_not_sweep_again(
 
     assert [await dog() == 0 for _ in range(3)] == [True, True, False]
     assert len(swept) == 1
+
+
+# What cannot be rescued keeps no other waiting
+
+
+async def run_of_many(db: Database, number: int) -> UUID:
+    """A run whose one step is so many jobs, each with an expired lease of one lost worker."""
+    async with db.transaction() as tx:
+        [(tenant_id, definition_id)] = await tx.values(
+            "select t.id, d.id from fairlead.tenants t, fairlead.job_definitions d "
+            "where t.slug = %s and d.key = 'greet'",
+            [given.TENANT],
+        )
+        run_id = uuid4()
+        values = {"run": run_id, "tenant": tenant_id, "definition": definition_id, "number": number}
+        await tx.run(
+            """
+            insert into fairlead.workflow_runs (id, tenant_id, key, version, steps, live, input, created_by)
+            values (%(run)s, %(tenant)s, 'wide', 1, 1, 1, '{}', 'tester')
+            """,
+            values,
+        )
+        await tx.run(
+            """
+            insert into fairlead.workflow_steps (
+                run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, is_compensation, pending,
+                state, items, remaining, started_at)
+            values (%(run)s, 0, %(tenant)s, 'each', 'greet', '{}', '{}', '{}', 'fail', false, 0, 'running', %(number)s,
+                %(number)s, clock_timestamp())
+            """,
+            values,
+        )
+        await tx.run(
+            """
+            with job as (
+                insert into fairlead.jobs (
+                    id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
+                    scheduled_for, source, status, started_at, attempt_count, payload)
+                select gen_random_uuid(), %(tenant)s, %(definition)s, %(run)s, 0, n, 100, 3, clock_timestamp(), 'system',
+                    'running', clock_timestamp(), 1, '{}'
+                from generate_series(1, %(number)s) n returning *
+            ), lease as (
+                insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)
+                select id, 1, id, 'dead', tenant_id, definition_id, clock_timestamp() - interval '1 h' from job
+            ), attempt as (
+                insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id)
+                select id, id, 1, tenant_id, id, 'dead' from job
+            )
+            insert into fairlead.counts (tenant_id, definition_id, minute, running)
+            select %(tenant)s, %(definition)s, date_trunc('minute', clock_timestamp()), count(*) from job
+            """,
+            values,
+        )
+    return run_id
+
+
+async def expired_job(db: Database, tenant: str) -> UUID:
+    async with db.transaction() as tx:
+        job_id = await given.running_job(tx, tenant=tenant)
+        await tx.run(
+            "update fairlead.leases set worker_id = 'other', expires_at = clock_timestamp() - interval '1 min' "
+            "where job_id = %s",
+            [job_id],
+        )
+    return job_id
+
+
+async def test_leases_of_a_run_that_is_held_do_not_keep_another_tenants_from_being_rescued(
+    db: Database,
+) -> None:
+    run_id = await run_of_many(db, 600)
+    other = await expired_job(db, given.OTHER)
+    dog = watchdog(db, sweep_seconds=0)
+    async with db.transaction() as holder:
+        await holder.values("select from fairlead.workflow_runs where id = %s for update", [run_id])
+
+        await dog()
+
+        assert await values(db, "select count(*) from fairlead.leases where worker_id = 'other'") == [(0,)]
+        assert dog.rescued == 1
+    async with db.transaction() as tx:
+        job = await jobs.get(tx, other)
+    assert job is not None
+    assert job.status is JobStatus.QUEUED
+    while dog.rescued < 601:
+        await dog()
+    assert await values(db, "select from fairlead.leases") == []
+
+
+async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wait_for_it(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with db.transaction() as tx:
+        stuck = await given.running_job(tx)
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 h'")
+    tried, settle = [], settling.settle
+
+    async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
+        if stuck in ended:
+            tried.append(stuck)
+            await tx.run("select 1 / 0")
+        await settle(tx, ended)
+
+    monkeypatch.setattr(settling, "settle", broken)
+    dog = watchdog(db, sweep_seconds=0)
+    dog._sweep_seconds = SWEEP  # by which it rests
+    await dog()
+    assert len(tried) == 2  # with all, and by itself
+    await expired_job(db, given.OTHER)
+    dog._sweep_at = -math.inf
+
+    await dog()
+
+    assert len(tried) == 2
+    assert dog.rescued == 1
+    monkeypatch.setattr(settling, "settle", settle)
+    dog._failures = {}
+    dog._sweep_at = -math.inf
+    await dog()
+    assert dog.rescued == 2
+
+
+# Outages
+
+
+async def age_pulse(db: Database, seconds: float) -> None:
+    async with db.transaction() as tx:
+        await tx.run(
+            "update fairlead.pulse set pulse_at = pulse_at - %(ago)s, resumed_at = resumed_at - %(ago)s, "
+            "resumed_before = resumed_before - %(ago)s",
+            {"ago": timedelta(seconds=seconds)},
+        )
+
+
+async def test_after_an_outage_owners_have_a_lease_to_hand_in_what_they_have(db: Database) -> None:
+    """It is measured by a row of the database, so it makes no difference whether the server was restarted."""
+    dog = watchdog(db, sweep_seconds=0)
+    await dog()
+    await age_pulse(db, LEASE)
+    await expired_job(db, given.TENANT)
+
+    await dog()
+    assert dog.rescued == 0
+    await age_pulse(db, LEASE / 3)
+    await dog()
+    assert dog.rescued == 0
+    for _ in range(3):  # time passes, and it goes on looking
+        await age_pulse(db, LEASE / 3)
+        await dog()
+    assert dog.rescued == 1
+
+
+async def test_where_looks_are_rare_leases_are_rescued_all_the_same(db: Database) -> None:
+    """As with ticks, once an hour: each look seems to follow an outage."""
+    dog = watchdog(db, sweep_seconds=0)
+    await dog()
+    await expired_job(db, given.TENANT)
+    rescued = []
+    for _ in range(3):
+        await age_pulse(db, 3600)
+        async with db.transaction() as tx:
+            await tx.run("update fairlead.leases set expires_at = expires_at - interval '1 h'")
+        await dog()
+        rescued.append(dog.rescued)
+    assert rescued[-1] == 1
+
+
+async def test_two_watchdogs_do_not_wait_for_each_others_pulse(db: Database) -> None:
+    await expired_job(db, given.TENANT)
+    dog = watchdog(db, sweep_seconds=0)
+    async with db.transaction() as other:
+        await rescue.pulse(other, lease_seconds=LEASE, gap_seconds=LEASE / 2)
+
+        await dog()
+
+        assert dog.rescued == 1

@@ -9,7 +9,7 @@ import pytest
 from fairlead.actions import definitions, hosts
 from fairlead.model.access import Principal, Role
 from fairlead.model.secret import secret_hash
-from fairlead.store import access, queue
+from fairlead.store import access, rescue
 from tests import given
 from tests.server.world import World
 from tests.waiting import until_somebody_waits
@@ -120,7 +120,7 @@ async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
     if rescued:
         async with world.fl.database.transaction() as tx:
             await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-            assert len(await queue.rescue(tx)) == 1
+            assert len(await rescue.rescue(tx)) == 1
     else:
         await session(world)
 

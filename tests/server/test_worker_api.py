@@ -10,7 +10,7 @@ import pytest
 from fairlead.actions import definitions, leases
 from fairlead.model.job import Job
 from fairlead.server.app import bind, make_server
-from fairlead.store import audit, queue
+from fairlead.store import audit, rescue
 from tests import given
 from tests.server.world import World, world_on
 
@@ -155,7 +155,7 @@ async def test_a_stale_owner_changes_nothing(world: World, what: str) -> None:
     stale = await claimed(world)
     async with world.fl.transaction() as tx:
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
-        assert list(await queue.rescue(tx)) == [job_id]
+        assert list(await rescue.rescue(tx)) == [job_id]
         await tx.run("update fairlead.later set due_at = clock_timestamp()")
         await tx.run(
             "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"

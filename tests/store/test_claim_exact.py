@@ -21,7 +21,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import JobNotCancelable
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Backoff, Budget, Failed, Outcome, Released, Snoozed, Succeeded, decide
-from fairlead.store import jobs, queue
+from fairlead.store import jobs, queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_claim_fairness import fill
@@ -183,7 +183,7 @@ class Churn:
             await asyncio.sleep(SHORT_SECONDS / 10)
 
     async def rescue_once(self) -> None:
-        rescued = await self.db.transact(queue.rescue)
+        rescued = await self.db.transact(rescue.rescue)
         self.did["rescued"] += len(rescued)
 
     async def come_late(self) -> None:

@@ -35,7 +35,7 @@ from fairlead.model.outcome import (
     Succeeded,
     decide,
 )
-from fairlead.store import jobs, queue
+from fairlead.store import jobs, queue, rescue
 from fairlead.store.queue import Beat
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -167,6 +167,22 @@ class Life(RuleBasedStateMachine):
         free = [job for job, scopes in ready.items() if full.isdisjoint(zip(FULL, scopes, strict=True))]
         assert bool(free) == bool(claim.jobs)
 
+    @rule(idle=st.sampled_from([True, False, None]))
+    def claim_suspect(self, *, idle: bool | None) -> None:
+        due = self.values("select job_id from fairlead.later where alone and due_at <= clock_timestamp()")
+        before = self.levels()
+        claim = self.run(queue.claim_suspect(self.tx, worker="w", lease_seconds=60, idle=idle))
+        assert len(claim.jobs) <= (0 if idle is None and self.owned else 1)
+        for job in claim.jobs:
+            assert (job.job_id,) in due
+            assert job.probation > 0
+            self.owned[job.job_id] = claim.lease(job)
+            self.issued.append(claim.lease(job))
+        assert all(
+            most is None or running <= max(most, before[scope][0])
+            for scope, (running, most) in self.levels().items()
+        )
+
     @precondition(lambda self: self.issued)
     @rule(data=st.data(), outcome=OUTCOMES, budget=BUDGETS)
     def finish(self, data: st.DataObject, outcome: Outcome, budget: Budget) -> None:
@@ -208,9 +224,12 @@ class Life(RuleBasedStateMachine):
         lost = data.draw(st.lists(st.sampled_from(sorted(self.owned)), unique=True))
         self.run(self.tx.run("update fairlead.leases set expires_at = now() where job_id = any(%s)", [lost]))
         assert self.run(queue.heartbeat(self.tx, [self.owned[job] for job in lost], lease_seconds=9)) == {}
-        assert sorted(self.run(queue.rescue(self.tx))) == sorted(lost)
+        was_alone = len(self.owned) == 1
+        before = dict(self.values("select id, lost_count from fairlead.jobs"))
+        assert sorted(self.run(rescue.rescue(self.tx))) == sorted(lost)
         for job_id in lost:
             [(count,)] = self.values("select lost_count from fairlead.jobs where id = %s", job_id)
+            assert was_alone or count == before[job_id]
             contained = JobStatus.DEAD_LETTER if count == 3 else JobStatus.QUEUED
             assert self.status(job_id) is (JobStatus.CANCELED if job_id in self.asked else contained)
             self.release(job_id)
@@ -244,8 +263,9 @@ class Life(RuleBasedStateMachine):
             "with due as (update fairlead.later set due_at = clock_timestamp() returning job_id, due_at) "
             "update fairlead.jobs j set scheduled_for = due_at from due where j.id = job_id returning 1"
         )
-        waiting = self.values("select job_id from fairlead.later")
+        waiting = self.values("select job_id from fairlead.later where not alone")
         assert self.run(queue.stage(self.tx)) == len(waiting)
+        assert all(alone for (alone,) in self.values("select alone from fairlead.later"))
 
     @rule(scope=st.sampled_from(sorted(FULL)), most=st.sampled_from([None, 1, 2, 3]), which=st.booleans())
     def limit(self, scope: str, most: int | None, *, which: bool) -> None:
@@ -318,7 +338,8 @@ RACERS: dict[str, Callable[[Tx, Lease], Awaitable[Any]]] = {
     "claim": lambda tx, _: queue.claim(tx, worker="other", wanted=1, lease_seconds=30),
     "finish": lambda tx, lease: queue.finish(tx, [(lease, SUCCESS)], actor="w"),
     "heartbeat": lambda tx, lease: queue.heartbeat(tx, [lease], lease_seconds=30),
-    "rescue": lambda tx, _: queue.rescue(tx),
+    "rescue": lambda tx, _: rescue.rescue(tx),
+    "claim_suspect": lambda tx, _: queue.claim_suspect(tx, worker="other", lease_seconds=30, idle=True),
     "cancel": lambda tx, lease: actions.cancel(tx, TESTER, lease.job_id),
     "stage": lambda tx, _: queue.stage(tx),
 }
@@ -331,10 +352,11 @@ async def one_job(tx: Tx, state: str) -> Lease:
         "fairlead.job_attempts, fairlead.counts"
     )
     lease = Lease(await given.queued_job(tx, dedupe_key="key"), 1, uuid4())
-    if state == "later":
+    if state in {"later", "alone"}:
         await tx.run(
             "with due as (delete from fairlead.ready returning *) "
-            "insert into fairlead.later select job_id, tenant_id, definition_id, null, priority, scheduled_for from due"
+            "insert into fairlead.later select job_id, tenant_id, definition_id, null, priority, scheduled_for, %s from due",
+            [state == "alone"],
         )
     if state in {"running", "expired"}:
         claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
@@ -364,7 +386,7 @@ async def race(db: Database, lease: Lease, first: str, second: str) -> list[Any]
     return answers
 
 
-@pytest.mark.parametrize("state", ["ready", "later", "running", "expired"])
+@pytest.mark.parametrize("state", ["ready", "later", "alone", "running", "expired"])
 async def test_two_transitions_at_once_neither_deadlock_nor_overwrite(db: Database, state: str) -> None:
     for first, second in itertools.product(RACERS, repeat=2):
         async with db.transaction() as tx:

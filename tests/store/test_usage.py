@@ -15,7 +15,7 @@ from fairlead.errors import InvalidInput, TenantUnknown, TimezoneUnknown
 from fairlead.model.access import Principal, Role
 from fairlead.model.outcome import Backoff, Budget, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.model.usage import By, Per, Used
-from fairlead.store import counts, jobs, queue, retention
+from fairlead.store import counts, jobs, queue, rescue, retention
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_retention import id_of
@@ -76,7 +76,7 @@ async def every_fate(tx: Tx) -> None:
     await given.queued_job(tx)
     await queue.claim(tx, worker="w1", wanted=1, lease_seconds=30)
     await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-    assert len(await queue.rescue(tx)) == 1
+    assert len(await rescue.rescue(tx)) == 1
 
 
 async def used(tx: Tx, **asked: Any) -> Used:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol, assert_never
 
 import msgspec
@@ -10,7 +11,14 @@ from fairlead.errors import DefinitionInvalid, Fault
 from fairlead.model.job import JobStatus
 
 DEFAULT_MAX_ATTEMPTS = 5
+# Losses that a job is charged with: it was all that its worker held.
 MAX_LOST = 3
+# Losses beside other jobs, which are not charged: so many say that the job should not run any more without a person's
+# look at it. A healthy job would have to lose a hundred workers.
+MAX_SUSPECTED = 100
+# From this loss on a job is started by itself. After its first it comes back as any other: nearly always the worker was
+# killed or its machine lost, and all its jobs are to run again at once.
+LOSSES_OF_A_SUSPECT = 2
 LONGEST_MESSAGE = 2000
 
 
@@ -96,8 +104,26 @@ class Canceled(msgspec.Struct, frozen=True):
     cost_cents: int = 0
 
 
+class Blame(StrEnum):
+    """What a lost worker means for a job that it held."""
+
+    # the worker held nothing else
+    CHARGED = "charged"
+    # it was the only one that had just begun, beside others that had run for a while
+    ACCUSED = "accused"
+    # one of several, and any of them may be the cause
+    SUSPECTED = "suspected"
+    # another was accused
+    CLEARED = "cleared"
+
+
 class Lost(msgspec.Struct, frozen=True):
-    """The owner did not renew its lease in time."""
+    """The owner did not renew its lease in time. `suspected`: how often that happened before without a charge."""
+
+    blame: Blame = Blame.CHARGED
+    suspected: int = 0
+    # a host's jobs are only for its agent, and wait for no other worker
+    on_host: bool = False
 
 
 Outcome = Succeeded | Failed | Snoozed | Released | Canceled | Lost
@@ -139,6 +165,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     charge: int = 0
     loss: int = 0
+    # added to the losses that are not charged
+    suspicion: int = 0
+    # the next attempt is started by itself; of an accused job, on a worker that runs nothing else
+    alone: bool = False
+    accused: bool = False
     output: Any = None
     error: dict[str, Any] | None = None
     message: str | None = None
@@ -167,7 +198,7 @@ def decide(job: Spent, outcome: Outcome) -> Change:
         case Canceled(cost):
             return Change(status=JobStatus.CANCELED, attempt_status="canceled", cost_cents=cost)
         case Lost():
-            return _lost(job)
+            return _lost(job, outcome)
     assert_never(outcome)
 
 
@@ -200,15 +231,33 @@ def _failed(job: Spent, outcome: Failed) -> Change:
     )
 
 
-def _lost(job: Spent) -> Change:
+def _lost(job: Spent, outcome: Lost) -> Change:
     """Lost attempts are counted apart: a job whose workers keep dying is poison, not failure."""
-    poison = job.lost_count + 1 >= MAX_LOST
-    message = "the worker was lost" + (f" {MAX_LOST} times: contained as poison" if poison else "")
+    charged = outcome.blame is Blame.CHARGED
+    losses = job.lost_count + charged
+    suspected = outcome.suspected + (outcome.blame in (Blame.ACCUSED, Blame.SUSPECTED))
+    why, is_over = _why_lost(outcome, losses, suspected)
+    is_suspect = outcome.blame is not Blame.CLEARED and losses + suspected >= LOSSES_OF_A_SUSPECT
     return Change(
-        status=JobStatus.DEAD_LETTER if poison else JobStatus.QUEUED,
+        status=JobStatus.DEAD_LETTER if is_over else JobStatus.QUEUED,
         attempt_status="lost",
-        delay=0.0 if poison else random.uniform(0.1, 2.0) * (job.lost_count + 1),  # noqa: S311
-        loss=1,
-        error={"type": "LeaseLost", "message": message, "traceback": None},
-        message=message,
+        delay=0.0 if is_over else random.uniform(0.1, 2.0) * max(1, losses),  # noqa: S311
+        loss=int(charged),
+        suspicion=suspected - outcome.suspected,
+        alone=is_suspect and not is_over and not outcome.on_host,
+        accused=is_suspect and outcome.blame in (Blame.CHARGED, Blame.ACCUSED),
+        error={"type": "LeaseLost", "message": why, "traceback": None},
+        message=why,
     )
+
+
+def _why_lost(outcome: Lost, losses: int, suspected: int) -> tuple[str, bool]:
+    """What to tell of a loss, and whether it was the last."""
+    if outcome.blame is Blame.CHARGED:
+        if losses < MAX_LOST:
+            return "the worker was lost", False
+        return f"the worker was lost {MAX_LOST} times while it ran only this job: contained as poison", True
+    if suspected < MAX_SUSPECTED:
+        return "the worker was lost while this job ran beside others: not charged", False
+    often = f"the worker was lost {suspected} times while this job ran beside others"
+    return f"{often}: look at what it does before you retry it", True

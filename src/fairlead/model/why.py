@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.model.job import JobStatus
+from fairlead.model.outcome import MAX_LOST
 
 MOST_AHEAD = 10_000
 MOST_HOLDERS = 5
@@ -23,6 +24,7 @@ class Code(StrEnum):
     WAITING_FOR_JOBS = "waiting_for_jobs"
     NOT_DUE = "not_due"
     BACKING_OFF = "backing_off"
+    SUSPECT = "suspect"
     SYSTEM_PAUSED = "system_paused"
     TENANT_PAUSED = "tenant_paused"
     DEFINITION_PAUSED = "definition_paused"
@@ -83,6 +85,11 @@ class Standing:
     last_attempt_status: str | None
     due_at: datetime | None
     waits_for_jobs: bool
+    # it is to be started by itself; an accused one, where nothing else runs
+    alone: bool
+    accused: bool
+    suspected: int
+    lost_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,8 @@ def _held_back(job: Standing, around: Surroundings) -> Iterator[Reason]:
     waiting = _waiting(job)
     if waiting:
         yield waiting
+    if job.alone:
+        yield _suspect(job)
     for gate in around.gates:
         yield _closed(job, gate)
     if job.host_draining:
@@ -218,6 +227,18 @@ def _backing_off(job: Standing, facts: dict[str, Any], when: str) -> Reason:
         f"Attempt {job.attempt_count} {what}: retry {job.failure_count} of {job.max_attempts - 1} is {when}.{error}",
         facts,
     )
+
+
+def _suspect(job: Standing) -> Reason:
+    beside = "Its worker was lost while it ran beside others" if job.suspected else "Its worker was lost"
+    where = "when nothing else runs there" if job.accused else "when what else runs there has run for a while"
+    text = (
+        f"It waits to run by itself. {beside}, and nobody knows which job was the cause. A worker starts it {where}, and "
+        f"starts nothing beside it for some seconds. If that worker is lost too, the loss is charged to this job; after "
+        f"{MAX_LOST} it is a dead letter."
+    )
+    facts = {"suspected": job.suspected, "charged": job.lost_count, "needs_idle_worker": job.accused}
+    return Reason(Code.SUSPECT, text, facts)
 
 
 _GATES = {

@@ -27,6 +27,8 @@ class Finisher:
         self._written = written
         self._later = later
         self._waiting: list[tuple[Lease, Change]] = []
+        # those that may be others' by now: their owner has stopped them
+        self._lost: set[Lease] = set()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -37,8 +39,10 @@ class Finisher:
         self.writing = False
         self.refused = 0
 
-    def add(self, lease: Lease, change: Change) -> None:
-        """Have this written soon."""
+    def add(self, lease: Lease, change: Change, *, is_lost: bool = False) -> None:
+        """Have this written soon. With `is_lost` it is likely to be refused, and its owner knows that already."""
+        if is_lost:
+            self._lost.add(lease)
         self._waiting.append((lease, change))
         self._idle.clear()
         self._wake.set()
@@ -73,11 +77,12 @@ class Finisher:
         self._size = min(BATCH, self._size * 2)
         if any(change.delay > 0 for _, change in batch):
             self._later()
-        if len(done) < len(batch):
-            for lease, _ in batch:
-                if lease.job_id not in done:
-                    self.refused += 1
-                    log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+        for lease, _ in batch if len(done) < len(batch) else ():
+            if lease.job_id not in done and lease not in self._lost:
+                self.refused += 1
+                log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+        if self._lost:
+            self._lost.difference_update(lease for lease, _ in batch)
         self._written([lease for lease, _ in batch])
 
     def _come_back(self, ends: list[tuple[Lease, Change]]) -> None:

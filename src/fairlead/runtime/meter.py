@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.source import Held, JobSource
+from fairlead.runtime.source import Held, WorkerSource
 from fairlead.store.queue import Beat
 
 log = structlog.get_logger(__name__)
@@ -27,7 +27,7 @@ MOST_BEGUN = 50_000
 class Meter:
     """A source that counts what goes through it."""
 
-    def __init__(self, source: JobSource) -> None:
+    def __init__(self, source: WorkerSource) -> None:
         self._source = source
         self.crowded = False
         self._begun: dict[Lease, tuple[str, float]] = {}
@@ -79,6 +79,17 @@ class Meter:
         """Take up to this many jobs."""
         held = await self._source.claim(wanted)
         self.crowded = self._source.crowded
+        return self._claimed(held)
+
+    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+        """Take one job that is to be started by itself, or none."""
+        return self._claimed(await self._source.claim_suspect(idle=idle))
+
+    async def suspects_wait(self) -> bool:
+        """Whether there would be such a job for this worker if it ran nothing."""
+        return await self._source.suspects_wait()
+
+    def _claimed(self, held: list[Held]) -> list[Held]:
         if held:
             now = time.monotonic()
             self.claims.observe(len(held))

@@ -24,7 +24,7 @@ from fairlead.runtime.maintenance import make_watchdog
 from fairlead.runtime.reporter import Reporter
 from fairlead.runtime.service import Service, wait_any
 from fairlead.runtime.shipper import Shipper, stored
-from fairlead.runtime.source import Held, JobSource
+from fairlead.runtime.source import Held, WorkerSource
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
@@ -71,7 +71,7 @@ class WorkerProcess:
         async with AsyncExitStack() as stack:
             stack.enter_context(structlog.contextvars.bound_contextvars(worker_id=self.worker_id))
             database = await stack.enter_async_context(Database(plan.url, settings, session=PLANNER))
-            source: JobSource = StoreSource(
+            stored_source = StoreSource(
                 database,
                 worker=self.worker_id,
                 lease_seconds=settings.lease_seconds,
@@ -80,6 +80,7 @@ class WorkerProcess:
                 waits=bool(settings.metrics_port),
                 patient=False,  # the finisher tries again
             )
+            source: WorkerSource = stored_source
             sweeping = make_watchdog(database)
             services = []
             if settings.metrics_port:
@@ -109,6 +110,7 @@ class WorkerProcess:
                 lease_seconds=settings.lease_seconds,
                 poll_seconds=settings.poll_seconds,
                 later=stager.wake,
+                suspects=source,
             )
             watchdog = Service("watchdog", sweeping)
             beating = HeartThread(plan, self.worker_id, worker)
@@ -131,6 +133,8 @@ class WorkerProcess:
             finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
             try:
                 await self._work(worker, stop, abandon)
+                with suppress(FairleadError):  # it is away: the leases end by themselves
+                    await stored_source.release_unheard()
             finally:
                 stop.set()
                 await asyncio.gather(*helpers)
@@ -166,8 +170,8 @@ async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -
 
 @contextmanager
 def _metered(
-    source: JobSource, database: Database, watchdog: Watchdog
-) -> Iterator[tuple[JobSource, Service]]:
+    source: WorkerSource, database: Database, watchdog: Watchdog
+) -> Iterator[tuple[WorkerSource, Service]]:
     """The same source, whose figures Prometheus can read within the block; and what reads the checks for it."""
     # few need these, all would wait for them
     from fairlead.runtime.check_metrics import CheckReader  # noqa: PLC0415

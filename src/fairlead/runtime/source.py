@@ -45,3 +45,17 @@ class JobSource(Protocol):
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write how attempts ended; those that are missing were no longer ours. May raise EndsPostponed."""
+
+
+class SuspectSource(Protocol):
+    """Where suspects come from: jobs that are to be started by themselves."""
+
+    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+        """Take one, or none. `idle`: the worker runs nothing; None: find out."""
+
+    async def suspects_wait(self) -> bool:
+        """Whether there would be one for this worker if it ran nothing."""
+
+
+class WorkerSource(JobSource, SuspectSource, Protocol):
+    """Both: what a worker with a connection to the database has."""

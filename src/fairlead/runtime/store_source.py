@@ -1,19 +1,21 @@
 """A worker's jobs straight from the database."""
 
 import asyncio
+import math
 import os
 import random
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID, uuid4
 
 import structlog
 
 from fairlead.actions import settling
-from fairlead.db.tx import Database
+from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Change
+from fairlead.model.outcome import Backoff, Budget, Change, Released, decide
 from fairlead.runtime.source import EndsPostponed, Held
 from fairlead.store import queue, workflows
 from fairlead.store.queue import Beat, Claim, Cursor
@@ -23,6 +25,8 @@ log = structlog.get_logger(__name__)
 # Somebody was claiming from the same limit: what he left may be ours in a moment.
 LOOKS = 5
 LOOK_SECONDS = (0.002, 0.02)
+# Between two looks for what a claim took whose answer was lost.
+LOOK_AGAIN_SECONDS = 1.0
 
 # Two workers that finish steps of one run wait for each other, for a few milliseconds. A process that was stopped with
 # the run in its hands is not waited for: its own steps come later, and those of other runs go on.
@@ -45,6 +49,33 @@ PLANNER = {
 def worker_id() -> str:
     """host:pid:boot, new at each start of a process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
+
+
+class Unheard:
+    """Tokens of claims whose answers were lost. A claim may be committed late: it is looked for until that cannot be."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[UUID, float] = {}
+        self._look_at = -math.inf
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def add(self, token: UUID) -> None:
+        """Look for what this claim took."""
+        self._until[token] = time.monotonic() + self._seconds
+        self._look_at = -math.inf
+
+    def due(self) -> list[UUID]:
+        """The tokens to look for now: a moment after the last look, so that claims do not wait for it each time."""
+        now = time.monotonic()
+        if not self._until or now < self._look_at:
+            return []
+        self._look_at = now + LOOK_AGAIN_SECONDS
+        tokens = list(self._until)
+        self._until = {token: until for token, until in self._until.items() if now < until}
+        return tokens
 
 
 class StoreSource:
@@ -75,28 +106,75 @@ class StoreSource:
         # anywhere: workers that all began with the same tenant would give it more than its turn
         self._cursor = Cursor(uuid4())
         self.crowded = False
+        # whose turn it is first, for those who claim once only
+        self._had_suspect = bool(random.getrandbits(1))
+        self._unheard = Unheard(lease_seconds + database.settings.statement_timeout_seconds)
         # of what is held: steps of runs, and jobs that wait for runs. By lease, since the end of an attempt that was lost may
         # still be on its way when the next one has begun
         self._of_runs: set[Lease] = set()
 
     async def claim(self, wanted: int) -> list[Held]:
         """Take up to this many jobs, going on round the circle of tenants where the last claim stopped."""
+        await self.release_unheard()
         claim = await self._claim(wanted)
         for _ in range(LOOKS):
             if claim.jobs or not claim.busy:
                 break
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             claim = await self._claim(wanted)
-        token = claim.token
-        held = [Held(Lease(job.job_id, job.attempt_no, token), job) for job in claim.jobs]
+        return self._held(claim)
+
+    async def claim_some(self, wanted: int, *, is_any_ready: bool = True) -> list[Held]:
+        """Take up to this many jobs, or one suspect: for those who start all they are given at once, and wait for it.
+
+        Where there are both, they take turns. Only a worker that holds nothing is given a suspect.
+        """
+        if not self._had_suspect and (held := await self.claim_suspect(idle=None)):
+            self._had_suspect = True
+            return held
+        had_suspect, self._had_suspect = self._had_suspect, False
+        held = await self.claim(wanted) if is_any_ready else []
+        return held if held or not had_suspect else await self.claim_suspect(idle=None)
+
+    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+        """Take one job that is to be started by itself, or none. `idle`: this worker runs nothing; None: look."""
+        await self.release_unheard()
+        claim = await self._ask(
+            lambda tx, token: queue.claim_suspect(
+                tx,
+                worker=self._worker,
+                lease_seconds=self._lease_seconds,
+                served=self._served,
+                served_pairs=self._served_pairs,
+                idle=idle,
+                waits=self._waits,
+                token=token,
+            )
+        )
+        return self._held(claim)
+
+    async def suspects_wait(self) -> bool:
+        """Whether there would be such a job for this worker if it ran nothing."""
+        return await self._database.single(
+            lambda tx: queue.suspects_wait(
+                tx,
+                worker=self._worker,
+                lease_seconds=self._lease_seconds,
+                served=self._served,
+                served_pairs=self._served_pairs,
+            )
+        )
+
+    def _held(self, claim: Claim) -> list[Held]:
+        held = [Held(claim.lease(job), job) for job in claim.jobs]
         if claim.of_runs:
             of_runs = set(claim.of_runs)
             self._of_runs.update(one.lease for one in held if one.lease.job_id in of_runs)
         return held
 
     async def _claim(self, wanted: int) -> Claim:
-        claim = await self._database.single(
-            lambda tx: queue.claim(
+        claim = await self._ask(
+            lambda tx, token: queue.claim(
                 tx,
                 worker=self._worker,
                 wanted=wanted,
@@ -105,11 +183,40 @@ class StoreSource:
                 served_pairs=self._served_pairs,
                 cursor=self._cursor,
                 waits=self._waits,
+                token=token,
             )
         )
         self._cursor = claim.cursor
         self.crowded = claim.crowded
         return claim
+
+    async def _ask(self, ask: Callable[[Tx, UUID], Awaitable[Claim]]) -> Claim:
+        """What a claim answers. If no answer comes, it may have taken jobs all the same, or may do so later."""
+        token = uuid4()
+        try:
+            return await self._database.single(lambda tx: ask(tx, token))
+        except BaseException:
+            self._unheard.add(token)
+            raise
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether a claim's answer was lost lately."""
+        return bool(self._unheard)
+
+    async def release_unheard(self) -> None:
+        """Give back what was claimed by claims whose answers were lost: none of it was begun."""
+        tokens = self._unheard.due()
+        if not tokens:
+            return
+        taken = await self._database.single(
+            lambda tx: queue.of_claims(tx, worker=self._worker, tokens=tokens)
+        )
+        if taken:
+            log.warning("unheard_claim_released", jobs=len(taken))
+            self._of_runs.update(lease for lease, of_run in taken.items() if of_run)
+            change = decide(Budget(1, 0, 0, Backoff()), Released())
+            await self.finish([(lease, change) for lease in taken])
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""

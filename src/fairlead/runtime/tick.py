@@ -49,7 +49,7 @@ async def tick(
     heart = Heart(lease_seconds, canceled=stop, lost=stop)
     asked_at = lease_clock()
     ended = Ended()
-    for held in await source.claim(limit):
+    for held in await source.claim_some(limit):
         attempts[held.lease] = Attempt(held, ended.add)
     heart.hold(attempts, asked_at)
     beating = asyncio.create_task(heart.run(source, asyncio.Event()))

@@ -2,7 +2,10 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
@@ -11,11 +14,24 @@ from fairlead.actions import settling
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.runtime.duties import Duties
-from fairlead.store import bulk, queue, workers
+from fairlead.store import bulk, rescue, workers
 
 log = structlog.get_logger(__name__)
 
 BATCH = 500
+# How long a rescue waits for a row that others hold, where it cannot pass it by.
+LOCK_SECONDS = 0.5
+# How long a sweep goes on one by one.
+ONE_BY_ONE_SECONDS = 10.0
+# A lease that could not be rescued is tried again after a sweep, then after twice the time, up to this.
+LONGEST_REST_SECONDS = 300.0
+
+
+class Failure(NamedTuple):
+    """How often a lease could not be rescued, and until when it is left out."""
+
+    number: int
+    rests_until: float
 
 
 class Watchdog:
@@ -33,7 +49,10 @@ class Watchdog:
         self._lease_seconds = lease_seconds
         self._sweep_seconds = sweep_seconds
         self._duties = duties
+        # two sweeps may be further apart than half a lease, and the database lives all the same
+        self._gap_seconds = max(lease_seconds / 2, sweep_seconds * 1.5)
         self._sweep_at = -math.inf
+        self._failures: dict[UUID, Failure] = {}
         self.rescued = 0
 
     async def __call__(self) -> float:
@@ -57,35 +76,69 @@ class Watchdog:
 
     async def _swept(self) -> int:
         """How many leases were rescued: together, or one by one where one of them will not be."""
+        until = await self._database.single(
+            partial(rescue.pulse, lease_seconds=self._lease_seconds, gap_seconds=self._gap_seconds)
+        )
+        if (
+            until is None
+        ):  # the database was away: those who live have the time of a lease to hand in what they have
+            return 0
+        resting = self._resting()
         try:
-            return await self._database.transact(self._sweep)
+            return await self._database.transact(partial(self._sweep, until=until, but=resting))
         except DatabaseUnreachable:
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others must not wait for it
             log.error("sweep_failed", why=repr(error))  # noqa: TRY400 - one line
-        rescued = 0
-        for job_id in await self._database.transact(partial(queue.overdue, limit=BATCH)):
+        return await self._one_by_one(until, resting)
+
+    async def _one_by_one(self, until: datetime, resting: list[UUID]) -> int:
+        """The oldest first, for some seconds: the rest have their turn at the next sweep."""
+        now, rescued = asyncio.get_running_loop().time, 0
+        deadline = now() + ONE_BY_ONE_SECONDS
+        overdue = partial(rescue.overdue, limit=BATCH, until=until, but=resting)
+        for job_id in await self._database.transact(overdue):
             try:
-                rescued += await self._database.transact(partial(_rescue, only=job_id))
+                work = partial(self._rescue, until=until, only=job_id)
+                rescued += await self._database.transact(work)
             except DatabaseUnreachable:
                 raise
-            except Exception as error:  # noqa: BLE001 - as above; the next sweep tries it again
+            except Exception as error:  # noqa: BLE001 - as above; it is tried again when it has rested
+                self._note_failure(job_id)
                 log.error("lease_not_rescued", job_id=str(job_id), why=repr(error))  # noqa: TRY400 - one line
+            if now() > deadline:
+                break
         return rescued
 
-    async def _sweep(self, tx: Tx) -> int:
-        # after an outage every lease looks expired: its owner gets one lease's time to renew it first
-        if await workers.server_uptime(tx) < self._lease_seconds:
-            return 0
-        rescued = await _rescue(tx)
+    def _resting(self) -> list[UUID]:
+        """Leases that could not be rescued lately: they are left out, so that they keep no others waiting."""
+        now = asyncio.get_running_loop().time()
+        longest = LONGEST_REST_SECONDS * 2
+        self._failures = {
+            job_id: one for job_id, one in self._failures.items() if now < one.rests_until + longest
+        }
+        return [job_id for job_id, one in self._failures.items() if now < one.rests_until]
+
+    def _note_failure(self, job_id: UUID) -> None:
+        number = self._failures[job_id].number + 1 if job_id in self._failures else 1
+        rest = min(self._sweep_seconds * 2 ** (number - 1), LONGEST_REST_SECONDS)
+        self._failures[job_id] = Failure(number, asyncio.get_running_loop().time() + rest)
+
+    async def _sweep(self, tx: Tx, *, until: datetime, but: list[UUID]) -> int:
+        rescued = await self._rescue(tx, until=until, but=but)
         await workers.prune(tx, seconds=self._lease_seconds * 10)
+        await rescue.forget_lost(tx, seconds=self._lease_seconds * 10)
         return rescued
 
-
-async def _rescue(tx: Tx, only: UUID | None = None) -> int:
-    rescued = await queue.rescue(tx, limit=BATCH, only=only)
-    if rescued:
-        await settling.settle(tx, rescued)
-        log.warning("leases_rescued", jobs=len(rescued))
-        await bulk.notify(tx, "later")
-    return len(rescued)
+    async def _rescue(
+        self, tx: Tx, *, until: datetime, only: UUID | None = None, but: Sequence[UUID] = ()
+    ) -> int:
+        await tx.wait_for_locks(LOCK_SECONDS)
+        rescued = await rescue.rescue(
+            tx, lease_seconds=self._lease_seconds, until=until, limit=BATCH, only=only, but=but
+        )
+        if rescued:
+            await settling.settle(tx, rescued)
+            log.warning("leases_rescued", jobs=len(rescued))
+            await bulk.notify(tx, "later")
+        return len(rescued)

@@ -13,12 +13,13 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.context import Ran
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
-from fairlead.model.outcome import MAX_LOST, Canceled, Change, Failed, Outcome, Released, Snoozed, decide
+from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, Snoozed, decide
 from fairlead.runtime import failures
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heart import MARGIN, Heart
 from fairlead.runtime.service import wait_any
-from fairlead.runtime.source import Held, JobSource
+from fairlead.runtime.source import Held, JobSource, SuspectSource
+from fairlead.runtime.turns import Turns
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +54,7 @@ class Run(Protocol):
 class Attempt:
     """One attempt of ours. Whoever starts it sets `run`, and calls `ended` once with its outcome."""
 
-    __slots__ = ("held", "lost", "released", "run", "then")
+    __slots__ = ("held", "lost", "released", "run", "settles_at", "then")
 
     def __init__(self, held: Held, then: Callable[["Attempt", Outcome], None]) -> None:
         self.held = held
@@ -61,6 +62,8 @@ class Attempt:
         self.run: Run | None = None
         self.lost = False
         self.released = False
+        # from then on it is not to blame for what happens to the worker when a suspect begins
+        self.settles_at = 0.0
 
     def ended(self, outcome: Outcome) -> None:
         """The handler has ended so."""
@@ -72,7 +75,7 @@ class Attempt:
             self.run.cancel()
 
     def lose(self, grace: float) -> None:
-        """It is no longer ours: have the handler stopped before it is somebody else's, and listen to it no more."""
+        """It may no longer be ours: have the handler stopped before others run it, and give it back."""
         self.lost = True
         if self.run is not None:
             self.run.lose(grace)
@@ -101,14 +104,14 @@ class Taken(NamedTuple):
     full: bool
 
 
-def _is_suspect(held: Held) -> bool:
-    """Whether one more loss would condemn the job. At the first, a whole worker's jobs come back together."""
-    return held.job.lost_count >= MAX_LOST - 1
-
-
 def _not_now(held: Held) -> Change:
     """Back into the queue for a moment, uncharged."""
-    return decide(held.job, Snoozed(random.uniform(0.1, 0.5)))  # noqa: S311
+    return _still_suspect(held, decide(held.job, Snoozed(random.uniform(0.1, 0.5))))  # noqa: S311
+
+
+def _still_suspect(held: Held, change: Change) -> Change:
+    """One that was to be started by itself, and has not shown that it is harmless, still is."""
+    return msgspec.structs.replace(change, alone=True) if held.job.probation else change
 
 
 class Worker:
@@ -123,9 +126,14 @@ class Worker:
         lease_seconds: float,
         poll_seconds: float,
         later: Callable[[], None] = lambda: None,
+        suspects: SuspectSource | None = None,
     ) -> None:
-        """`later` is told when something was put back for later."""
+        """`later` is told when something was put back for later. Without `suspects` it runs none."""
         self._source = source
+        self._suspects = suspects
+        self._turns = Turns(lease_seconds, poll_seconds)
+        # the suspect that nothing else may begin beside
+        self._on_probation: Attempt | None = None
         self._begin = start
         self._concurrency = concurrency
         # four batches fill a worker, so that claiming, running and finishing go on side by side
@@ -171,6 +179,9 @@ class Worker:
     async def _claim_until(self, stop: asyncio.Event, worn_out: Callable[[], bool]) -> None:
         while not stop.is_set() and not worn_out():
             self._wake.clear()
+            if seconds := await self._hold_off():
+                await self._wait(seconds)
+                continue
             free = self._free()
             # a few slots free while a batch of ends is being written: many more in a moment, and one claim for all
             self._cramped = free < 1 or (free < self._batch and self.finisher.writing)
@@ -179,10 +190,67 @@ class Worker:
                 continue
             # what the last claim brought starts before the next is asked for
             await asyncio.sleep(0)
-            if not await self._take(min(free, self._batch), stop):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._poll_seconds * random.uniform(0.8, 1.2)):  # noqa: S311
-                        await self._wake.wait()
+            if not await self._take(min(free, self._batch), stop) and not self._turns.next_at_once():
+                await self._wait(self._poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def _wait(self, seconds: float) -> None:
+        """Until there may be work, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    # Suspects: the loss of a worker is charged to a job only if the worker ran nothing else
+
+    async def _hold_off(self) -> float:
+        """Seconds to claim nothing, since a suspect runs by itself, or is to; 0 to claim as usual."""
+        if self._on_probation is not None:
+            if left := self._turns.probation_left():
+                return left
+            self._end_probation()
+        if self._suspects is None or self._free() < 1:
+            return 0.0
+        if self._turns.is_quiet and self._attempts and (left := self._turns.until_look()):
+            return left
+        if not self._turns.is_quiet and not self._turns.is_time_to_look():
+            return 0.0
+        try:
+            return await self._look_for_suspect(self._suspects)
+        except FairleadError as error:
+            log.warning("suspects_not_looked_for", why=error.message)
+            self._turns.found_none()
+            return 0.0
+
+    async def _look_for_suspect(self, suspects: SuspectSource) -> float:
+        is_idle = not self._attempts
+        if is_idle or self._has_settled():
+            asked_at = time.monotonic()
+            if held := await suspects.claim_suspect(idle=is_idle):
+                return await self._start_suspect(held, asked_at)
+            if is_idle:
+                self._turns.found_none()
+                return 0.0
+        if not await suspects.suspects_wait():
+            self._turns.found_none()
+            return 0.0
+        return self._turns.until_look() if self._turns.volunteer() else 0.0
+
+    def _has_settled(self) -> bool:
+        now = time.monotonic()
+        return all(attempt.settles_at <= now for attempt in self._attempts.values())
+
+    async def _start_suspect(self, held: list[Held], asked_at: float) -> float:
+        [suspect] = held
+        self._turns.begin(suspect.job.probation)
+        await self._start_all(Taken(held, asked_at, full=False))
+        attempt = self._attempts.get(suspect.lease)
+        if attempt is None or not self._turns.probation_left():
+            return 0.0
+        self._on_probation = attempt
+        return self._turns.probation_left()
+
+    def _end_probation(self) -> None:
+        self._on_probation = None
+        self._turns.end_probation()
 
     def _free(self) -> int:
         """How many more may run. Of those that have ended, some need not be written down before others begin."""
@@ -225,32 +293,11 @@ class Worker:
             log.warning("claim_too_late", jobs=len(taken.held))
             self._hand_back(taken.held, taken.asked_at)
             return
-        suspects = [one for one in taken.held if _is_suspect(one)]
-        unsuspected = [one for one in taken.held if not _is_suspect(one)] if suspects else taken.held
-        self.heart.hold([one.lease for one in unsuspected], taken.asked_at)
-        for begin in range(0, len(unsuspected), START_BATCH):
-            self._start(unsuspected[begin : begin + START_BATCH])
-            if begin + START_BATCH < len(unsuspected):
+        self.heart.hold([one.lease for one in taken.held], taken.asked_at)
+        for begin in range(0, len(taken.held), START_BATCH):
+            self._start(taken.held[begin : begin + START_BATCH])
+            if begin + START_BATCH < len(taken.held):
                 await asyncio.sleep(0)
-        if suspects:
-            await self._admit(suspects, taken.asked_at)
-
-    async def _admit(self, suspects: list[Held], asked_at: float) -> None:
-        """Of suspects, run one at a time: if it kills this worker too, no other suspect is condemned with it.
-
-        The others are given back, and known to be, before it starts; if that fails, none starts.
-        """
-        taken = any(_is_suspect(attempt.held) for attempt in self._attempts.values())
-        kept, back = ([], suspects) if taken else (suspects[:1], suspects[1:])
-        try:
-            if back:
-                await self._source.finish([(one.lease, _not_now(one)) for one in back])
-        except FairleadError as error:
-            log.warning("suspects_not_given_back", jobs=len(back), why=error.message)
-            self._hand_back(suspects, asked_at)
-            return
-        self.heart.hold([one.lease for one in kept], asked_at)
-        self._start(kept)
 
     def _hand_back(self, held: list[Held], asked_at: float) -> None:
         """Give back what was not started, as soon as the database takes it; until then it is ours, and in its place."""
@@ -262,8 +309,10 @@ class Worker:
     # Running
 
     def _start(self, held: list[Held]) -> None:
+        now = time.monotonic()
         for one in held:
             attempt = self._attempts[one.lease] = Attempt(one, self._ended)
+            attempt.settles_at = now + (one.job.probation or self._turns.settling_seconds)
             self._running += 1
             self._begin(attempt)
 
@@ -274,14 +323,24 @@ class Worker:
         if self._cramped and self._free() >= self._batch:
             self._wake.set()
         if attempt.lost:
-            self._forget([attempt.held.lease])
+            # it was stopped by us, for want of the database: if it is still ours when that is back, nobody is to blame
+            self.finisher.add(attempt.held.lease, self._released(attempt, Released()), is_lost=True)
             return
         if attempt.released and isinstance(outcome, Canceled):
             outcome = Released()
-        change = attempt.change(outcome)
+        change = self._released(attempt, outcome)
         if isinstance(outcome, Failed):
             failures.tell(attempt.held.job, outcome, change)
         self.finisher.add(attempt.held.lease, change)
+
+    def _released(self, attempt: Attempt, outcome: Outcome) -> Change:
+        change = attempt.change(outcome)
+        has_settled = attempt.settles_at <= time.monotonic()
+        return (
+            _still_suspect(attempt.held, change)
+            if isinstance(outcome, Released) and not has_settled
+            else change
+        )
 
     def _written(self, leases: list[Lease]) -> None:
         self.done += len(leases)
@@ -289,10 +348,13 @@ class Worker:
 
     def _forget(self, leases: list[Lease]) -> None:
         for lease in leases:
-            self._attempts.pop(lease, None)
+            attempt = self._attempts.pop(lease, None)
+            if attempt is not None and attempt is self._on_probation:
+                self._end_probation()
+                self._wake.set()
         self.heart.drop(leases)
         self._freed += len(leases)
-        if self._cramped or self._source.crowded:
+        if self._cramped or self._source.crowded or self._turns.is_quiet:
             self._wake.set()
 
     # What the heart hears, from its own thread

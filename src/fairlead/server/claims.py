@@ -35,6 +35,8 @@ class Claims:
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
         self._seen: OrderedDict[str, float] = OrderedDict()
         self._wakes = Wakes(fl)
+        # those whose claims may have been made without an answer: who asked may never come back
+        self._asking: set[StoreSource] = set()
         self._watchdog: Watchdog | None = None
         self._sweep_at = 0.0
 
@@ -47,7 +49,9 @@ class Claims:
 
         async def look() -> list[Held]:
             await self._sweep()
-            return await source.claim(limit) if await self._staged(served) else []
+            is_any_ready = await self._staged(served)
+            self._asking.add(source)
+            return await source.claim_some(limit, is_any_ready=is_any_ready)
 
         taken = await look()
         if not taken and wait:
@@ -110,6 +114,10 @@ class Claims:
 
     async def _sweep(self) -> None:
         """Now and then put back what others left behind: there may be no other worker that does."""
+        for source in list(self._asking):
+            await source.release_unheard()
+            if not source.is_unheard:
+                self._asking.discard(source)
         if self._watchdog is None:
             settings = self._fl.settings
             self._watchdog = Watchdog(

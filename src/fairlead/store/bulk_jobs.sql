@@ -132,7 +132,8 @@ with was as materialized (
 ), job as (
     update fairlead.jobs j
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
-        claimed_by_worker = null, failure_count = 0, lost_count = 0, output = null, error = null, progress = null,
+        claimed_by_worker = null, failure_count = 0, lost_count = 0, suspected = 0, accused = false,
+        output = null, error = null, progress = null,
         scheduled_for = clock_timestamp()
     from was where j.id = was.id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, was.status as was

@@ -259,7 +259,8 @@ where j.id = %(id)s;
 with job as (
     update fairlead.jobs
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
-        claimed_by_worker = null, failure_count = 0, lost_count = 0, output = null, error = null, progress = null,
+        claimed_by_worker = null, failure_count = 0, lost_count = 0, suspected = 0, accused = false,
+        output = null, error = null, progress = null,
         scheduled_for = clock_timestamp(), payload = coalesce(%(payload)s::jsonb, payload),
         host_id = %(host_id)s, resource_id = %(resource_id)s
     where id = %(id)s

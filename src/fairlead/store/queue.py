@@ -1,4 +1,4 @@
-"""The queue: claimed, kept alive, finished, put back. Takes a Tx, never opens one."""
+"""The queue: claimed, kept alive, finished. Takes a Tx, never opens one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Change, Lost, Released, decide
+from fairlead.model.outcome import Backoff, Change
 from fairlead.model.workflow import ENGINE_RUN
 
 sql = queries_beside(__file__)
@@ -73,6 +73,8 @@ class Claimed(msgspec.Struct, array_like=True):
     own_secrets: tuple[str, ...] = ()
     # the attempt's id, where somebody asked for it
     run_id: UUID | None = None
+    # of a suspect: seconds for which its worker begins nothing else
+    probation: float = 0.0
 
     @property
     def tenant(self) -> str:
@@ -117,6 +119,10 @@ class _Document(msgspec.Struct):
     secrets: dict[UUID, tuple[str, ...]] | None = None
     # those that are steps of runs
     steps: list[UUID] | None = None
+    # of suspects
+    probations: dict[UUID, float] | None = None
+    # whether a suspect waits, if only that was asked
+    waiting: bool = False
 
     def tell_each(self) -> None:
         """Let the jobs that have something of their own know it."""
@@ -169,13 +175,14 @@ async def claim(
     cursor: Cursor = Cursor(),  # noqa: B008 - immutable
     host: UUID | None = None,
     waits: bool = False,
+    token: UUID | None = None,
 ) -> Claim:
     """Take up to `wanted` jobs that are due, served and held back by no gate or limit: fair between tenants.
 
     Served are the definitions in `served` (None: all), and those in `served_pairs` for one tenant each. With `waits`
-    each job says how long it had waited.
+    each job says how long it had waited. `token` is that of the leases, for those who want to know it beforehand.
     """
-    token = uuid4()
+    token = token or uuid4()
     values = {
         "worker": worker,
         "token": token,
@@ -188,17 +195,80 @@ async def claim(
         "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
     }
     [(text,)] = await tx.quick(sql.claim_with_waits if waits else sql.claim, values)
-    document = _document.decode(text)
+    return _claim(_document.decode(text), token, cursor)
+
+
+def _claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
     tenants = {name: _whose(name, slug) for name, slug in document.tenants.items()}
     for job in document.jobs:
         job.whose = tenants[job.tenant_named]
         job.terms = document.definitions[job.definition_place]
     document.tell_each()
+    for job in document.jobs if document.probations else ():
+        job.probation = (document.probations or {})[job.job_id]
     go_on = Cursor(*document.cursor) if document.cursor else cursor
     of_runs = document.steps or []
     if any(terms.key == ENGINE_RUN for terms in document.definitions):
         of_runs += [job.job_id for job in document.jobs if job.definition_key == ENGINE_RUN]
     return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), of_runs)
+
+
+async def claim_suspect(
+    tx: Tx,
+    *,
+    worker: str,
+    lease_seconds: float,
+    served: Sequence[UUID] | None = None,
+    served_pairs: Sequence[tuple[UUID, UUID]] = (),
+    idle: bool | None = None,
+    waits: bool = False,
+    token: UUID | None = None,
+) -> Claim:
+    """Take one job that is to be started by itself, if one is due. `idle`: the worker runs nothing; None: look."""
+    token = token or uuid4()
+    values = _for_suspect(worker, token, lease_seconds, served, served_pairs)
+    values |= {"idle": idle, "with_waits": waits}
+    [(text,)] = await tx.quick(sql.claim_suspect, values)
+    return _claim(_document.decode(text), token, Cursor())
+
+
+async def suspects_wait(
+    tx: Tx,
+    *,
+    worker: str,
+    lease_seconds: float,
+    served: Sequence[UUID] | None = None,
+    served_pairs: Sequence[tuple[UUID, UUID]] = (),
+) -> bool:
+    """Whether a worker of these definitions that ran nothing would be given a suspect."""
+    values = _for_suspect(worker, None, lease_seconds, served, served_pairs) | {"only_look": True}
+    [(text,)] = await tx.quick(sql.claim_suspect, values)
+    return _document.decode(text).waiting
+
+
+def _for_suspect(
+    worker: str,
+    token: UUID | None,
+    lease_seconds: float,
+    served: Sequence[UUID] | None,
+    served_pairs: Sequence[tuple[UUID, UUID]],
+) -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "token": token,
+        "lease_seconds": lease_seconds,
+        "served": None if served is None else list(served),
+        "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
+        "idle": None,
+        "with_waits": False,
+        "only_look": False,
+    }
+
+
+async def of_claims(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> dict[Lease, bool]:
+    """What a worker's claims with these tokens took and still hold; whether it is of a run, or waits for one."""
+    values = {"worker": worker, "tokens": list(tokens), "engine_run": ENGINE_RUN}
+    return {Lease(*lease): of_run for *lease, of_run in await tx.values(sql.of_claims, values)}
 
 
 class Beat(NamedTuple):
@@ -283,6 +353,9 @@ class _End(msgspec.Struct, omit_defaults=True):
     delay: float = 0.0
     charge: int = 0
     loss: int = 0
+    suspicion: int = 0
+    alone: bool = False
+    accused: bool = False
     output: Any = None
     error: Any = None
     message: str | None = None
@@ -305,6 +378,9 @@ def _end_of(lease: Lease, change: Change) -> _End:
         float(change.delay),
         change.charge,
         change.loss,
+        change.suspicion,
+        change.alone,
+        change.accused,
         change.output,
         change.error,
         change.message,
@@ -338,37 +414,6 @@ async def next_due(tx: Tx) -> float | None:
     """Seconds until the next waiting job falls due; None if none waits."""
     rows = await tx.values(sql.next_due)
     return float(rows[0][0]) if rows else None
-
-
-async def rescue(
-    tx: Tx,
-    *,
-    grace_seconds: float = 0.0,
-    limit: int = 500,
-    only: UUID | None = None,
-    actor: str = "watchdog",
-) -> dict[UUID, JobStatus]:
-    """Put back the jobs whose leases expired; poison is contained. Which ones, and how they stand now.
-
-    What no agent has accepted was never begun, and nobody is to blame for it.
-    """
-    expired = await tx.values(sql.expired, {"grace_seconds": grace_seconds, "limit": limit, "only": only})
-    if not expired:
-        return {}
-    ends = [
-        (Lease(job_id, attempt_no, token), _left(lost_count, was_begun=not unaccepted))
-        for job_id, attempt_no, token, _, lost_count, unaccepted in expired
-    ]
-    return await end(tx, ends, actor=actor)
-
-
-async def overdue(tx: Tx, *, limit: int) -> list[UUID]:
-    """Jobs whose leases expired."""
-    return [job_id for (job_id,) in await tx.values(sql.overdue, {"limit": limit})]
-
-
-def _left(lost_count: int, *, was_begun: bool) -> Change:
-    return decide(Budget(1, 0, lost_count, Backoff()), Lost() if was_begun else Released())
 
 
 def _columns(leases: Sequence[Lease]) -> dict[str, Any]:

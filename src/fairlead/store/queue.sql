@@ -13,6 +13,12 @@ select fairlead.claim(
     served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s,
     served_pairs => %(served_pairs)s, with_waits => true)::text;
 
+-- name: claim_suspect
+select fairlead.claim_suspect(
+    worker => %(worker)s, token => %(token)s, lease_seconds => %(lease_seconds)s, served => %(served)s,
+    served_pairs => %(served_pairs)s, idle => %(idle)s, with_waits => %(with_waits)s,
+    only_look => %(only_look)s)::text;
+
 -- name: heartbeat
 -- Leases that do not come back are lost. It never waits: a lease that a finish has locked comes back unrenewed, and its owner
 -- asks again in a moment (waiting for it, with others already locked, could deadlock with a finish). Log writes and cancels
@@ -48,11 +54,13 @@ with moment as materialized (
     -- plain success
     select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
         coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
-        coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, o.output, o.error, o.message,
+        coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, coalesce(o.suspicion, 0) as suspicion,
+        coalesce(o.alone, false) as alone, coalesce(o.accused, false) as accused, o.output, o.error, o.message,
         coalesce(o.cost, 0) as cost, o.log, o.ran
     from jsonb_to_recordset(%(ends)s) as o(
         job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
-        charge int, loss int, output jsonb, error jsonb, message text, cost bigint, log text, ran jsonb)
+        charge int, loss int, suspicion int, alone boolean, accused boolean, output jsonb, error jsonb, message text,
+        cost bigint, log text, ran jsonb)
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
@@ -66,12 +74,12 @@ with moment as materialized (
         scheduled_for = case when e.status = 'queued' and j.cancel_requested_at is null
             then (select now from moment) + make_interval(secs => e.delay) else j.scheduled_for end,
         failure_count = j.failure_count + e.charge,
-        lost_count = j.lost_count + e.loss,
+        lost_count = j.lost_count + e.loss, suspected = j.suspected + e.suspicion, accused = j.accused or e.accused,
         output = e.output, error = e.error, last_error = coalesce(e.message, j.last_error),
         cost_cents = j.cost_cents + e.cost
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
-        e.attempt_no, e.attempt_status, e.message, e.cost, e.started_at, e.delay, e.log, e.ran
+        e.attempt_no, e.attempt_status, e.message, e.cost, e.started_at, e.delay, e.alone, e.log, e.ran
 ), attempted as (
     update fairlead.job_attempts a
     set status = case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end,
@@ -87,11 +95,11 @@ with moment as materialized (
 ), again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
-    where status = 'queued' and delay <= 0
+    where status = 'queued' and delay <= 0 and not alone
 ), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
-    where status = 'queued' and delay > 0
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone from changed
+    where status = 'queued' and (delay > 0 or alone)
 ), freed as (
     -- found key by key, whatever the planner thinks of the table's size
     delete from fairlead.active_keys where ctid = any(array(
@@ -156,7 +164,7 @@ cross join lateral (select id, status from fairlead.jobs where id = o.job_id lim
 -- What has fallen due may run now. Returns how many moved, and when the next one falls due.
 with due as (
     delete from fairlead.later where ctid = any(array(
-        select l.ctid from fairlead.later l where l.due_at <= clock_timestamp()
+        select l.ctid from fairlead.later l where not l.alone and l.due_at <= clock_timestamp()
         order by l.due_at, l.job_id limit %(limit)s for update skip locked))
     returning job_id, tenant_id, definition_id, host_id, priority, due_at
 ), moved as (
@@ -168,20 +176,15 @@ select (select count(*) from moved) as moved;
 
 -- name: next_due
 -- Seconds until the next waiting job falls due; null if none waits.
-select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later order by due_at, job_id limit 1;
+select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later where not alone
+order by due_at, job_id limit 1;
 
--- name: expired
--- Leases whose owners did not renew them, held against every other watchdog until the transaction ends.
-select l.job_id, l.attempt_no, l.token, l.worker_id, j.lost_count, exists (
-    select from fairlead.deliveries d
-    where d.job_id = l.job_id and d.attempt_no = l.attempt_no and d.token = l.token) as unaccepted
-from fairlead.leases l join fairlead.jobs j on j.id = l.job_id
-where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)
-    and l.job_id = coalesce(%(only)s, l.job_id)
-order by l.job_id limit %(limit)s for update of l skip locked;
-
--- name: overdue
-select job_id from fairlead.leases where expires_at < clock_timestamp() order by job_id limit %(limit)s;
+-- name: of_claims
+-- What claims took whose answers were lost, by their tokens.
+select l.job_id, l.attempt_no, l.token, j.workflow_run_id is not null or d.key = %(engine_run)s as of_run
+from fairlead.leases l
+join fairlead.jobs j on j.id = l.job_id join fairlead.job_definitions d on d.id = l.definition_id
+where l.worker_id = %(worker)s and l.token = any(%(tokens)s::uuid[]);
 
 -- name: progress
 -- How far attempts have come; of a lease that is no longer ours nothing is taken, and the job does not come back.

@@ -62,9 +62,3 @@ async def gone(tx: Tx, worker_id: str) -> None:
 async def prune(tx: Tx, *, seconds: float) -> int:
     """Forget the workers that were not seen for so long. How many."""
     return await tx.run(sql.prune, {"seconds": seconds})
-
-
-async def server_uptime(tx: Tx) -> float:
-    """Seconds since PostgreSQL itself came up."""
-    [(seconds,)] = await tx.values(sql.uptime)
-    return float(seconds)

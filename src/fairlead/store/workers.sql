@@ -18,7 +18,3 @@ delete from fairlead.job_workers where worker_id = %(worker_id)s;
 
 -- name: prune
 delete from fairlead.job_workers where last_seen_at < clock_timestamp() - make_interval(secs => %(seconds)s);
-
--- name: uptime
--- Seconds since PostgreSQL itself came up.
-select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8;

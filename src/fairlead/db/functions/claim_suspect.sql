@@ -1,0 +1,127 @@
+-- Claims one suspect for a worker: a job that was lost with its worker beside others, and that therefore waits in later
+-- to be started by itself. The oldest due one that the worker serves and that no gate or limit holds back.
+--
+-- `idle` says that the worker runs nothing. If it does run something, it gets no job that was accused, unless that has
+-- waited for ten leases. Null: only a worker without any lease is given a suspect. `only_look` takes nothing: the answer
+-- has `waiting` if there is one for a worker that is idle.
+--
+-- The answer is that of fairlead.claim, with `probations`: for so many seconds the worker begins nothing else. The first is
+-- a third of a lease, at most ten seconds; it doubles with each further loss, to at most five minutes.
+create or replace function fairlead.claim_suspect(
+    worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[] default null,
+    idle boolean default null, with_waits boolean default false, only_look boolean default false
+) returns json language plpgsql volatile
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_material = off
+set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    first_one constant uuid := '00000000-0000-0000-0000-000000000000';
+    -- from when on an accused job has waited long enough
+    long_ago constant timestamptz := clock_timestamp() - make_interval(secs => claim_suspect.lease_seconds * 10);
+    is_idle constant boolean := coalesce(claim_suspect.idle, true) or claim_suspect.only_look;
+    pair record;
+    left_over record;
+    spot tid;
+    now_on timestamptz;
+    answer json;
+begin
+    if not (select s.online from fairlead.system s) then
+        return '{}';
+    end if;
+
+    for pair in
+        with recursive walk as (
+            select first_one as tenant_id, first_one as definition_id
+            union all
+            select hop.tenant_id, hop.definition_id from walk w cross join lateral (
+                select l.tenant_id, l.definition_id from fairlead.later l
+                where l.alone and (l.tenant_id, l.definition_id) > (w.tenant_id, w.definition_id)
+                order by l.tenant_id, l.definition_id, l.due_at, l.job_id limit 1) hop
+        )
+        select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
+            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
+        from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
+            select l.due_at from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+            where l.alone and l.tenant_id = w.tenant_id and l.definition_id = w.definition_id
+                and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
+            order by l.due_at, l.job_id limit 1) head
+        where (claim_suspect.served is null or w.definition_id = any(claim_suspect.served)
+                or (claim_suspect.served_pairs is not null
+                    and w.definition_id || ' ' || w.tenant_id = any(claim_suspect.served_pairs)))
+            and t.id = w.tenant_id and d.id = w.definition_id and t.paused_at is null and d.paused_at is null
+            and fairlead.has_room(t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)
+        order by head.due_at
+    loop
+        if claim_suspect.only_look then
+            return json_build_object('waiting', true);
+        end if;
+        if claim_suspect.idle is null and exists (
+                select from fairlead.leases l where l.worker_id = claim_suspect.worker) then
+            return '{}';
+        end if;
+        if pair.limited then
+            select * into left_over from fairlead.budgets(array[pair.tenant_id], array[pair.definition_id], null);
+            continue when left_over.busy or least(
+                (left_over.tenant_left ->> pair.tenant_id::text)::integer,
+                (left_over.definition_left ->> pair.definition_id::text)::integer,
+                (left_over.pair_left ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
+        end if;
+        select l.ctid into spot from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+        where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
+            and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
+        order by l.due_at, l.job_id limit 1 for update of l skip locked;
+        exit when spot is not null;
+    end loop;
+    if spot is null then
+        return '{}';
+    end if;
+
+    now_on := clock_timestamp();
+    with gone as (
+        delete from fairlead.later l where l.ctid = spot
+        returning l.job_id
+    ), started as (
+        update fairlead.jobs j
+        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
+            claimed_by_worker = claim_suspect.worker, progress = null
+        from gone g, fairlead.job_definitions d where j.id = g.job_id and d.id = j.definition_id
+        returning j.*, least(
+            least(claim_suspect.lease_seconds / 3, 10) * 2 ^ greatest(0, least(j.suspected - 2, 10)), 300,
+            coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
+            json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
+    ), leased as (
+        insert into fairlead.leases (
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
+            probation_until)
+        select s.id, s.attempt_count, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
+            now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation)
+        from started s
+    ), attempted as (
+        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
+        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim_suspect.token,
+            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
+        from started s
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
+        select s.tenant_id, s.definition_id, date_trunc('minute', now_on), -1, 1 from started s
+    )
+    select json_build_object(
+        'tenants', json_build_object(s.tenant_id, pair.slug),
+        'definitions', json_build_array(s.terms),
+        'jobs', json_build_array(json_build_array(
+            s.id, s.attempt_count, s.tenant_id, 0, s.payload, s.max_attempts, s.failure_count, s.lost_count, s.parent_id,
+            s.correlation_id)),
+        'steps', case when s.workflow_run_id is not null then json_build_array(s.id) end,
+        'timeouts', case when s.timeout_seconds is not null then json_build_object(s.id, s.timeout_seconds) end,
+        'secrets', case when s.secret_paths is not null then json_build_object(s.id, s.secret_paths) end,
+        'traces', case when s.trace is not null then json_build_object(s.id, s.trace) end,
+        'waits', case when claim_suspect.with_waits
+            then json_build_object(s.id, date_part('epoch', now_on - s.scheduled_for)) end,
+        'probations', json_build_object(s.id, s.probation))
+    into answer from started s;
+    return answer;
+end
+$$;
+
+revoke execute on function fairlead.claim_suspect(
+    text, uuid, double precision, uuid[], text[], boolean, boolean, boolean) from public;

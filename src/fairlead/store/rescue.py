@@ -1,0 +1,131 @@
+"""Leases whose owners are gone: their jobs are put back. Takes a Tx, never opens one."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.blame import Before, Borne, blame
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Backoff, Blame, Budget, Change, Lost, Outcome, Released, decide
+from fairlead.store import queue
+
+sql = queries_beside(__file__)
+
+
+async def pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> datetime | None:
+    """Say that the database lives. Leases that ended up to the answer may be rescued; None: nothing yet.
+
+    A last pulse that is older than `gap_seconds` means that the database was away: owners then have the time of a lease.
+    """
+    values = {"lease_seconds": lease_seconds, "gap_seconds": gap_seconds}
+    [(until,)] = await tx.values(sql.pulse, values)
+    return until if isinstance(until, datetime) else None
+
+
+class _Expired(msgspec.Struct, frozen=True):
+    """A lease whose owner did not renew it."""
+
+    job_id: UUID
+    attempt_no: int
+    token: UUID
+    worker_id: str
+    started_at: datetime
+    expires_at: datetime
+    probation_until: datetime | None
+    on_host: bool
+    lost_count: int
+    suspected: int
+    unaccepted: bool
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.job_id, self.attempt_no, self.token)
+
+    def borne(self) -> Borne:
+        return Borne(self.job_id, self.worker_id, self.started_at, self.expires_at, self.probation_until)
+
+
+async def rescue(
+    tx: Tx,
+    *,
+    lease_seconds: float = 30.0,
+    grace_seconds: float = 0.0,
+    until: datetime | None = None,
+    limit: int = 500,
+    only: UUID | None = None,
+    but: Collection[UUID] = (),
+    actor: str = "watchdog",
+) -> dict[UUID, JobStatus]:
+    """Put back the jobs whose leases expired (before `until`), oldest first. Which ones, and how they stand now.
+
+    What no agent has accepted was never begun. Of the rest a job is charged only if its worker held nothing else. Leases
+    of runs that others hold at this moment are left for the next time.
+    """
+    values: dict[str, Any] = {
+        "grace_seconds": grace_seconds,
+        "until": until or "infinity",
+        "limit": limit,
+        "only": only,
+        "but": list(but),
+    }
+    values["runs"] = [run_id for (run_id,) in await tx.values(sql.runs_of_expired, values)]
+    expired = await tx.all(_Expired, sql.expired, values)
+    if not expired:
+        return {}
+    blames = await _blames(tx, [one.borne() for one in expired if not one.unaccepted], lease_seconds)
+    return await queue.end(tx, [(one.lease, _left(one, blames)) for one in expired], actor=actor)
+
+
+async def _blames(tx: Tx, lost: Sequence[Borne], lease_seconds: float) -> dict[UUID, Blame]:
+    """What each loss means for its job. It is remembered, for the leases of the same workers that end a little later."""
+    if not lost:
+        return {}
+    workers = {"workers": sorted({one.worker_id for one in lost})}
+    held = _by_worker(await tx.all(Borne, sql.borne, workers))
+    before = {one.worker_id: one for one in await tx.all(Before, sql.lost_before, workers)}
+    blames = {
+        one.job_id: blame(one, held[one.worker_id], before.get(one.worker_id), lease_seconds=lease_seconds)
+        for one in lost
+    }
+    memory = [
+        Before(
+            worker_id,
+            max(one.expires_at for one in of_worker),
+            any(blames[one.job_id] in (Blame.ACCUSED, Blame.CLEARED) for one in of_worker),
+        )
+        for worker_id, of_worker in _by_worker(lost).items()
+    ]
+    await tx.run(sql.remember_lost, {"lost": json_text(memory)})
+    return blames
+
+
+def _by_worker(leases: Sequence[Borne]) -> dict[str, list[Borne]]:
+    found: dict[str, list[Borne]] = {}
+    for one in leases:
+        found.setdefault(one.worker_id, []).append(one)
+    return found
+
+
+async def forget_lost(tx: Tx, *, seconds: float) -> int:
+    """Forget the workers that lost their last lease so long ago. How many."""
+    return await tx.run(sql.forget_lost, {"seconds": seconds})
+
+
+async def overdue(
+    tx: Tx, *, limit: int, until: datetime | None = None, but: Collection[UUID] = ()
+) -> list[UUID]:
+    """Jobs whose leases expired, oldest first."""
+    values = {"limit": limit, "until": until or "infinity", "but": list(but)}
+    return [job_id for (job_id,) in await tx.values(sql.overdue, values)]
+
+
+def _left(lost: _Expired, blames: Mapping[UUID, Blame]) -> Change:
+    outcome: Outcome = Released()
+    if not lost.unaccepted:
+        outcome = Lost(blames[lost.job_id], lost.suspected, lost.on_host)
+    return decide(Budget(1, 0, lost.lost_count, Backoff()), outcome)

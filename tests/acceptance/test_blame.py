@@ -1,0 +1,135 @@
+"""A job is condemned only by what it does itself: not by another tenant's crashes, and not by outages.
+
+`make test` does it for some seconds and with one outage, `make chaos` for a minute with forty jobs, and with three.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+from uuid import UUID
+
+from fairlead import NewJob
+from fairlead.db import migrate
+from fairlead.db.embedded import EmbeddedPostgres
+from tests.acceptance.fleet import LEASE, Fleet, WorkerUnderTest
+from tests.given import OTHER, TENANT
+from tests.processes import until
+
+POISON_SECONDS = float(os.environ.get("BLAME_SECONDS", "3"))
+HARMLESS = int(os.environ.get("BLAME_JOBS", "6"))
+LONG_SECONDS = float(os.environ.get("BLAME_LONG_SECONDS", "4"))
+BETWEEN_POISON_SECONDS = 2.5
+OUTAGES = int(os.environ.get("BLAME_OUTAGES", "1"))
+SECONDS = 240 + 30 * POISON_SECONDS
+
+
+def test_one_tenants_crashes_cost_another_nothing(database_url: str, tmp_path: Path) -> None:
+    with (
+        Fleet(database_url, tmp_path) as fleet,
+        fleet.worker("--concurrency", "50", "--processes", "2"),
+    ):
+        harmless = [
+            one.id
+            for one in fleet.fl.enqueue_many(
+                [
+                    NewJob(definition="brief", tenant=OTHER, payload={"seconds": LONG_SECONDS})
+                    for _ in range(HARMLESS)
+                ]
+            )
+        ]
+        poison = _poison(fleet)
+
+        until(lambda: set(_standing(fleet, harmless)) == {("succeeded", 0)}, "the harmless", seconds=SECONDS)
+        until(lambda: set(_standing(fleet, poison)) == {("dead_letter", 3)}, "the poison", seconds=SECONDS)
+        fleet.is_consistent()
+
+
+def _poison(fleet: Fleet) -> list[UUID]:
+    """Jobs that end their process, one every few seconds."""
+    poison, pause = [], threading.Event()
+    deadline = time.monotonic() + POISON_SECONDS
+    while time.monotonic() < deadline:
+        poison.append(fleet.fl.enqueue("poison", tenant=TENANT).id)
+        pause.wait(BETWEEN_POISON_SECONDS)
+    return poison
+
+
+def _standing(fleet: Fleet, jobs: list[UUID]) -> list[tuple[str, int]]:
+    """Each job's status, and the losses that it was charged with."""
+    query = "select status::text, lost_count from fairlead.jobs where id = any(%s)"
+    return [(status, charged) for status, charged in fleet.rows(query, jobs)]
+
+
+def test_outages_that_last_longer_than_a_lease_cost_a_healthy_job_nothing(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(tmp_path / "data")
+    url = server.start()
+    try:
+        asyncio.run(migrate.up(url, "fairlead"))
+        with Fleet(url, tmp_path) as fleet, fleet.worker() as one, fleet.worker() as other:
+            fleet.fl.add_tenant(TENANT)
+            jobs = [fleet.hold() for _ in range(5)]
+            for outage in range(1, OUTAGES + 1):
+                for job in jobs:
+                    until(lambda job=job, n=outage: _runs(fleet, job, n), f"{job} to run")  # type: ignore[misc]
+                    fleet.began(job, len(_attempts(fleet, job)))
+                stopped = _stopped(one, other) + len(jobs)
+                server.stop()
+                away_until = time.monotonic() + LEASE * 1.5
+                until(lambda n=stopped: _stopped(one, other) >= n, "the workers to stop what they run")  # type: ignore[misc]
+                until(lambda at=away_until: time.monotonic() > at, "the leases to end")  # type: ignore[misc]
+                server.start()
+            for job in jobs:
+                until(lambda job=job: _end(fleet, job), f"{job} to succeed")  # type: ignore[misc]
+            assert set(_standing(fleet, jobs)) == {("succeeded", 0)}
+            assert {status for job in jobs for status in _attempts(fleet, job)} <= {"released", "succeeded"}
+            fleet.is_consistent()
+    finally:
+        server.stop()
+
+
+def _runs(fleet: Fleet, job: UUID, attempt_no: int) -> bool:
+    """Whether a job runs, for at least the so many-th time."""
+    attempts = _attempts(fleet, job)
+    return len(attempts) >= attempt_no and attempts[-1] == "running"
+
+
+def _stopped(*workers: WorkerUnderTest) -> int:
+    """How many attempts these workers have stopped, since they could not renew the leases."""
+    return sum(worker.said.count("lease_lost") for worker in workers)
+
+
+def _attempts(fleet: Fleet, job: UUID) -> list[str]:
+    return list(fleet.stands(job)[1])
+
+
+def _end(fleet: Fleet, job: UUID) -> bool:
+    status, attempts, _ = fleet.stands(job)
+    fleet.let_go(job, len(attempts))
+    return bool(status == "succeeded")
+
+
+def test_many_suspects_are_run_one_by_one_without_a_pause_and_once_each(
+    database_url: str, tmp_path: Path
+) -> None:
+    with Fleet(database_url, tmp_path) as fleet:
+        fleet.enqueue_many(*[("brief", {"seconds": 0})] * 200)
+        fleet.rows(
+            """
+            with suspect as (delete from fairlead.ready returning *)
+            insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone)
+            select job_id, tenant_id, definition_id, priority, scheduled_for, true from suspect
+            """
+        )
+        with fleet.worker("--concurrency", "100"):
+            until(lambda: fleet.tally() == {"succeeded": 200}, "all of them to succeed")
+        assert fleet.rows("select count(*) from fairlead.job_attempts") == [(200,)]
+        [(overlapping,)] = fleet.rows(
+            """
+            select count(*) from fairlead.job_attempts a join fairlead.job_attempts b
+            on a.id <> b.id and b.started_at > a.started_at and b.started_at < a.finished_at
+            """
+        )
+        assert overlapping == 0
+        fleet.is_consistent()
