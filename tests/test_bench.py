@@ -13,6 +13,7 @@ from fairlead.bench import (
     agents,
     backlog,
     bulk,
+    clients,
     commands,
     console,
     drain,
@@ -56,6 +57,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"ROUNDS": 1, "JOBS": 200, "ROWS": 1000, "TENANTS": 20, "FEW": 100, "LOOKS": 5, "FLOOD": 3000}
     modules = (
         bulk,
+        clients,
         commands,
         console,
         drain,

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 import fairlead
 from fairlead import FairleadError, Settings, errors, sync
+from fairlead.bench import WORKLOADS
 from fairlead.cli import demo
 from fairlead.cli.root import main
 from fairlead.db import migrate
@@ -123,6 +124,11 @@ def test_no_command_or_option_is_documented_that_does_not_exist() -> None:
                 line.split("|")[1] for line in section.splitlines() if line.startswith("| `--")
             )
             assert set(re.findall(r"--[a-z-]+[a-z]", first_cells)) - there - {HELP} == set(), heading
+
+
+def test_every_workload_of_the_benchmarks_is_documented() -> None:
+    for page in (sections(read("reference/cli.md"))["`fairlead bench`"], read("explanation/benchmarks.md")):
+        assert [name for name in WORKLOADS if f"`{name}`" not in page] == []
 
 
 # Errors

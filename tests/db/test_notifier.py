@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead
-from fairlead.db.notifier import Notifier
+from fairlead.db.notifier import Notifier, Sent
 from fairlead.db.tx import Database, Tx
+from fairlead.errors import JobIdTaken
 from fairlead.model.job import NewJob
 from tests import given
 from tests.given import TENANT
@@ -103,6 +104,9 @@ class Silent(Notifier):
     def tell(self, words: Iterable[str]) -> None:
         self.told |= set(words)
 
+    def begin(self, word: str) -> Sent | None:
+        """Leaves nothing to the caller."""
+
     async def close(self) -> None:
         """Nothing is left to be sent."""
 
@@ -166,13 +170,45 @@ async def test_no_transaction_of_ours_has_a_notification_in_it(
 async def _heard(listener: psycopg.AsyncConnection[tuple[object, ...]]) -> list[str]:
     """What has been sent since: notifications arrive in the order of the commits."""
     await listener.execute("notify fairlead, 'sentinel'")
-    heard = []
+    heard: list[str] = []
     async with asyncio.timeout(30):
         async for notice in listener.notifies():
             if notice.payload == "sentinel":
                 return heard
             heard.append(notice.payload)
     raise AssertionError("the listener was closed")
+
+
+async def test_the_first_notification_follows_its_enqueue_at_once(
+    fl: Fairlead, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the same connection, in the same packet: `send` has nothing to do."""
+    sent: list[str] = []
+
+    async def send(word: str) -> None:
+        sent.append(word)
+
+    await fl.enqueue("greet", tenant=TENANT, payload=ADA)  # from now on the ids are known
+    await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+    monkeypatch.setattr(fl.database.notifier, "_send", send)
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener:
+        await listener.execute("listen fairlead")
+
+        await fl.enqueue("greet", tenant=TENANT, payload=ADA)
+        await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+
+        assert await _heard(listener) == ["ready"]
+        assert sent == []
+
+
+async def test_an_enqueue_that_fails_keeps_its_connection_and_the_notifier_going(fl: Fairlead) -> None:
+    job = await fl.enqueue("greet", tenant=TENANT, payload=ADA)
+    await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+    with pytest.raises(JobIdTaken):
+        await fl.submit(NewJob(id=job.id, definition="greet", tenant=TENANT, payload=ADA))
+
+    await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+    assert (await (await fl.enqueue("greet", tenant=TENANT, payload=ADA)).read()).status == "queued"
 
 
 async def test_what_is_rolled_back_notifies_nobody(fl: Fairlead, silent: Silent) -> None:

@@ -3,6 +3,7 @@
 from fairlead.bench import (
     agents,
     bulk,
+    clients,
     commands,
     console,
     drain,
@@ -23,6 +24,7 @@ from fairlead.bench.run import Measure, Workload, run
 
 WORKLOADS: dict[str, Workload] = {
     "enqueue": enqueue.measure,
+    "clients": clients.measure,
     "bulk": bulk.measure,
     "drain": drain.measure,
     "drain2": drain.measure_two,

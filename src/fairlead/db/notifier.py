@@ -18,6 +18,7 @@ LONGEST_GAP_SECONDS = 0.05
 FLUSH_SECONDS = 2.0
 
 Send = Callable[[str], Awaitable[object]]
+Sent = asyncio.Future[Awaitable[object]]
 
 
 class Notifier:
@@ -34,13 +35,26 @@ class Notifier:
 
     def tell(self, words: Iterable[str]) -> None:
         """Send these words soon. Never waits and never fails."""
-        if self._closing.is_set():
-            return
         for word in words:
             if word in self._sending:
                 self._told_again.add(word)
-            else:
-                self._sending[word] = asyncio.create_task(self._send_while_told(word), name="fairlead-notify")
+            elif not self._closing.is_set():
+                self._begin(word, self._send(word))
+
+    def begin(self, word: str) -> Sent | None:
+        """Leave the sending of a word to the caller, if it is to go out at once; None if it was sent a moment ago.
+
+        The caller sets as the result what is to be awaited for the end of that.
+        """
+        if word in self._sending or self._closing.is_set():
+            return None
+        sent: Sent = asyncio.get_running_loop().create_future()
+        self._begin(word, _of(sent))
+        return sent
+
+    def _begin(self, word: str, first: Awaitable[object]) -> None:
+        task = asyncio.create_task(self._send_while_told(word, first), name="fairlead-notify")
+        self._sending[word] = task
 
     async def close(self) -> None:
         """Send what is still to be sent, at once, and nothing more."""
@@ -51,12 +65,12 @@ class Notifier:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _send_while_told(self, word: str) -> None:
+    async def _send_while_told(self, word: str, first: Awaitable[object]) -> None:
         gap = SHORTEST_GAP_SECONDS
         try:
-            await self._try_to_send(word)
+            await _try_to_send(word, first)
             while await self._is_told_again(word, gap):
-                await self._try_to_send(word)
+                await _try_to_send(word, self._send(word))
                 gap = min(gap * 2, LONGEST_GAP_SECONDS)
         finally:
             del self._sending[word]
@@ -70,8 +84,17 @@ class Notifier:
         self._told_again.discard(word)
         return again
 
-    async def _try_to_send(self, word: str) -> None:
-        try:
-            await self._send(word)
-        except (psycopg.Error, FairleadError, OSError) as error:
-            log.debug("notification_not_sent", word=word, why=str(error).strip())
+
+async def _try_to_send(word: str, sent: Awaitable[object]) -> None:
+    try:
+        await sent
+    except (psycopg.Error, FairleadError, OSError, TimeoutError) as error:
+        log.debug("notification_not_sent", word=word, why=str(error).strip())
+
+
+async def _of(sent: Sent) -> None:
+    await (await sent)
+
+
+async def nothing() -> None:
+    """What is left to be awaited where nothing was sent."""

@@ -103,6 +103,17 @@ async def settled(url: str) -> None:
             await connection.execute("checkpoint")
 
 
+async def slow_commits(url: str, milliseconds: int) -> str | None:
+    """The URL of sessions whose commits wait for that long before they write to the disk; None for want of rights."""
+    options = f"-c commit_delay={milliseconds * 1000} -c commit_siblings=0"
+    slow = conninfo.make_conninfo(url, options=options)
+    try:
+        async with await AsyncConnection.connect(slow):
+            return slow
+    except psycopg.OperationalError:
+        return None
+
+
 async def raw_inserts(url: str, schema: str, count: int) -> float:
     """Rows a second: one INSERT a transaction, a bare loop, into a table like jobs with its indexes."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:

@@ -88,9 +88,7 @@ async def enqueue_plain(
 ) -> bool:
     """Enqueue a request without options; False if the definition is no longer that version."""
     values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, new.definition)
-    # before it is sent: its answer may be lost and the job be there
-    tx.notify("ready")
-    return bool(await tx.quick(sql.enqueue_plain, values))
+    return bool(await tx.quick(sql.enqueue_plain, values, then="ready"))
 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
