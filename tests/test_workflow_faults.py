@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from fairlead import Context, Fairlead, Flow, JobStatus
@@ -438,6 +439,33 @@ async def test_outputs_of_items_stay_in_their_places(fl: Fairlead) -> None:
     await run_there(fl, host_id)
 
     assert (await claimed(fl))["all"].payload == {"all": [None, "there"]}
+
+
+async def test_many_items_for_hosts_take_few_statements(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the way to the database is, and each item would take its time."""
+    host_id, there = await bound(fl)
+    flow = Flow("w")
+    items = [there] * 499 + [NOWHERE]
+    flow.step("each", "bound", {"r": "{{item}}"}, for_each=items, on_failure="continue")
+    statements = 0
+    execute = psycopg.AsyncCursor.execute
+
+    async def counted(cursor: Any, *args: Any, **options: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return await execute(cursor, *args, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+    run = await begun(fl, flow)
+
+    [step] = (await run.read()).steps
+    assert statements < 40
+    assert (step.items, step.remaining, step.failed) == (500, 499, 1)
+    async with fl.transaction() as tx:
+        where = "select host_id, resource_id::text, count(*) from fairlead.jobs group by 1, 2"
+        assert await tx.values(where) == [(host_id, there, 499)]
 
 
 async def test_an_item_that_succeeded_does_not_run_again_for_one_that_was_refused(fl: Fairlead) -> None:

@@ -9,13 +9,11 @@ import jsonschema_rs
 import msgspec
 from uuid_utils.compat import uuid7
 
-from fairlead.actions.catalog import Catalog
-from fairlead.actions.enqueue import enqueue, inactive
+from fairlead.actions.enqueue import inactive, refuse
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused, TemplateFailed
-from fairlead.model.access import trusted
 from fairlead.model.definition import Kind, check_payload, validator
-from fairlead.model.job import NewJob, Source
+from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.redact import Mask, mask_for, places
 from fairlead.model.request import unknown_definition
@@ -23,6 +21,7 @@ from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
 from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
 from fairlead.store import workflows
+from fairlead.store.jobs import Target
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
 
 LONGEST_MESSAGE = 1000
@@ -97,7 +96,7 @@ class _Releasing:
             elif not released.tasks:
                 self._is_over(step, StepState.SUCCEEDED, items=0)
             elif self._is_hosted(recipe, released):
-                await self._enqueue(run, step, recipe, released)
+                await self._add_hosted(run, step, recipe, released)
             else:
                 self._add(run, step, recipe, released)
         except Refused as refusal:
@@ -129,31 +128,41 @@ class _Releasing:
         return bool(released.host_id or released.resource_id or bound)
 
     def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
-        """Jobs for anybody: all of them, or the step fails."""
-        said, definition = recipe.step, self._active(recipe)
-        payloads = self._payloads(definition, released)
-        made = [
-            StepJob(
-                id=uuid7(),
-                run_id=step.run_id,
-                tenant_id=run.tenant_id,
-                key=run.key,
-                correlation_id=run.correlation_id,
-                place=step.place,
-                item=task.item,
-                definition_id=definition.id,
-                priority=definition.default_priority if said.priority is None else said.priority,
-                max_attempts=said.max_attempts or definition.max_attempts,
-                timeout=said.timeout_seconds,
-                name=step.name,
-                payload=msgspec.Raw(payload),
-                secret_paths=self._hides(run, task),
-            )
-            for task, payload in zip(released.tasks, payloads, strict=True)
-        ]
+        """Jobs for any worker: all of them, or the step fails."""
+        payloads = self._payloads(self._active(recipe), released)
+        made = [self._job(run, step, recipe, one) for one in zip(released.tasks, payloads, strict=True)]
         self.jobs += made
         if recipe.for_each is not None:
             self._is_many(step, jobs=len(made))
+
+    def _job(
+        self,
+        run: Held,
+        step: Free,
+        recipe: Recipe,
+        what: tuple[Task, bytes],
+        at: Target | None = None,
+    ) -> StepJob:
+        said, definition = recipe.step, self._active(recipe)
+        task, payload = what
+        return StepJob(
+            id=uuid7(),
+            run_id=step.run_id,
+            tenant_id=run.tenant_id,
+            key=run.key,
+            correlation_id=run.correlation_id,
+            place=step.place,
+            item=task.item,
+            definition_id=definition.id,
+            priority=definition.default_priority if said.priority is None else said.priority,
+            max_attempts=said.max_attempts or definition.max_attempts,
+            timeout=said.timeout_seconds,
+            name=step.name,
+            payload=msgspec.Raw(payload),
+            secret_paths=self._hides(run, task),
+            host_id=None if at is None else at.host_id,
+            resource_id=None if at is None else at.resource_id,
+        )
 
     def _payloads(self, definition: StepDefinition, released: Released) -> list[bytes]:
         """What a template makes of a few megabytes of input may be more than anybody has memory for."""
@@ -161,11 +170,7 @@ class _Releasing:
         for task in released.tasks:
             payloads.append(self._payload(definition, task))
             size += len(payloads[-1])
-            if size > MOST_STEP_BYTES:
-                raise TemplateFailed(
-                    f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together.",
-                    [Fault("/payload", "too much for so many items")],
-                )
+            _require_few_bytes(size)
         return payloads
 
     def _payload(self, definition: StepDefinition, task: Task) -> bytes:
@@ -176,51 +181,49 @@ class _Releasing:
         check_payload(_validator(definition.arg_schema), definition.key, payload)
         return text
 
-    async def _enqueue(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
-        """Jobs for hosts, in the ordinary way and one by one: the database finds where they belong, or refuses."""
-        made, refused = 0, list[Refused]()
+    async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
+        """Jobs for hosts, which the database finds for all of them at once; an item whose host is not there is refused alone."""
         # of a step that is retried since some were refused, the others are done
         done = (
             await workflows.items_done(self.tx, run.id, step.place) if recipe.for_each is not None else set()
         )
-        for task in released.tasks:
-            if task.item in done:
-                continue
-            try:
-                await self._enqueue_one(run, step, recipe, (released, task))
-            except Refused as refusal:
-                refused.append(refusal)
-            else:
-                made += 1
-        if not made:
-            raise refused[0]
-        if recipe.for_each is not None:
-            self._is_many(step, jobs=made, refused=refused, done=len(done))
-
-    async def _enqueue_one(self, run: Held, step: Free, recipe: Recipe, what: tuple[Released, Task]) -> None:
-        released, task = what
-        new = NewJob(
-            definition=recipe.step.definition,
-            tenant=str(run.tenant_id),
-            payload=task.payload,
-            priority=recipe.step.priority,
-            max_attempts=recipe.step.max_attempts,
-            correlation_id=run.correlation_id,
-            source=Source.SYSTEM,
-            source_ref=step.name,
+        tasks = [task for task in released.tasks if task.item not in done]
+        fit, refused = self._fitting(self._active(recipe), tasks)
+        places = await workflows.targets(
+            self.tx,
+            [payload for _, payload in fit],
+            tenant_id=run.tenant_id,
+            definition_id=self._active(recipe).id,
             host_id=released.host_id,
             resource_id=released.resource_id,
         )
-        made = await enqueue(self.tx, trusted(f"workflow:{run.key}"), Catalog(self.tx.settings), new)
-        await workflows.belongs(
-            self.tx,
-            made.id,
-            run_id=run.id,
-            place=step.place,
-            item=task.item,
-            seconds=recipe.step.timeout_seconds,
-            secret_paths=self._hides(run, task),
-        )
+        made = list[StepJob]()
+        for one, at in zip(fit, places, strict=True):
+            if at.refusal is None:
+                made.append(self._job(run, step, recipe, one, at))
+            else:
+                refused.append(_refusal(run, recipe, released, at.refusal))
+        if not made:
+            raise refused[0]
+        self.jobs += made
+        if recipe.for_each is not None:
+            self._is_many(step, jobs=len(made), refused=refused, done=len(done))
+
+    def _fitting(
+        self, definition: StepDefinition, tasks: Sequence[Task]
+    ) -> tuple[list[tuple[Task, bytes]], list[Refused]]:
+        """The tasks whose payloads the definition takes, and why it does not take the others."""
+        fit, refused, size = list[tuple[Task, bytes]](), list[Refused](), 0
+        for task in tasks:
+            try:
+                payload = self._payload(definition, task)
+            except Refused as refusal:
+                refused.append(refusal)
+                continue
+            fit.append((task, payload))
+            size += len(payload)
+            _require_few_bytes(size)
+        return fit, refused
 
     def _hides(self, run: Held, task: Task) -> list[str] | None:
         """Where secrets of the run's input got to in a payload, whatever the definition says."""
@@ -243,6 +246,28 @@ class _Releasing:
                 error=_error(refused[0]) if refused else None,
             )
         )
+
+
+def _require_few_bytes(size: int) -> None:
+    if size > MOST_STEP_BYTES:
+        raise TemplateFailed(
+            f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together.",
+            [Fault("/payload", "too much for so many items")],
+        )
+
+
+def _refusal(run: Held, recipe: Recipe, released: Released, outcome: str) -> Refused:
+    """What an enqueue would be refused with."""
+    new = NewJob(
+        definition=recipe.step.definition,
+        tenant=str(run.tenant_id),
+        host_id=released.host_id,
+        resource_id=released.resource_id,
+    )
+    try:
+        refuse(new, outcome)
+    except Refused as refusal:
+        return refusal
 
 
 def _error(refusal: Refused) -> dict[str, Any]:

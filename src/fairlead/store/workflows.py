@@ -1,19 +1,21 @@
 """Workflows, their runs and the steps of those."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx, json_text
+from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.definition import Kind
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow_graph import Node
 from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
+from fairlead.store.jobs import Target
 
 sql = queries_beside(__file__)
+T = TypeVar("T")
 
 # The outputs of a step's items that can be looked at together, as they are stored.
 MOST_OUTPUT_BYTES = 33_554_432
@@ -120,6 +122,8 @@ class StepJob(msgspec.Struct):
     name: str
     payload: msgspec.Raw
     secret_paths: list[str] | None
+    host_id: UUID | None = None
+    resource_id: UUID | None = None
 
 
 _advanced = msgspec.json.Decoder(Advanced | None)
@@ -329,33 +333,46 @@ async def correct(tx: Tx, begun: Sequence[Begun]) -> None:
 
 async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
     """Insert the jobs of steps, ready to run."""
-    part, size = list[StepJob](), 0
-    for job in jobs:
-        part.append(job)
-        size += len(job.payload)
-        if size > MOST_RELEASED_BYTES:
-            await tx.run(sql.release, {"jobs": json_text(part)})
-            part, size = [], 0
-    if part:
+    for part in _parts(jobs, lambda job: len(job.payload)):
         await tx.run(sql.release, {"jobs": json_text(part)})
     if jobs:
         tx.notify("ready")
 
 
-async def belongs(
+def _parts(things: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """In the same order, in parts of not too many bytes."""
+    part, size = list[T](), 0
+    for thing in things:
+        part.append(thing)
+        size += size_of(thing)
+        if size > MOST_RELEASED_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+async def targets(
     tx: Tx,
-    job_id: UUID,
+    payloads: Sequence[bytes],
     *,
-    run_id: UUID,
-    place: int,
-    item: int | None,
-    seconds: int | None,
-    secret_paths: Sequence[str] | None,
-) -> None:
-    """A job that was enqueued in the ordinary way is a step."""
-    values = {"id": job_id, "run_id": run_id, "place": place, "item": item, "timeout": seconds}
-    hides = None if secret_paths is None else list(secret_paths)
-    await tx.run(sql.belongs, {**values, "secret_paths": hides})
+    tenant_id: UUID,
+    definition_id: UUID,
+    host_id: UUID | None,
+    resource_id: UUID | None,
+) -> list[Target]:
+    """Which host and resource each payload is for, or why none; no host of them is removed until the transaction ends."""
+    about = {
+        "tenant_id": tenant_id,
+        "definition_id": definition_id,
+        "host_id": host_id,
+        "resource_id": resource_id,
+    }
+    found = list[Target]()
+    for part in _parts(payloads, len):
+        asked = JsonText(b"[" + b",".join(part) + b"]")
+        found += await tx.all(Target, sql.targets, {**about, "payloads": asked})
+    return found
 
 
 async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:

@@ -117,23 +117,41 @@ from jsonb_to_recordset(%(begun)s) as b(
     run_id uuid, place int, state text, items int, remaining int, failed int, error jsonb)
 where s.run_id = b.run_id and s.place = b.place;
 
+-- name: targets
+-- Where jobs with these payloads are for, in their order. Whoever removes such a host waits for us, or was there before.
+with asked as materialized (
+    select a.at, t.target_host, t.target_resource, t.refusal
+    from jsonb_array_elements(%(payloads)s) with ordinality as a(payload, at)
+    cross join lateral fairlead.target_of(
+        %(tenant_id)s, %(definition_id)s, a.payload, %(host_id)s::uuid, %(resource_id)s::uuid) t
+), held as materialized (
+    select h.id from fairlead.hosts h
+    where h.id = any(array(select distinct a.target_host from asked a)) order by h.id for key share
+)
+select a.target_host as host_id, a.target_resource as resource_id,
+    coalesce(a.refusal, case when a.target_host is not null and h.id is null then 'host_unknown' end) as refusal
+from asked a left join held h on h.id = a.target_host order by a.at;
+
 -- name: release
 -- The jobs of steps, ready at once; one entry in the audit log for each run.
 with new as (
     select * from jsonb_to_recordset(%(jobs)s) as n(
         id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place int, item int, definition_id uuid,
-        priority int, max_attempts int, timeout int, name text, payload jsonb, secret_paths text[])
+        priority int, max_attempts int, timeout int, name text, payload jsonb, secret_paths text[], host_id uuid,
+        resource_id uuid)
 ), job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
-        timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths)
+        timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
+        resource_id)
     select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
-        clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths
+        clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
+        n.host_id, n.resource_id
     from new n
-    returning id, tenant_id, definition_id, workflow_run_id, priority, scheduled_for, created_by
+    returning id, tenant_id, definition_id, workflow_run_id, priority, scheduled_for, created_by, host_id
 ), now_ready as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
-    select id, tenant_id, definition_id, priority, scheduled_for from job
+    insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
+    select id, tenant_id, definition_id, priority, scheduled_for, host_id from job
 ), counted as (
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
     select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
@@ -185,12 +203,6 @@ where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensatio
 select coalesce(sum(pg_column_size(j.output)), 0)::bigint
 from fairlead.workflow_steps s join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
 where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensation;
-
--- name: belongs
--- A job that was enqueued in the ordinary way is a step of a run.
-update fairlead.jobs set workflow_run_id = %(run_id)s, workflow_step = %(place)s, workflow_item = %(item)s,
-    timeout_seconds = %(timeout)s, secret_paths = %(secret_paths)s
-where id = %(id)s;
 
 -- name: end
 with run as (
