@@ -1,5 +1,6 @@
 """Databases that are broken by hand, in each way that the doctor knows."""
 
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -57,3 +58,55 @@ async def lease_again(tx: Tx, job_id: UUID) -> None:
         """,
         [job_id],
     )
+
+
+async def queued_without_row(tx: Tx) -> UUID:
+    """A job that waits, and that no claim can find."""
+    job_id = await given.queued_job(tx)
+    await tx.run("delete from fairlead.ready where job_id = %s", [job_id])
+    return job_id
+
+
+async def scheduled_without_row(tx: Tx) -> UUID:
+    """The same of a job whose time has not come."""
+    job_id = await given.queued_job(tx, scheduled_for=datetime.now(UTC) + timedelta(days=1))
+    await tx.run("delete from fairlead.later where job_id = %s", [job_id])
+    return job_id
+
+
+async def active_without_key(tx: Tx) -> UUID:
+    """A queued job whose dedupe key another job could take."""
+    job_id = await given.queued_job(tx, dedupe_key="k")
+    await tx.run("delete from fairlead.active_keys where job_id = %s", [job_id])
+    return job_id
+
+
+async def stale_key(tx: Tx) -> UUID:
+    """A job that is over and still holds its dedupe key: no other can be enqueued with it."""
+    job_id = await given.ended_job(tx, "succeeded", dedupe_key="k")
+    await tx.run(
+        "insert into fairlead.active_keys select tenant_id, sha256('k'), id from fairlead.jobs where id = %s",
+        [job_id],
+    )
+    return job_id
+
+
+async def key_of_no_job(tx: Tx) -> UUID:
+    """A key whose job has been removed."""
+    [(job_id,)] = await tx.values(
+        "insert into fairlead.active_keys select id, sha256('k'), gen_random_uuid() "
+        "from fairlead.tenants limit 1 returning job_id"
+    )
+    return UUID(str(job_id))
+
+
+async def wrong_counts(tx: Tx) -> UUID:
+    """A tenant whose counts say that it has more than it has."""
+    await given.ended_job(tx, "failed")
+    [(tenant_id,)] = await tx.values(
+        "insert into fairlead.counts (tenant_id, definition_id, minute, queued, succeeded) "
+        "select t.id, d.id, date_trunc('minute', clock_timestamp()), 3, -1 "
+        "from fairlead.tenants t, fairlead.job_definitions d where t.slug = 'acme' and d.key = 'greet' "
+        "returning tenant_id"
+    )
+    return UUID(str(tenant_id))

@@ -218,7 +218,10 @@ def test_migrate_says_what_there_is_and_what_is_missing(shell: Shell, database_u
     assert len(shell.json("migrate", "up")["applied"]) >= 4
 
 
-def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(shell: Shell) -> None:
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(shell: Shell, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        [(name,)] = connection.execute("select current_database()").fetchall()
+        connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '10s'")
     result = shell("doctor")
     assert result.exit_code == 0
     assert "fail" not in result.output

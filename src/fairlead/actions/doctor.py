@@ -3,22 +3,29 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
-from fairlead.actions import checks, server_checks
+from fairlead.actions import checks, consistency, repair, server_checks
 from fairlead.db import migrate
 from fairlead.db.listen import round_trip
 from fairlead.db.refusals import describe
 from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
+from fairlead.model.fault import Fault
 from fairlead.model.finding import Finding, Verdict
 from fairlead.settings import Settings
 from fairlead.store import checks as stored
-from fairlead.store import jobs, system, workflows
+from fairlead.store import system
 
 SKEW_SECONDS = 2.0
 
 
-async def examine(url: str, settings: Settings, unknown: Sequence[str] = ()) -> AsyncIterator[Finding]:
-    """Every check, one after the other; those that need what failed are left out."""
+async def examine(
+    url: str, settings: Settings, unknown: Sequence[str] = (), *, full: bool = False
+) -> AsyncIterator[Finding]:
+    """Every check, one after the other; those that need what failed are left out.
+
+    `full` compares the whole record with the queue, and not only what is new or not done. No transaction lasts long, so
+    that a migration need not wait.
+    """
     yield _variables(unknown)
     direct = settings.direct_url or url
     database = Database(url, settings)
@@ -36,15 +43,13 @@ async def examine(url: str, settings: Settings, unknown: Sequence[str] = ()) -> 
         current = await _guarded("schema", lambda: _schema(direct, settings.schema))
         yield current
         if current.verdict is Verdict.OK:
-            async with database.transaction(unhurried=True) as tx:
-                yield await _rights(tx)
-                yield await _row_security(tx)
-                yield await _audit(tx)
-                for finding in server_checks.judge(await stored.server(tx), settings):
-                    yield finding
-                for finding in await checks.examine_hot(tx):
-                    yield finding
-                yield await _consistency(tx)
+            for look in (_rights, _row_security, _audit):
+                yield await database.transact(look)
+            for finding in server_checks.judge(await database.transact(stored.server), settings):
+                yield finding
+            for finding in await database.transact(checks.examine_hot):
+                yield finding
+            yield judge_faults([one async for one in consistency.walk(database, full=full)], full=full)
     finally:
         await database.close()
 
@@ -171,14 +176,21 @@ async def _audit(tx: Tx) -> Finding:
     )
 
 
-async def _consistency(tx: Tx) -> Finding:
-    problems = [*await jobs.inconsistencies(tx), *await workflows.inconsistencies(tx)]
-    if not problems:
-        return Finding("consistency", Verdict.OK, "queue and record agree")
-    shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])
+def judge_faults(faults: Sequence[Fault], *, full: bool) -> Finding:
+    """What the walk through queue and record found."""
+    if not faults:
+        looked = "of all jobs" if full else f"of the newest {consistency.NEWEST} jobs (--full: of all)"
+        return Finding("consistency", Verdict.OK, f"queue and record agree, {looked}", value=0)
+    mendable = all(repair.can_mend(one) for one in faults)
     return Finding(
         "consistency",
         Verdict.FAIL,
-        f"{len(problems)} disagreement(s): {shown}",
-        "This should never happen: keep a dump of the schema and report it.",
+        f"{len(faults)} disagreement(s): {'; '.join(str(one) for one in faults[:5])}",
+        "This should never happen: keep a dump of the schema and report it. "
+        + (
+            "Then run: fairlead doctor --repair"
+            if mendable
+            else "fairlead doctor --repair mends a part of it."
+        ),
+        len(faults),
     )

@@ -1,7 +1,6 @@
-"""`fairlead migrate` and `fairlead doctor`."""
+"""`fairlead migrate`."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,13 +8,11 @@ from functools import partial
 import click
 from rich.text import Text
 
-from fairlead.actions.doctor import examine
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.db import migrate as migrations
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.model.finding import Verdict
-from fairlead.settings import Settings, unknown_variables
+from fairlead.settings import Settings
 
 
 @asynccontextmanager
@@ -85,28 +82,3 @@ async def check(session: Session, *, as_json: bool) -> None:
         output.say_json({"current": True})
     else:
         output.console().print(Text(f"schema {settings.schema} is current", style="green"))
-
-
-@click.command()
-@output.json_option
-@command
-async def doctor(session: Session, *, as_json: bool) -> None:
-    """Look for what is wrong with the database and say what to do about it."""
-    settings = session.settings()
-    failed = False
-    async with address(settings) as url:
-        async for finding in examine(url, settings, unknown_variables()):
-            failed |= finding.verdict is Verdict.FAIL
-            if as_json:
-                output.say_json(finding)
-                continue
-            line = Text.assemble(
-                (f"{finding.verdict:<5}", output.STATUS_STYLES[finding.verdict]),
-                (f"{finding.check:<20}", "bold"),
-                finding.detail,
-            )
-            output.console().print(line)
-            if finding.advice:
-                output.console().print(Text(f"     {'':<20}→ {finding.advice}"))
-    if failed:
-        sys.exit(1)

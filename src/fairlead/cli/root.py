@@ -16,7 +16,7 @@ COMMANDS = {
     "bench": "bench",
     "definitions": "definitions",
     "dev": "dev",
-    "doctor": "database",
+    "doctor": "doctor",
     "events": "events",
     "hosts": "hosts",
     "jobs": "jobs",

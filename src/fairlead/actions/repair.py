@@ -1,0 +1,143 @@
+"""Repairs: each is one short transaction that looks again under a lock, mends what is still wrong, and audits it."""
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID, uuid4
+
+from fairlead.actions.settling import advance, settle
+from fairlead.db.tx import Tx
+from fairlead.model.access import Permission, Principal
+from fairlead.model.fault import Fault, Kind
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import Change
+from fairlead.model.workflow_run import RunStatus
+from fairlead.store import audit, bulk, consistency, queue, repair, workflows
+from fairlead.store.workflows import Advanced
+
+ACTION = "REPAIRED"
+PUT_BACK = "It ran without a lease, and was put back into the queue by a repair."
+
+# Gives the tenant of what it mended; None if there was nothing to mend, or somebody else is at it.
+Mend = Callable[[Tx, UUID], Awaitable[UUID | None]]
+
+
+async def mend(tx: Tx, principal: Principal, fault: Fault) -> bool:
+    """Mend one fault, unless it is gone by now; whether it was mended. Safe beside a running system."""
+    principal.require(Permission.MANAGE_SYSTEM)
+    if fault.kind not in MENDS:
+        return False
+    resource_type, work = MENDS[fault.kind]
+    tenant_id = await work(tx, fault.id)
+    if tenant_id is None:
+        return False
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action=ACTION,
+        resource_type=resource_type,
+        resource_id=fault.id,
+        tenant_id=tenant_id,
+        details={"kind": fault.kind, "problem": fault.problem},
+    )
+    return True
+
+
+def can_mend(fault: Fault) -> bool:
+    """Whether there is a repair for it."""
+    return fault.kind in MENDS
+
+
+async def _wake(tx: Tx, job_id: UUID) -> UUID | None:
+    """A job that waits for a run that is over goes on."""
+    run_id = await workflows.of_job(tx, job_id)
+    if run_id is None:
+        return None
+    run = (await workflows.hold(tx, [run_id]))[run_id]
+    if run.status is RunStatus.RUNNING or not await workflows.gave_itself_back(tx, job_id):
+        return None
+    if not await workflows.wake(tx, job_id):
+        return None
+    await bulk.notify(tx, "ready")
+    return run.tenant_id
+
+
+async def _put_back(tx: Tx, job_id: UUID) -> UUID | None:
+    """A job that runs without a lease ends its attempt as lost, at nobody's charge, and is queued again."""
+    tenant_id = await repair.hold(tx, job_id)
+    token = uuid4()
+    attempt_no = None if tenant_id is None else await repair.lease_again(tx, job_id, token)
+    if attempt_no is None:
+        return None
+    lost = Change(status=JobStatus.QUEUED, attempt_status="lost", message=PUT_BACK)
+    await settle(tx, await queue.end(tx, [(Lease(job_id, attempt_no, token), lost)], actor="doctor"))
+    await bulk.notify(tx, "ready")
+    return tenant_id
+
+
+async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
+    tenant_id = await repair.hold(tx, job_id)
+    if tenant_id is None or not await repair.queue_again(tx, job_id):
+        return None
+    await bulk.notify(tx, "ready")
+    await bulk.notify(tx, "later")
+    return tenant_id
+
+
+async def _take_key(tx: Tx, job_id: UUID) -> UUID | None:
+    """An active job holds its key again, unless another active job has it: then only a person can decide."""
+    tenant_id = await repair.hold(tx, job_id)
+    return tenant_id if tenant_id is not None and await repair.take_key(tx, job_id) else None
+
+
+async def _free_key(tx: Tx, job_id: UUID) -> UUID | None:
+    """A key whose job is over, or gone, may be used again."""
+    if await repair.hold(tx, job_id) is None and await repair.exists(tx, job_id):
+        return None  # somebody is changing the job at this moment
+    return await repair.free_keys(tx, job_id)
+
+
+async def _correct_counts(tx: Tx, tenant_id: UUID) -> UUID | None:
+    return tenant_id if await repair.correct_counts(tx, tenant_id) else None
+
+
+async def _recount(tx: Tx, run_id: UUID) -> UUID | None:
+    """The counters of a run and its steps are what its jobs say; what was held up by them goes on."""
+    held = (await workflows.hold(tx, [run_id])).get(run_id)
+    if held is None or not await _run_faults(tx, run_id):
+        return None
+    try:
+        async with tx.whole():
+            await _recount_held(tx, run_id)
+    except _StillWrong:
+        return None
+    return held.tenant_id
+
+
+class _StillWrong(Exception):
+    """A repair that did not help is taken back."""
+
+
+async def _recount_held(tx: Tx, run_id: UUID) -> None:
+    uncounted = await repair.recount_run(tx, run_id)
+    run = (await workflows.hold(tx, [run_id]))[run_id]
+    if run.status is RunStatus.RUNNING:
+        stops = run.failing or run.is_canceling
+        await advance(tx, Advanced([run]) if stops else await workflows.begin_roots(tx, run))
+    await settle(tx, uncounted)
+    if await _run_faults(tx, run_id):
+        raise _StillWrong
+
+
+async def _run_faults(tx: Tx, run_id: UUID) -> list[Fault]:
+    just_before = UUID(int=run_id.int - 1)
+    return (await consistency.runs(tx, just_before, look=1)).faults
+
+
+MENDS: dict[Kind, tuple[str, Mend]] = {
+    Kind.SLEEPING_PARENT: ("job", _wake),
+    Kind.RUNNING_WITHOUT_LEASE: ("job", _put_back),
+    Kind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
+    Kind.STALE_KEY: ("job", _free_key),
+    Kind.ACTIVE_WITHOUT_KEY: ("job", _take_key),
+    Kind.RUN_COUNTERS: ("workflow_run", _recount),
+    Kind.COUNTS: ("tenant", _correct_counts),
+}

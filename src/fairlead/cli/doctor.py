@@ -1,0 +1,94 @@
+"""`fairlead doctor`: what is wrong, what to do about it, and repairs."""
+
+import sys
+from functools import partial
+
+import click
+from rich.text import Text
+
+from fairlead.actions import consistency, repair
+from fairlead.actions.doctor import examine
+from fairlead.cli import output
+from fairlead.cli.database import address
+from fairlead.cli.session import Session, actor, command
+from fairlead.db.tx import Database
+from fairlead.errors import DatabaseBusy, InvalidInput
+from fairlead.model.access import Principal, trusted
+from fairlead.model.fault import Fault, Kind
+from fairlead.model.finding import Finding, Verdict
+from fairlead.settings import Settings, unknown_variables
+
+ORDER = list(Kind)
+
+
+@click.command()
+@click.option("--full", is_flag=True, help="Compare all jobs with the queue, and not only the newest.")
+@click.option(
+    "--repair", "repairs", is_flag=True, help="Mend what can be mended, after asking. Implies --full."
+)
+@click.option("--yes", is_flag=True, help="With --repair: do not ask.")
+@output.json_option
+@command
+async def doctor(session: Session, *, full: bool, repairs: bool, yes: bool, as_json: bool) -> None:
+    """Look for what is wrong with the database and say what to do about it."""
+    if repairs and as_json and not yes:
+        raise InvalidInput("--repair with --json cannot ask. Add --yes.")
+    settings = session.settings()
+    failed: set[str] = set()
+    async with address(settings) as url:
+        async for finding in examine(url, settings, unknown_variables(), full=full or repairs):
+            if finding.verdict is Verdict.FAIL:
+                failed.add(finding.check)
+            _show(finding, as_json=as_json)
+        if repairs and "consistency" in failed and await _repair(url, settings, yes=yes, as_json=as_json):
+            failed -= {"consistency", "sleeping_parents", "running_without_lease"}
+    if failed:
+        sys.exit(1)
+
+
+def _show(finding: Finding, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(finding)
+        return
+    line = Text.assemble(
+        (f"{finding.verdict:<5}", output.STATUS_STYLES[finding.verdict]),
+        (f"{finding.check:<23}", "bold"),
+        finding.detail,
+    )
+    output.console().print(line)
+    if finding.advice:
+        output.console().print(Text(f"     {'':<23}→ {finding.advice}"))
+
+
+async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> bool:
+    """Mend what can be mended; whether nothing is left."""
+    async with Database(url, settings) as database:
+        faults = [one async for one in consistency.walk(database, full=True)]
+        wanted = sorted(filter(repair.can_mend, faults), key=lambda one: ORDER.index(one.kind))
+        if not as_json:
+            output.console().print(f"\n{len(wanted)} of {len(faults)} faults can be mended:")
+            for fault in wanted:
+                output.console().print(Text(f"  {fault}"))
+        if not wanted or not (yes or click.confirm("Mend them now?")):
+            return not faults
+        principal = trusted(actor())
+        for fault in wanted:
+            _tell(fault, await _mend(database, principal, fault), as_json=as_json)
+        return not [one async for one in consistency.walk(database, full=True)]
+
+
+async def _mend(database: Database, principal: Principal, fault: Fault) -> str:
+    try:
+        done = await database.transact(partial(repair.mend, principal=principal, fault=fault))
+    except DatabaseBusy:
+        return "busy: run it again"
+    return "repaired" if done else "left: it is gone by now, or needs a person"
+
+
+def _tell(fault: Fault, became: str, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(
+            {"repair": fault.kind, "id": str(fault.id), "problem": fault.problem, "became": became}
+        )
+    else:
+        output.console().print(Text(f"{became:<10} {fault}"))

@@ -1,0 +1,82 @@
+"""Whether queue, record and counts agree: in pieces that each look at a bounded number of rows."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.fault import Fault
+
+sql = queries_beside(__file__)
+
+BEGINNING = UUID(int=0)
+LOOK = 5000
+LOOK_RUNS = 200
+
+_faults = msgspec.json.Decoder(list[Fault])
+
+
+class Piece(NamedTuple):
+    """What was found in a piece, and where the next begins; nowhere: it was the last."""
+
+    faults: list[Fault]
+    place: UUID | None
+
+
+class KeyPlace(NamedTuple):
+    """How far the keys in use have been walked."""
+
+    tenant_id: UUID = BEGINNING
+    key_hash: bytes = b""
+
+
+async def jobs(tx: Tx, place: UUID | None, *, look: int = LOOK) -> Piece:
+    """Of so many jobs behind a place: those that do not stand where their status says."""
+    [(after, text)] = await tx.values(sql.jobs, {"place": place or BEGINNING, "look": look})
+    return Piece(_faults.decode(text), after)
+
+
+async def newest_place(tx: Tx, *, look: int) -> UUID | None:
+    """The place behind which the newest so many jobs lie."""
+    rows = await tx.values(sql.newest_place, {"look": look})
+    return rows[0][0] if rows else None
+
+
+async def leases(tx: Tx) -> list[Fault]:
+    """Leases of attempts that do not run."""
+    return await tx.all(Fault, sql.leases)
+
+
+async def keys(tx: Tx, place: KeyPlace, *, look: int = LOOK) -> tuple[list[Fault], KeyPlace | None]:
+    """Of so many keys in use: those whose job is over. And where to go on."""
+    [(tenant_id, key_hash, text)] = await tx.values(sql.keys, {**place._asdict(), "look": look})
+    return _faults.decode(text), None if tenant_id is None else KeyPlace(tenant_id, key_hash)
+
+
+async def runs(tx: Tx, place: UUID | None, *, look: int = LOOK_RUNS) -> Piece:
+    """Of so many runs behind a place: those whose counters are wrong."""
+    [(after, text)] = await tx.values(sql.runs, {"place": place or BEGINNING, "look": look})
+    return Piece(_faults.decode(text), after)
+
+
+async def newest_run(tx: Tx, *, look: int) -> UUID | None:
+    """The place behind which the newest so many runs lie."""
+    rows = await tx.values(sql.newest_run, {"look": look})
+    return rows[0][0] if rows else None
+
+
+async def levels(tx: Tx) -> list[Fault]:
+    """Tenants whose counts of queued and running jobs are wrong."""
+    return await tx.all(Fault, sql.levels)
+
+
+async def tenants(tx: Tx) -> list[UUID]:
+    """Every tenant."""
+    return [tenant_id for (tenant_id,) in await tx.values(sql.tenants)]
+
+
+async def counts(tx: Tx, tenant_id: UUID) -> list[Fault]:
+    """What is wrong with a tenant's counts and usage: reads all of its jobs."""
+    return await tx.all(Fault, sql.counts, {"tenant_id": tenant_id})

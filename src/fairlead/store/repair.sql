@@ -1,0 +1,114 @@
+-- Repairs. Each holds the job or run first and looks again under the lock, so that beside a running system it changes
+-- only what is still wrong.
+
+-- name: hold
+-- A job that somebody else is changing at this moment is left alone. Gives its tenant.
+select j.tenant_id from fairlead.jobs j where j.id = %(id)s for update skip locked;
+
+-- name: exists
+select from fairlead.jobs j where j.id = %(id)s;
+
+-- name: queue_again
+-- A queued job in no hot table goes back to where it belongs.
+with job as materialized (
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
+        j.scheduled_for > clock_timestamp() as waits
+    from fairlead.jobs j
+    where j.id = %(id)s and j.status = 'queued'
+        and not exists (select from fairlead.ready r where r.job_id = j.id)
+        and not exists (select from fairlead.later l where l.job_id = j.id)
+        and not exists (select from fairlead.leases l where l.job_id = j.id)
+), now_ready as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job where not waits
+), waiting as (
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job where waits
+)
+select from job;
+
+-- name: lease_again
+-- A running job that nobody holds is ours from now on, under a token that no former owner knows.
+with attempt as (
+    update fairlead.job_attempts a set token = %(token)s
+    from fairlead.jobs j
+    where j.id = %(id)s and j.status = 'running'
+        and not exists (select from fairlead.leases l where l.job_id = j.id)
+        and a.job_id = j.id and a.attempt_no = j.attempt_count and a.status = 'running'
+    returning j.id, j.tenant_id, j.definition_id, j.host_id, a.attempt_no, a.started_at, a.worker_id
+)
+insert into fairlead.leases (
+    job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
+select id, attempt_no, %(token)s, worker_id, tenant_id, definition_id, host_id, started_at, clock_timestamp()
+from attempt
+returning attempt_no;
+
+-- name: take_key
+insert into fairlead.active_keys (tenant_id, key_hash, job_id)
+select j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')), j.id from fairlead.jobs j
+where j.id = %(id)s and j.status <= 'running' and j.dedupe_key is not null
+on conflict do nothing;
+
+-- name: free_keys
+delete from fairlead.active_keys k
+where k.job_id = %(id)s and not exists (
+    select from fairlead.jobs j where j.id = k.job_id and j.tenant_id = k.tenant_id and j.status <= 'running'
+        and sha256(convert_to(j.dedupe_key, 'UTF8')) = k.key_hash)
+returning k.tenant_id;
+
+-- name: hold_counts
+-- Two that correct the same counts come one after the other.
+select pg_advisory_xact_lock(hashtextextended('fairlead.repair counts ' || %(id)s::text, 0));
+
+-- name: correct_counts
+-- What is missing from a tenant's counts, or too much, as one more change each. Whoever changes a job changes its counts
+-- in the same transaction, so the difference of one snapshot stays right whatever others do meanwhile. It is written to
+-- the minute of all that is old: no chart of today shows it.
+insert into fairlead.counts (
+    tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled)
+select %(id)s, definition_id, to_timestamp(0), sum(queued), sum(running), sum(succeeded), sum(failed), sum(dead_letter),
+    sum(canceled)
+from (
+    select c.definition_id, -c.queued as queued, -c.running as running, -c.succeeded as succeeded, -c.failed as failed,
+        -c.dead_letter as dead_letter, -c.canceled as canceled
+    from fairlead.counts c where c.tenant_id = %(id)s
+    union all
+    select j.definition_id, count(*) filter (where j.status = 'queued'), count(*) filter (where j.status = 'running'),
+        count(*) filter (where j.status = 'succeeded'), count(*) filter (where j.status = 'failed'),
+        count(*) filter (where j.status = 'dead_letter'), count(*) filter (where j.status = 'canceled')
+    from fairlead.jobs j where j.tenant_id = %(id)s group by j.definition_id
+) differences
+group by definition_id
+having sum(queued) <> 0 or sum(running) <> 0 or sum(succeeded) <> 0 or sum(failed) <> 0 or sum(dead_letter) <> 0
+    or sum(canceled) <> 0;
+
+-- name: recount_run
+-- Of a run that we hold: what its steps wait for, as its jobs and steps say. A step that runs and none of whose jobs is
+-- active waits for one, the last that ended, which is counted down in the ordinary way: it comes back.
+with active as materialized (
+    select s.place, count(j.id) filter (where j.status <= 'running') as jobs,
+        (array_agg(j.id order by j.troubled desc, j.finished_at desc, j.id) filter (where j.status > 'running'))[1] as last
+    from fairlead.workflow_steps s
+    left join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
+    where s.run_id = %(id)s group by s.place
+), running as (
+    update fairlead.workflow_steps s set remaining = greatest(a.jobs, 1)
+    from active a
+    where s.run_id = %(id)s and s.place = a.place and s.state = 'running' and (a.jobs > 0 or a.last is not null)
+    returning s.place
+), waiting as (
+    update fairlead.workflow_steps s
+    set pending = before.pending, ran = before.ran
+    from fairlead.workflow_steps w cross join lateral (
+        select count(*) filter (where b.state in ('waiting', 'running')) as pending,
+            count(*) filter (where b.state not in ('waiting', 'running', 'skipped')) as ran
+        from fairlead.workflow_steps b where b.run_id = w.run_id and b.place = any(w.before)) before
+    where w.run_id = %(id)s and w.state = 'waiting' and not w.is_compensation
+        and s.run_id = w.run_id and s.place = w.place
+), run as (
+    update fairlead.workflow_runs r set live = (
+        select count(*) from fairlead.workflow_steps s where s.run_id = r.id and s.state = 'running')
+    where r.id = %(id)s and r.status = 'running'
+)
+select j.id, j.status::text from active a join running r on r.place = a.place join fairlead.jobs j on j.id = a.last
+where a.jobs = 0;

@@ -1,0 +1,260 @@
+"""What is broken by hand is named, mended once, and audited; what is whole is not touched."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+
+from fairlead import Fairlead
+from fairlead.actions import consistency, repair
+from fairlead.cli import main
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import Forbidden
+from fairlead.model.access import Principal, Role
+from fairlead.model.fault import Fault, Kind
+from fairlead.model.job import JobStatus
+from fairlead.store import audit, jobs
+from tests import broken, given
+from tests.given import TESTER
+from tests.runs import begun, claimed, diamond, states, succeeded
+
+Break = Callable[[Tx], Awaitable[UUID]]
+
+
+async def faults_of(database: Database, *, full: bool = True) -> list[Fault]:
+    return [one async for one in consistency.walk(database, full=full)]
+
+
+async def mend(database: Database, fault: Fault) -> bool:
+    return await database.transact(partial(repair.mend, principal=TESTER, fault=fault))
+
+
+async def repairs_in(tx: Tx) -> list[audit.Entry]:
+    return [one for one in await audit.recent(tx) if one.action == "REPAIRED"]
+
+
+async def everything_in(tx: Tx) -> list[Any]:
+    """All rows that a repair could change."""
+    tables = ("jobs", "ready", "later", "leases", "active_keys", "counts", "workflow_runs", "workflow_steps")
+    return [
+        await tx.values(f"select t::text, xmin::text from fairlead.{name} t order by 1") for name in tables
+    ]
+
+
+@pytest.mark.parametrize(
+    ("breaking", "kind"),
+    [
+        (broken.sleeping_parent, Kind.SLEEPING_PARENT),
+        (broken.running_without_lease, Kind.RUNNING_WITHOUT_LEASE),
+        (broken.queued_without_row, Kind.QUEUED_WITHOUT_ROW),
+        (broken.scheduled_without_row, Kind.QUEUED_WITHOUT_ROW),
+        (broken.active_without_key, Kind.ACTIVE_WITHOUT_KEY),
+        (broken.stale_key, Kind.STALE_KEY),
+        (broken.key_of_no_job, Kind.STALE_KEY),
+        (broken.wrong_counts, Kind.COUNTS),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+async def test_a_fault_is_named_mended_once_and_audited(db: Database, breaking: Break, kind: Kind) -> None:
+    async with db.transaction() as tx:
+        await given.queued_job(tx, definition="anything", dedupe_key="another")
+        await given.running_job(tx, definition="anything", tenant=given.OTHER)
+        broken_id = await breaking(tx)
+
+    found = [one for one in await faults_of(db, full=False) if one.kind is kind]
+
+    assert {one.id for one in found} == {broken_id}
+    assert await mend(db, found[0])
+    assert await faults_of(db) == []
+    assert not await mend(db, found[0])
+    async with db.transaction() as tx:
+        [entry] = await repairs_in(tx)
+    assert (entry.actor, entry.resource_id) == (TESTER.actor, str(broken_id))
+    assert entry.details == {"kind": str(kind), "problem": found[0].problem}
+    assert entry.tenant_id is not None
+
+
+async def test_a_job_without_a_lease_is_queued_again_at_nobodys_charge(db: Database) -> None:
+    async with db.transaction() as tx:
+        job_id = await broken.running_without_lease(tx)
+    [fault] = [one for one in await faults_of(db) if one.kind is Kind.RUNNING_WITHOUT_LEASE]
+
+    await mend(db, fault)
+
+    async with db.transaction() as tx:
+        job = await jobs.get(tx, job_id)
+        attempts = await tx.values("select status, token from fairlead.job_attempts")
+    assert job is not None
+    assert (job.status, job.failure_count, job.lost_count) == (JobStatus.QUEUED, 0, 0)
+    assert [status for status, _ in attempts] == ["lost"]
+
+
+async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Database) -> None:
+    async with db.transaction() as tx:
+        first = await broken.active_without_key(tx)
+        await given.queued_job(tx, dedupe_key="k")
+    [fault] = await faults_of(db)
+
+    assert (fault.kind, fault.id) == (Kind.ACTIVE_WITHOUT_KEY, first)
+    assert not await mend(db, fault)
+    async with db.transaction() as tx:
+        assert await repairs_in(tx) == []
+        await tx.run("update fairlead.jobs set dedupe_key = null where id = %s", [first])  # for the fixture
+
+
+async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
+    database = fl.database
+    await begun(fl, diamond())
+    async with database.transaction() as tx:
+        ids = [
+            await given.queued_job(tx, dedupe_key="a"),
+            await given.queued_job(tx, scheduled_for=datetime.now(UTC) + timedelta(days=1)),
+            await given.running_job(tx),
+            await given.ended_job(tx, "failed"),
+        ]
+        tenants = [tenant_id for (tenant_id,) in await tx.values("select id from fairlead.tenants")]
+        runs = [run_id for (run_id,) in await tx.values("select id from fairlead.workflow_runs")]
+        before = await everything_in(tx)
+
+    assert await faults_of(database) == []
+    for kind in repair.MENDS:
+        for one in [*ids, *tenants, *runs]:
+            assert not await mend(database, Fault(kind, one, "as if it were wrong"))
+
+    async with database.transaction() as tx:
+        assert await everything_in(tx) == before
+        assert await repairs_in(tx) == []
+
+
+async def test_a_job_that_somebody_changes_at_this_moment_is_left_alone(db: Database) -> None:
+    async with db.transaction() as tx:
+        job_id = await broken.queued_without_row(tx)
+    [fault] = [one for one in await faults_of(db) if one.kind is Kind.QUEUED_WITHOUT_ROW]
+
+    async with db.transaction() as other:
+        await other.run("select from fairlead.jobs where id = %s for update", [job_id])
+        assert not await mend(db, fault)
+
+    assert await mend(db, fault)
+
+
+async def test_only_who_manages_the_system_repairs(tx: Tx) -> None:
+    operator = Principal(actor="user:o", role=Role.OPERATOR, tenant_id=UUID(int=1))
+
+    with pytest.raises(Forbidden):
+        await repair.mend(tx, operator, Fault(Kind.COUNTS, UUID(int=1), ""))
+
+
+# Runs
+
+
+@pytest.fixture
+async def run_fl(fl: Fairlead) -> AsyncIterator[Fairlead]:
+    yield fl
+    assert await faults_of(fl.database) == []
+
+
+@pytest.mark.parametrize(
+    "breakage",
+    [
+        "update fairlead.workflow_runs set live = live + 1",
+        "update fairlead.workflow_steps set remaining = remaining + 1 where state = 'running' and name = 'left'",
+        "update fairlead.workflow_steps set pending = pending + 1 where name = 'last'",
+    ],
+)
+async def test_counters_of_a_run_are_counted_anew_and_it_goes_on_to_its_end(
+    run_fl: Fairlead, breakage: str
+) -> None:
+    fl = run_fl
+    run = await begun(fl, diamond())
+    await (await claimed(fl))["first"].succeed({"n": 1})
+    async with fl.database.transaction() as tx:
+        await tx.run(breakage)
+    [fault] = await faults_of(fl.database)
+
+    assert (fault.kind, fault.id) == (Kind.RUN_COUNTERS, run.id)
+    assert await mend(fl.database, fault)
+
+    assert await faults_of(fl.database) == []
+    await succeeded(fl)
+    assert set((await states(run)).values()) == {"succeeded"}
+
+
+async def test_a_step_whose_jobs_are_all_over_is_counted_and_frees_the_next(run_fl: Fairlead) -> None:
+    fl = run_fl
+    run = await begun(fl, diamond())
+    await (await claimed(fl))["first"].succeed({"n": 1})
+    both = await claimed(fl)
+    async with fl.database.transaction() as tx:
+        await tx.run("update fairlead.workflow_steps set remaining = 2 where state = 'running'")
+    for lease in both.values():
+        await lease.succeed({"n": 1})
+    assert (await states(run))["last"] == "waiting"
+    fault = (await faults_of(fl.database))[0]
+
+    assert await mend(fl.database, fault)
+
+    await succeeded(fl)
+    assert set((await states(run)).values()) == {"succeeded"}
+
+
+async def test_a_step_that_could_begin_and_did_not_begins(run_fl: Fairlead) -> None:
+    fl = run_fl
+    run = await begun(fl, diamond())
+    async with fl.database.transaction() as tx:
+        await tx.run("update fairlead.workflow_steps set pending = 2 where name = 'left'")
+    await (await claimed(fl))["first"].succeed({"n": 1})
+    assert (await states(run))["left"] == "waiting"
+    [fault] = await faults_of(fl.database)
+
+    assert await mend(fl.database, fault)
+
+    assert (await states(run))["left"] == "running"
+    await succeeded(fl)
+    assert set((await states(run)).values()) == {"succeeded"}
+
+
+# On the command line
+
+
+def doctor(url: str, *argv: str, answer: str | None = None) -> Any:
+    return CliRunner().invoke(main, ["doctor", *argv], env={"FAIRLEAD_DATABASE_URL": url}, input=answer)
+
+
+async def test_the_doctor_asks_before_it_repairs_and_says_what_became_of_it(
+    database_url: str, settings: Any
+) -> None:
+    import asyncio  # noqa: PLC0415
+
+    async with Database(database_url, settings) as database:
+        async with database.transaction() as tx:
+            job_id = await broken.queued_without_row(tx)
+            await broken.stale_key(tx)
+
+        refused = await asyncio.to_thread(doctor, database_url, "--repair", answer="n\n")
+        assert refused.exit_code == 1
+        assert "Mend them now?" in refused.output
+        assert await faults_of(database) != []
+
+        unasked = await asyncio.to_thread(doctor, database_url, "--repair", "--json")
+        assert unasked.exit_code == 1
+        assert "Add --yes" in unasked.output
+
+        done = await asyncio.to_thread(doctor, database_url, "--repair", "--yes", "--json")
+        assert done.exit_code == 0, done.output
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        repaired = [one for one in lines if "repair" in one]
+        assert {(one["repair"], one["became"]) for one in repaired} >= {
+            ("queued_without_row", "repaired"),
+            ("stale_key", "repaired"),
+        }
+        assert str(job_id) in {one["id"] for one in repaired}
+        assert await faults_of(database) == []
+        again = await asyncio.to_thread(doctor, database_url, "--full")
+        assert again.exit_code == 0, again.output
+        assert "queue and record agree, of all jobs" in again.output
