@@ -14,7 +14,15 @@ NEWEST_RUNS = 1000
 
 
 async def walk(database: Database, *, full: bool) -> AsyncIterator[Fault]:
-    """Every fault: of all jobs, or of the newest and of what is not done."""
+    """Every fault, once: of all jobs, or of the newest and of what is not done."""
+    seen: set[Fault] = set()
+    async for fault in _walk(database, full=full):
+        if fault not in seen:
+            seen.add(fault)
+            yield fault
+
+
+async def _walk(database: Database, *, full: bool) -> AsyncIterator[Fault]:
     for look in (_sleepers, consistency.leases, consistency.levels):
         for fault in await database.transact(look):
             yield fault

@@ -111,19 +111,24 @@ select r.id from fairlead.workflow_runs r order by r.id desc offset %(look)s lim
 
 -- name: levels
 -- Tenants whose counts of queued and running jobs are not what the hot tables say: as small as the work not yet done.
-select 'counts' as kind, tenant_id as id,
-    'counts say ' || sum(queued) || ' queued and ' || sum(running) || ' running, where there are '
-        || sum(waits) || ' and ' || sum(runs) as problem
+select 'counts' as kind, level.tenant_id as id,
+    'counts of ' || one.status || ' say ' || one.counted || ' where there are ' || one.there as problem
 from (
-    select c.tenant_id, c.definition_id, c.queued, c.running, 0 as waits, 0 as runs from fairlead.counts c
-    union all
-    select r.tenant_id, r.definition_id, 0, 0, 1, 0 from fairlead.ready r
-    union all
-    select l.tenant_id, l.definition_id, 0, 0, 1, 0 from fairlead.later l
-    union all
-    select l.tenant_id, l.definition_id, 0, 0, 0, 1 from fairlead.leases l
-) both_sides
-group by tenant_id, definition_id having sum(queued) <> sum(waits) or sum(running) <> sum(runs);
+    select tenant_id, definition_id, sum(queued) as queued, sum(running) as running, sum(waits) as waits, sum(runs) as runs
+    from (
+        select c.tenant_id, c.definition_id, c.queued, c.running, 0 as waits, 0 as runs from fairlead.counts c
+        union all
+        select r.tenant_id, r.definition_id, 0, 0, 1, 0 from fairlead.ready r
+        union all
+        select l.tenant_id, l.definition_id, 0, 0, 1, 0 from fairlead.later l
+        union all
+        select l.tenant_id, l.definition_id, 0, 0, 0, 1 from fairlead.leases l
+    ) both_sides
+    group by tenant_id, definition_id
+) level
+cross join lateral (
+    values ('queued', level.queued, level.waits), ('running', level.running, level.runs)) as one(status, counted, there)
+where one.counted <> one.there;
 
 -- name: tenants
 select t.id from fairlead.tenants t order by t.id;

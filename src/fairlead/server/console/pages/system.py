@@ -77,7 +77,7 @@ async def resume(visit: Manager) -> Response:
 
 @router.post("/system/checks")
 async def check(visit: Manager) -> Response:
-    """What the doctor finds. It reads the whole queue and record, so it is asked for."""
+    """What the doctor finds. It reads the whole queue and the newest of the record, so it is asked for."""
     database, settings = visit.fl.database, visit.fl.settings
     found = [one async for one in doctor.examine(database.url, settings)]
     # of the variables around a command only the command itself knows
