@@ -100,6 +100,16 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
 # Command line
 
 
+def test_every_workload_of_bench_is_documented() -> None:
+    section = sections(read("reference/cli.md"))["`fairlead bench`"]
+    assert [name for name in WORKLOADS if not says(section, name)] == []
+
+
+@pytest.mark.parametrize("page", ["reference/library.md", "how-to/definitions-and-payloads.md"])
+def test_how_many_attempts_make_so_many_retries_is_said(page: str) -> None:
+    assert "N retries are `max_attempts` N + 1" in rows(read(page))["max_attempts"]
+
+
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
 def test_a_command_is_documented_with_its_arguments_and_options(path: str, command: click.Command) -> None:
     section = sections(read("reference/cli.md")).get(f"`{path}`")

@@ -48,6 +48,17 @@ def test_help_is_given_whatever_the_settings_say(tmp_path: Path) -> None:
     )
 
 
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys\nfrom fairlead.cli import main\nmain(['--help'], standalone_mode=False)\n"
+        "names = {'jobs', 'dev', 'bench', 'worker', 'workflows'}\n"
+        "sys.exit(str([one for one in sorted(names) if f'fairlead.cli.{one}' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+    assert all(len(line) <= 75 and line.endswith(".") for _, line in COMMANDS.values())
+
+
 def test_a_command_imports_what_it_needs_and_no_server() -> None:
     code = (
         "import sys\nfrom fairlead.cli import main\nmain(['jobs', '--help'], standalone_mode=False)\n"

@@ -15,6 +15,8 @@ from fairlead.model.payload import unreadable
 from fairlead.store import audit
 from fairlead.store.audit import Entry, Filed, Filter, Place
 
+__all__ = ["MAX_PAGE", "Entry", "Filed", "Filter", "Page", "Place", "about_job", "listed"]
+
 MAX_PAGE = 1000
 # Every tenant is asked for its newest: first for a little time, as most questions are about what just happened.
 _RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))

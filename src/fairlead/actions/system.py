@@ -9,6 +9,19 @@ from fairlead.store import flow, system, workers
 from fairlead.store.system import SystemGate, TenantQueue
 from fairlead.store.workers import Worker
 
+__all__ = [
+    "STALE_LEASES",
+    "SystemGate",
+    "TenantPart",
+    "TenantQueue",
+    "Worker",
+    "change_gate",
+    "gate",
+    "queue",
+    "side_by_side",
+    "workers_listed",
+]
+
 # A worker says that it is there several times within one.
 STALE_LEASES = 2
 

@@ -11,6 +11,7 @@ from fairlead.actions import hosts as actions
 from fairlead.cli import output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.session import Session, command
+from fairlead.cli.tenant_names import read_slugs, slug_of
 from fairlead.cli.tokens import acting_in
 from fairlead.model.access import Permission
 from fairlead.model.host import Host
@@ -64,6 +65,7 @@ async def listed(
     """List hosts, oldest first."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.listed(tx, principal, after=after, limit=limit)
+        slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({"items": found})
         return
@@ -77,7 +79,7 @@ async def listed(
                 one.last_seen_at,
                 one.agent_version,
                 one.pause_note,
-                one.tenant_id,
+                slug_of(one.tenant_id, slugs),
                 one.id,
             )
             for one in found
@@ -104,6 +106,7 @@ async def show(session: Session, *, host: str, tenant: str | None, as_json: bool
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host)
         things = await actions.resources(tx, principal, host_id=found.id, limit=actions.MAX_PAGE)
+        slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({**msgspec.to_builtins(found), "resources": things})
         return
@@ -111,7 +114,7 @@ async def show(session: Session, *, host: str, tenant: str | None, as_json: bool
         [
             ("id", found.id),
             ("name", found.name),
-            ("tenant", found.tenant_id),
+            ("tenant", slug_of(found.tenant_id, slugs)),
             ("state", _state(found)),
             ("note", found.pause_note),
             ("running", f"{found.running} of at most {found.max_running}"),

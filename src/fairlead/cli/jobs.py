@@ -1,7 +1,7 @@
 """`fairlead jobs`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -10,18 +10,18 @@ from uuid import UUID
 import click
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
-from fairlead.actions import hosts, tenants
+from fairlead.actions import bulk_jobs, hosts, tenants
 from fairlead.actions import jobs as actions
 from fairlead.app import Fairlead
-from fairlead.cli import output
+from fairlead.cli import job_output, output
+from fairlead.cli.bulk import Verb, change_many
+from fairlead.cli.job_filter import filter_of, job_filter
 from fairlead.cli.logs import logs
 from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.ansi import Plain
-from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
+from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.request import parsed, unknown_tenant
 
 
@@ -40,7 +40,9 @@ jobs.add_command(watch)
 @click.option("--tenant", help="Whose job it is: slug or id.")
 @click.option("--priority", type=int, help="Lower runs first.")
 @click.option("--scheduled-for", help="Not before this time, such as 2026-02-16T10:30:00Z.")
-@click.option("--in", "delay", help="Not before so much time has passed, such as 90s, 5m, 2h or 1d.")
+@click.option(
+    "--delay", "--in", "delay", help="Not before so much time has passed, such as 90s, 5m, 2h or 1d."
+)
 @click.option("--max-attempts", type=int)
 @click.option("--dedupe-key", help="While a job with this key is active, no second one is made.")
 @click.option("--correlation-id")
@@ -149,69 +151,31 @@ def read_json(text: str | bytes, what: str = "payload") -> Any:
 
 
 @jobs.command("list")
-@click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option("--status", multiple=True, type=output.choice(JobStatus), help="May be given more than once.")
-@click.option("--source", type=output.choice(Source))
-@click.option("--definition", "definition_key")
-@click.option("--dedupe-key")
-@click.option("--correlation-id")
-@click.option("--run", "workflow_run_id", type=click.UUID, help="Only the steps of this run of a workflow.")
-@click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z.")
-@click.option("--created-before", type=output.Moment())
-@click.option(
-    "--q", help="An id, a part of a definition's key, or the beginning of a correlation id or dedupe key."
-)
+@job_filter
 @click.option("--limit", default=20, show_default=True)
 @click.option("--offset", default=0, show_default=True)
 @click.option("--cursor", help="Go on after the page that named this cursor.")
 @output.json_option
 @command
 async def listed(
-    session: Session,
-    *,
-    status: tuple[str, ...],
-    source: str | None,
-    limit: int,
-    offset: int,
-    cursor: str | None,
-    as_json: bool,
-    **filters: Any,
+    session: Session, *, limit: int, offset: int, cursor: str | None, as_json: bool, **filters: Any
 ) -> None:
     """List jobs, newest first."""
-    wanted = actions.Filter(
-        status=[JobStatus(one) for one in status] or None,
-        source=Source(source) if source else None,
-        **filters,
-    )
+    wanted = filter_of(**filters)
     async with session.open() as fl, fl.transaction() as tx:
         page = await actions.listed(tx, fl.principal, wanted, limit=limit, offset=offset, cursor=cursor)
     if as_json:
         output.say_json(page)
         return
     output.table(
-        ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error"),
-        [_row(job) for job in page.items],
+        job_output.COLUMNS,
+        [job_output.row(job) for job in page.items],
         empty="None among these; there are older ones."
         if page.next_cursor
         else "No such jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
     )
     if page.next_cursor:
         output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
-
-
-def _row(job: Job) -> tuple[Any, ...]:
-    due = job.scheduled_for if job.status is JobStatus.QUEUED else None
-    return (
-        job.id,
-        job.tenant,
-        job.definition_key,
-        job.status,
-        job.attempts_in_words,
-        job.priority,
-        job.queued_at,
-        due,
-        job.last_error,
-    )
 
 
 @jobs.command()
@@ -225,33 +189,93 @@ async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
     if as_json:
         output.say_json({**msgspec.to_builtins(job), "attempts": attempts})
     else:
-        _print_job(job)
-        _print_attempts(attempts)
-        _print_traceback(job)
+        job_output.print_job(job)
+        job_output.print_attempts(attempts)
+        job_output.print_traceback(job)
+
+
+CANCEL = Verb(bulk_jobs.cancel, "cancel", "canceled", "are queued or running")
+RETRY = Verb(bulk_jobs.retry, "retry", "queued again", "failed, were dead-lettered or canceled")
+
+
+def _in_bulk(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a change to many jobs."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, bulk_jobs.MOST),
+            default=bulk_jobs.MOST,
+            show_default=True,
+            help="The most at once.",
+        ),
+    ):
+        function = option(function)
+    return job_filter(function)
 
 
 @jobs.command()
-@click.argument("job_id", type=click.UUID)
+@click.argument("job_id", type=click.UUID, required=False)
+@_in_bulk
 @output.json_option
 @command
-async def cancel(session: Session, *, job_id: UUID, as_json: bool) -> None:
-    """Cancel a job: at once if it waits; if it runs, its worker is asked to stop."""
+async def cancel(
+    session: Session,
+    *,
+    job_id: UUID | None,
+    limit: int,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """Cancel the job JOB_ID, or all jobs that match: at once if they wait; running ones are asked to stop."""
+    wanted = filter_of(**filters)
+    if job_id is None:
+        await change_many(session, CANCEL, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
+        return
+    _check_alone(wanted, dry_run=dry_run)
     async with session.open() as fl:
         job = await fl.cancel(job_id)
     _answer(job, "canceled" if job.status is JobStatus.CANCELED else "cancel requested", as_json=as_json)
 
 
 @jobs.command()
-@click.argument("job_id", type=click.UUID)
-@click.option("--payload", help="Run it with this payload instead (JSON).")
+@click.argument("job_id", type=click.UUID, required=False)
+@click.option("--payload", help="Run JOB_ID with this payload instead (JSON).")
+@_in_bulk
 @output.json_option
 @command
-async def retry(session: Session, *, job_id: UUID, payload: str | None, as_json: bool) -> None:
-    """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
+async def retry(
+    session: Session,
+    *,
+    job_id: UUID | None,
+    payload: str | None,
+    limit: int,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """Queue the job JOB_ID again, or all that match, with a fresh budget: failed, dead-lettered or canceled ones."""
+    wanted = filter_of(**filters)
     edited = None if payload is None else read_json(payload)
+    if job_id is None:
+        if edited is not None:
+            raise InvalidInput("--payload goes with one job: name its id.")
+        await change_many(session, RETRY, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
+        return
+    _check_alone(wanted, dry_run=dry_run)
     async with session.open() as fl:
         job = await fl.retry(job_id, payload=edited)
     _answer(job, "queued again", as_json=as_json)
+
+
+def _check_alone(wanted: actions.Filter, *, dry_run: bool) -> None:
+    """One job by its id, or many by a filter: never both."""
+    if wanted != actions.Filter() or dry_run:
+        raise InvalidInput("Name one job by its id, or many by options such as --status: not both.")
 
 
 @jobs.command()
@@ -273,68 +297,3 @@ def _answer(job: Job, what: str, *, as_json: bool) -> None:
         output.say_json(job)
     else:
         output.console().print(f"{what} {job.id}")
-
-
-def _print_job(job: Job) -> None:
-    pairs = [
-        ("id", job.id),
-        ("tenant", job.tenant),
-        ("definition", job.definition_key),
-        ("status", output.cell(job.status)),
-        ("attempts", f"{job.attempt_count} (failures: {job.failure_count} of at most {job.max_attempts})"),
-        ("priority", job.priority),
-        ("source", job.source),
-        ("created by", job.created_by),
-        ("queued", output.exact(job.queued_at)),
-        ("scheduled for", output.exact(job.scheduled_for)),
-        ("started", output.exact(job.started_at)),
-        ("finished", output.exact(job.finished_at)),
-        ("progress", _how_far(job.progress)),
-        ("cancel requested", output.exact(job.cancel_requested_at)),
-        ("host", job.host_id),
-        ("resource", job.resource_id),
-        ("dedupe key", job.dedupe_key),
-        ("correlation id", job.correlation_id),
-        ("payload", msgspec.json.encode(job.payload).decode()),
-        ("output", None if job.output is None else msgspec.json.encode(job.output).decode()),
-        ("error", job.last_error),
-    ]
-    output.facts((name, value) for name, value in pairs if value is not None)
-
-
-def _print_traceback(job: Job) -> None:
-    """Where the last attempt that failed did, as far as that was kept."""
-    if isinstance(job.error, dict) and (trace := job.error.get("traceback")):
-        output.console().print(Text("\n" + Plain().text(trace).rstrip()))
-
-
-def _how_far(reported: Any) -> str | None:
-    return f"{reported['percent']:g} %  {reported['message']}".rstrip() if reported else None
-
-
-def _ended_with(attempt: Attempt) -> str | None:
-    """How the process of an attempt ended, if it had one."""
-    if attempt.signal is not None:
-        return f"signal {attempt.signal}"
-    return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
-
-
-def _print_attempts(attempts: list[Attempt]) -> None:
-    if attempts:
-        output.table(
-            ("attempt", "status", "started", "ms", "worker", "pid", "ended with", "error"),
-            [
-                (
-                    a.attempt_no,
-                    a.status,
-                    a.started_at,
-                    a.duration_ms,
-                    a.worker_id,
-                    a.pid,
-                    _ended_with(a),
-                    a.error_text,
-                )
-                for a in attempts
-            ],
-            empty="",
-        )

@@ -1,10 +1,11 @@
 """How the command line speaks: tables and colour for people, JSON for machines."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.cli.option_names import in_options
 from fairlead.errors import FairleadError
 
 STATUS_STYLES = {
@@ -138,17 +140,33 @@ def nobody_reads() -> NoReturn:
     sys.exit(128 + signal.SIGPIPE)
 
 
-def stop(error: FairleadError, *, as_json: bool) -> NoReturn:
-    """Say what was wrong, where, and what to do; then exit with 1."""
+def stop(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
+    """Say what was wrong with the command, where, and what to do; then exit with 1."""
     if as_json:
         click.echo(msgspec.json.encode(error.as_dict()).decode(), err=True)
     else:
         out = console(stderr=True)
-        out.print(Text.assemble(("error ", "bold red"), (f"[{error.code}] ", "dim"), error.message))
-        if len(error.faults) > 1:  # the message names the first
-            for fault in error.faults:
+        message, faults = in_options(error, command)
+        out.print(Text.assemble(("error ", "bold red"), (f"[{error.code}] ", "dim"), message))
+        if len(faults) > 1:  # the message names the first
+            for fault in faults:
                 out.print(Text(f"  {fault.path or '/'}: {fault.message}"))
     sys.exit(1)
+
+
+class OneOrMore(click.ParamType[list[str]]):
+    """Values of an enum, one or several with commas between them; with `multiple`, the option may be repeated too."""
+
+    name = "text"
+
+    def __init__(self, kinds: type[StrEnum]) -> None:
+        self._choice = choice(kinds)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
+        return f"[{'|'.join(self._choice.choices)}][,…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        return [self._choice.convert(one.strip(), param, ctx) for one in str(value).split(",")]
 
 
 class Moment(click.ParamType[datetime]):
@@ -162,3 +180,14 @@ class Moment(click.ParamType[datetime]):
         except ValueError:
             self.fail(f"{value!r} is not a time such as 2026-02-16T10:30:00Z or 2026-02-16.", param, ctx)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class PastMoment(Moment):
+    """A time, or how long ago it was: 90s, 15m, 2h or 1d."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        ago = re.fullmatch(r"(\d{1,6})([smhd])", str(value))
+        if ago is None:
+            return super().convert(value, param, ctx)
+        unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
+        return datetime.now(UTC) - timedelta(**{unit: int(ago[1])})

@@ -7,6 +7,7 @@ import click
 from fairlead.actions import hosts as actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.cli.tenant_names import read_slugs, slug_of
 from fairlead.cli.tokens import acting_in
 from fairlead.model.access import Permission
 from fairlead.model.host import Resource
@@ -60,12 +61,16 @@ async def listed(
     async with acting_in(session, tenant) as (tx, principal):
         host_id = None if host is None else (await actions.find(tx, principal, host)).id
         found = await actions.resources(tx, principal, host_id=host_id, kind=kind, after=after, limit=limit)
+        slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({"items": found})
         return
     output.table(
         ("name", "kind", "host", "created", "tenant", "id"),
-        [(one.name, one.kind, one.host, one.created_at, one.tenant_id, one.id) for one in found],
+        [
+            (one.name, one.kind, one.host, one.created_at, slug_of(one.tenant_id, slugs), one.id)
+            for one in found
+        ],
         empty="There are none. Register one with: fairlead resources add NAME --host HOST --kind KIND",
     )
 

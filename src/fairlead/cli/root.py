@@ -10,30 +10,32 @@ from fairlead.cli import log
 from fairlead.cli.session import Session
 from fairlead.version import __version__
 
-# Each command, and the module that it is in.
+# Each command, the module that it is in, and its line in `fairlead --help`, which imports none of them.
 COMMANDS = {
-    "agent": "agent",
-    "bench": "bench",
-    "definitions": "definitions",
-    "dev": "dev",
-    "doctor": "doctor",
-    "events": "events",
-    "hosts": "hosts",
-    "jobs": "jobs",
-    "migrate": "database",
-    "pause": "gates",
-    "resources": "resources",
-    "resume": "gates",
-    "scheduler": "scheduler",
-    "serve": "serve",
-    "tenants": "tenants",
-    "tokens": "tokens",
-    "triggers": "triggers",
-    "usage": "usage",
-    "users": "users",
-    "webhooks": "webhooks",
-    "worker": "worker",
-    "workflows": "workflows",
+    "agent": ("agent", "Run the jobs of this host, pulled from a server over HTTP."),
+    "audit": ("audit", "Show the audit log: who did what to which."),
+    "bench": ("bench", "Measure Fairlead here, each figure beside a limit of the same run."),
+    "definitions": ("definitions", "The kinds of work that may be enqueued."),
+    "dev": ("dev", "Run everything here, with a demo and your own module: the way to begin."),
+    "doctor": ("doctor", "Look for what is wrong with the database and say what to do about it."),
+    "events": ("events", "Tell what happened; triggers make jobs of it."),
+    "hosts": ("hosts", "Machines whose jobs only their own agents run."),
+    "jobs": ("jobs", "Enqueue jobs and see what became of them."),
+    "migrate": ("database", "Bring the database's schema up to date."),
+    "pause": ("gates", "Stop claiming jobs: all, or those of one tenant, definition or host."),
+    "resources": ("resources", "Things on hosts that jobs act on, such as game servers."),
+    "resume": ("gates", "Claim jobs again: all, or those of one tenant, definition or host."),
+    "scheduler": ("scheduler", "Fire schedules and dispatch events, until SIGTERM or Ctrl-C."),
+    "serve": ("serve", "Serve the HTTP API, until SIGTERM or Ctrl-C."),
+    "tenants": ("tenants", "The tenants whose work this system does."),
+    "tokens": ("tokens", "Keys for programs that call the API."),
+    "triggers": ("triggers", "Rules that make jobs: when something happens, or when it is time."),
+    "usage": ("usage", "Show what runs used: how many, how long they took and waited, their cost."),
+    "users": ("users", "People who sign in."),
+    "webhooks": ("webhooks", "Tell a URL how jobs and runs of workflows end."),
+    "worker": ("worker", "Run the jobs of an application, such as jobs:fl."),
+    "workers": ("workers", "List workers: what they serve, how busy they are, and which are stale."),
+    "workflows": ("workflows", "Graphs of jobs, and their runs."),
 }
 
 
@@ -46,9 +48,14 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"fairlead.cli.{COMMANDS[cmd_name]}")
+        module = import_module(f"fairlead.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """The list of commands, from the lines above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

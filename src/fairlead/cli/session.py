@@ -85,6 +85,6 @@ def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]
         except BrokenPipeError:
             output.nobody_reads()
         except FairleadError as error:
-            output.stop(error, as_json=bool(kwargs.get("as_json", session.logs_json)))
+            output.stop(error, context.command, as_json=bool(kwargs.get("as_json", session.logs_json)))
 
     return run

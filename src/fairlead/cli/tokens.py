@@ -13,6 +13,7 @@ from fairlead.actions import access
 from fairlead.actions import tenants as tenant_actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal, Role, Token
 from fairlead.model.request import unknown_tenant
@@ -22,13 +23,17 @@ from fairlead.model.request import unknown_tenant
 async def acting_in(session: Session, tenant: str | None) -> AsyncIterator[tuple[Tx, Principal]]:
     """A transaction, and whoever calls: in that tenant, or (None) in all of them."""
     async with session.open() as fl, fl.transaction() as tx:
-        if tenant is None:
-            yield tx, fl.principal
-            return
-        found = await tenant_actions.find(tx, fl.principal, tenant)
-        if found is None:
-            raise unknown_tenant(tenant)
-        yield tx, replace(fl.principal, tenant_id=found.id)
+        yield tx, await principal_in(tx, fl.principal, tenant)
+
+
+async def principal_in(tx: Tx, principal: Principal, tenant: str | None) -> Principal:
+    """Whoever calls, acting in that tenant, or (None) in all of them."""
+    if tenant is None:
+        return principal
+    found = await tenant_actions.find(tx, principal, tenant)
+    if found is None:
+        raise unknown_tenant(tenant)
+    return replace(principal, tenant_id=found.id)
 
 
 @click.group()
@@ -87,9 +92,7 @@ async def listed(
     """List tokens, without their secrets."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await access.tokens(tx, principal, after=after, limit=limit)
-        slugs = {
-            one.id: one.slug for one in await tenant_actions.every(tx, replace(principal, tenant_id=None))
-        }
+        slugs = await read_slugs(tx, principal)
     _show(found, slugs, as_json=as_json)
 
 
@@ -107,7 +110,7 @@ async def revoke(session: Session, *, token_id: UUID, as_json: bool) -> None:
         output.console().print(f"revoked {token.name} ({token.prefix}…)")
 
 
-def _show(found: list[Token], slugs: dict[UUID, str], *, as_json: bool) -> None:
+def _show(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
     if as_json:
         output.say_json({"items": found})
         return
@@ -117,7 +120,7 @@ def _show(found: list[Token], slugs: dict[UUID, str], *, as_json: bool) -> None:
             (
                 t.name,
                 t.role,
-                None if t.tenant_id is None else slugs.get(t.tenant_id, t.tenant_id),
+                slug_of(t.tenant_id, slugs),
                 t.prefix,
                 t.created_at,
                 t.last_used_at,

@@ -10,20 +10,13 @@ from fairlead.actions import triggers as actions
 from fairlead.actions.triggers import Made
 from fairlead.cli import firings, output, trigger_output
 from fairlead.cli.jobs import read_json
+from fairlead.cli.option_names import FIELDS
 from fairlead.cli.preview import preview
 from fairlead.cli.session import Session, command
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, when
 from fairlead.model.workflow import ENGINE_RUN
 
 SHOWN = 5
-FIELDS = {
-    "event": "event_name",
-    "cron": "cron_expr",
-    "every": "every_seconds",
-    "definition": "definition_key",
-    "payload": "payload_template",
-    "window": "dedupe_window_seconds",
-}
 # One way of saying when makes the others void.
 VOID = {"cron": ("every_seconds", "start_at"), "every": ("cron_expr", "timezone")}
 

@@ -8,6 +8,7 @@ import click
 from fairlead.actions import access
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.cli.tokens import acting_in
 from fairlead.errors import InvalidInput
 from fairlead.model.access import PEOPLE, Role, User
@@ -38,7 +39,8 @@ async def add(
         user = await access.add_user(
             tx, principal, email=email, password=password, role=Role(role), tenant_id=principal.tenant_id
         )
-    _show([user], as_json=as_json, one=True)
+        slugs = await read_slugs(tx, principal)
+    _show([user], slugs, as_json=as_json, one=True)
 
 
 @users.command("list")
@@ -53,7 +55,8 @@ async def listed(
     """List users."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await access.users(tx, principal, after=after, limit=limit)
-    _show(found, as_json=as_json)
+        slugs = await read_slugs(tx, principal)
+    _show(found, slugs, as_json=as_json)
 
 
 @users.command()
@@ -88,7 +91,8 @@ async def change(
             password=password,
             disabled=disabled,
         )
-    _show([changed], as_json=as_json, one=True)
+        slugs = await read_slugs(tx, principal)
+    _show([changed], slugs, as_json=as_json, one=True)
 
 
 def _password(*, from_stdin: bool) -> str:
@@ -99,12 +103,12 @@ def _password(*, from_stdin: bool) -> str:
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
 
 
-def _show(found: list[User], *, as_json: bool, one: bool = False) -> None:
+def _show(found: list[User], slugs: Slugs, *, as_json: bool, one: bool = False) -> None:
     if as_json:
         output.say_json(found[0] if one else {"items": found})
         return
     output.table(
         ("email", "role", "tenant", "created", "disabled", "id"),
-        [(u.email, u.role, u.tenant_id, u.created_at, u.disabled_at, u.id) for u in found],
+        [(u.email, u.role, slug_of(u.tenant_id, slugs), u.created_at, u.disabled_at, u.id) for u in found],
         empty="There are no users yet. Add one with: fairlead users add EMAIL --role ROLE",
     )

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fairlead.actions.workflows import Shown
 from fairlead.cli import output
+from fairlead.cli.tenant_names import Slugs, slug_of
 from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep
 
 # For machines
@@ -74,13 +75,13 @@ def table(found: Sequence[Published], slugs: Mapping[UUID, str]) -> None:
     )
 
 
-def facts(one: Published) -> None:
+def facts(one: Published, slugs: Slugs) -> None:
     """Everything about a workflow."""
     spec = one.spec
     pairs = [
         ("key", one.key),
         ("version", one.version),
-        ("for", "every tenant" if one.is_shared else f"tenant {one.tenant_id}"),
+        ("for", "every tenant" if one.is_shared else f"tenant {slug_of(one.tenant_id, slugs)}"),
         ("description", _description(one) or None),
         ("input", _json(spec["input_schema"]) if "input_schema" in spec else None),
         ("output", _json(spec["output"]) if "output" in spec else None),

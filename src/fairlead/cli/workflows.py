@@ -1,18 +1,17 @@
 """`fairlead workflows`."""
 
 import sys
-from dataclasses import replace
 from typing import Any, BinaryIO
 from uuid import UUID
 
 import click
 import msgspec
 
-from fairlead.actions import tenants
 from fairlead.actions import workflows as actions
 from fairlead.cli import output, workflow_output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.session import Session, command
+from fairlead.cli.tenant_names import read_slugs
 from fairlead.cli.tokens import acting_in
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
@@ -33,8 +32,7 @@ async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None
     """List workflows by key, in their newest versions."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await _every(tx, principal)
-        everywhere = replace(principal, tenant_id=None)
-        slugs = {one.id: one.slug for one in await tenants.every(tx, everywhere)}
+        slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({"items": [workflow_output.listed(one, slugs) for one in found]})
     else:
@@ -62,10 +60,11 @@ async def show(session: Session, *, key: str, tenant: str | None, version: int |
     """Show a workflow and its steps. With --json, its spec can be edited and put back."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.get(tx, fl.principal, tenant, key, version=version)
+        slugs = await read_slugs(tx, fl.principal)
     if as_json:
         output.say_json(workflow_output.document(found))
     else:
-        workflow_output.facts(found)
+        workflow_output.facts(found, slugs)
 
 
 @workflows.command()

@@ -130,11 +130,18 @@ def _truth(said: Any) -> bool:
     return said
 
 
+_ENDPOINTS = ("/emails", "/sendMail", "/token")
+
+
 def _service(said: Any) -> str:
-    """Where an API is: secrets go there, so it is https unless it is on this machine."""
+    """The base URL of an API: secrets go there, so it is https unless it is on this machine."""
     parts = urlsplit(words.text(said))
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-        raise Flaw("must begin with https://")
+        raise Flaw("must be a base URL that begins with https://, such as https://api.resend.com")
+    if parts.query or parts.fragment or parts.path.rstrip("/").endswith(_ENDPOINTS):
+        raise Flaw(
+            "must be the base URL alone, such as https://api.resend.com: the path of the call is added to it"
+        )
     return words.text(said).rstrip("/")
 
 

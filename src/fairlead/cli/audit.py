@@ -1,0 +1,155 @@
+"""`fairlead audit`."""
+
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from fairlead.actions import audit as actions
+from fairlead.actions.audit import Filed, Filter, Place
+from fairlead.cli import output
+from fairlead.cli.serve import stop_signal
+from fairlead.cli.session import Session, command
+from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
+from fairlead.cli.tokens import acting_in, principal_in
+from fairlead.db.tx import Tx
+from fairlead.model.access import Principal
+from fairlead.runtime.service import wait_any
+
+EVERY_SECONDS = 1.0
+# An entry is written before its transaction ends, and can be seen only then: later than entries that are newer.
+LOOK_BACK = timedelta(seconds=5)
+
+
+@click.command()
+@click.option("--tenant", help="Only of this tenant: slug or id.")
+@click.option("--action", help="Only this, such as JOBS_CANCELED.")
+@click.option("--actor", help="Only by this one, such as cli:ada.")
+@click.option("--resource", metavar="TYPE[:ID]", help="Only about these, such as job or job:ID.")
+@click.option("--since", type=output.PastMoment(), help="Not before this: a time, or 15m, 2h, 1d ago.")
+@click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=50, show_default=True)
+@click.option("--cursor", help="Go on after the page that named this cursor.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@output.json_option
+@command
+async def audit(
+    session: Session,
+    *,
+    tenant: str | None,
+    resource: str | None,
+    since: datetime | None,
+    limit: int,
+    cursor: str | None,
+    follow: bool,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """Show the audit log: who did what to which. Newest first; with --follow, oldest first and on."""
+    kind, _, thing = (resource or "").partition(":")
+    wanted = Filter(resource_type=kind or None, resource_id=thing or None, after=since, **filters)
+    if follow:
+        await _follow(session, tenant, wanted, limit=limit, as_json=as_json)
+        return
+    async with acting_in(session, tenant) as (tx, principal):
+        page = await actions.listed(tx, principal, wanted, limit=limit, cursor=cursor)
+        slugs = await read_slugs(tx, principal)
+    if as_json:
+        items = [_document(one, slugs) for one in page.items]
+        output.say_json({"items": items, "next_cursor": page.next_cursor})
+        return
+    output.table(
+        ("at", "tenant", "actor", "action", "resource", "details"),
+        [_row(one, slugs) for one in page.items],
+        empty="The audit log has no such entries.",
+    )
+    if page.next_cursor:
+        output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
+
+
+async def _follow(session: Session, tenant: str | None, wanted: Filter, *, limit: int, as_json: bool) -> None:
+    """Print what there is, oldest first, and then what happens, until told to stop."""
+    stop = stop_signal()
+    async with session.open() as fl:
+        async with fl.transaction() as tx:
+            principal = await principal_in(tx, fl.principal, tenant)
+        follower = Follower(wanted, limit)
+        while not stop.is_set():
+            async with fl.transaction() as tx:
+                found = await follower.look(tx, principal)
+                slugs = await read_slugs(tx, principal) if found else {}
+            for one in found:
+                _print_line(one, slugs, as_json=as_json)
+            await wait_any(stop, seconds=EVERY_SECONDS)
+
+
+class Follower:
+    """Finds the entries that were not there at the last look."""
+
+    def __init__(self, wanted: Filter, limit: int) -> None:
+        self._wanted = wanted
+        self._limit = limit
+        self._seen: set[Place] | None = None
+        self._newest: datetime | None = None
+
+    async def look(self, tx: Tx, principal: Principal) -> list[Filed]:
+        """New entries, oldest first; at the first look, the last ones there are."""
+        if self._seen is None:
+            return await self._begin(tx, principal)
+        found = [one for one in await self._recent(tx, principal) if one.place not in self._seen]
+        self._keep(found)
+        return found[::-1]
+
+    async def _begin(self, tx: Tx, principal: Principal) -> list[Filed]:
+        # what comes between these is in the last or in none, and then it is found at the next look
+        self._seen = set()
+        self._keep((await actions.listed(tx, principal, self._wanted, limit=1)).items)
+        self._keep(await self._recent(tx, principal))
+        page = await actions.listed(tx, principal, self._wanted, limit=self._limit)
+        self._keep(page.items)
+        return page.items[::-1]
+
+    async def _recent(self, tx: Tx, principal: Principal) -> list[Filed]:
+        """Every entry since a little before the newest one that was seen, newest first."""
+        wanted = self._wanted
+        if self._newest is not None:
+            since = self._newest - LOOK_BACK
+            wanted = replace(wanted, after=since if wanted.after is None else max(since, wanted.after))
+        found: list[Filed] = []
+        cursor = None
+        while True:
+            page = await actions.listed(tx, principal, wanted, limit=actions.MAX_PAGE, cursor=cursor)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    def _keep(self, found: list[Filed]) -> None:
+        """Remember what was seen, as long as it can be found again."""
+        self._newest = max((one.at for one in found), default=self._newest)
+        known = (self._seen or set()) | {one.place for one in found}
+        oldest = None if self._newest is None else self._newest - LOOK_BACK
+        self._seen = {place for place in known if oldest is None or place.at >= oldest}
+
+
+def _print_line(one: Filed, slugs: Slugs, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json(_document(one, slugs))
+        return
+    tenant, *rest = _row(one, slugs)[1:]
+    said = [one.at.isoformat(timespec="seconds"), tenant or "–", *rest]
+    output.console().print(Text("  ".join(str(part) for part in said if part is not None)))
+
+
+def _document(one: Filed, slugs: Slugs) -> dict[str, Any]:
+    """An entry for machines, as over HTTP, and its tenant's slug."""
+    kept = {name: value for name, value in asdict(one).items() if name not in ("part", "spot")}
+    return {**kept, "tenant": slug_of(one.tenant_id, slugs)}
+
+
+def _row(one: Filed, slugs: Slugs) -> tuple[Any, ...]:
+    about = one.resource_type if one.resource_id is None else f"{one.resource_type} {one.resource_id}"
+    details = msgspec.json.encode(one.details).decode() if one.details else None
+    return one.at, slug_of(one.tenant_id, slugs), one.actor, one.action, about, details

@@ -1,0 +1,66 @@
+"""The options that say which jobs, the same for every command that takes them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from fairlead.actions.jobs import Filter
+from fairlead.cli import output
+from fairlead.model.job import JobStatus, Source
+
+_OPTIONS = (
+    click.option("--tenant", help="Only this tenant's: slug or id."),
+    click.option(
+        "--status",
+        "statuses",
+        multiple=True,
+        type=output.OneOrMore(JobStatus),
+        help="One or several, with commas or repeated.",
+    ),
+    click.option("--source", type=output.choice(Source)),
+    click.option("--definition", "definition_key", help="Only of this definition: its key."),
+    click.option("--dedupe-key"),
+    click.option("--correlation-id"),
+    click.option(
+        "--run", "workflow_run_id", type=click.UUID, help="Only the steps of this run of a workflow."
+    ),
+    click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z."),
+    click.option("--created-before", type=output.Moment()),
+    click.option(
+        "--q", help="An id, a part of a definition's key, or the beginning of a correlation id or dedupe key."
+    ),
+)
+
+
+def job_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options; the command gets them as keyword arguments for `filter_of`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> Filter:
+    """The filter that the options say."""
+    return Filter(
+        status=[JobStatus(one) for several in statuses for one in several] or None,
+        source=Source(source) if source else None,
+        **others,
+    )
+
+
+def describe(wanted: Filter) -> str:
+    """The filter as a person would say it again, such as `--tenant acme --status failed`."""
+    said = {
+        "tenant": wanted.tenant,
+        "status": ",".join(wanted.status) if wanted.status else None,
+        "source": wanted.source,
+        "definition": wanted.definition_key,
+        "dedupe-key": wanted.dedupe_key,
+        "correlation-id": wanted.correlation_id,
+        "run": wanted.workflow_run_id,
+        "created-after": wanted.created_after and wanted.created_after.isoformat(),
+        "created-before": wanted.created_before and wanted.created_before.isoformat(),
+        "q": wanted.q,
+    }
+    return " ".join(f"--{name} {value}" for name, value in said.items() if value is not None)

@@ -1,0 +1,95 @@
+"""How jobs are shown to people: as a row, and one by one with their attempts."""
+
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from fairlead.cli import output
+from fairlead.model.ansi import Plain
+from fairlead.model.job import Attempt, Job, JobStatus
+
+COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error")
+
+
+def row(job: Job) -> tuple[Any, ...]:
+    """A job in a list."""
+    due = job.scheduled_for if job.status is JobStatus.QUEUED else None
+    return (
+        job.id,
+        job.tenant,
+        job.definition_key,
+        job.status,
+        job.attempts_in_words,
+        job.priority,
+        job.queued_at,
+        due,
+        job.last_error,
+    )
+
+
+def print_job(job: Job) -> None:
+    """Everything about a job."""
+    pairs = [
+        ("id", job.id),
+        ("tenant", job.tenant),
+        ("definition", job.definition_key),
+        ("status", output.cell(job.status)),
+        ("attempts", f"{job.attempt_count} (failures: {job.failure_count} of at most {job.max_attempts})"),
+        ("priority", job.priority),
+        ("source", job.source),
+        ("created by", job.created_by),
+        ("queued", output.exact(job.queued_at)),
+        ("scheduled for", output.exact(job.scheduled_for)),
+        ("started", output.exact(job.started_at)),
+        ("finished", output.exact(job.finished_at)),
+        ("progress", _how_far(job.progress)),
+        ("cancel requested", output.exact(job.cancel_requested_at)),
+        ("host", job.host_id),
+        ("resource", job.resource_id),
+        ("dedupe key", job.dedupe_key),
+        ("correlation id", job.correlation_id),
+        ("payload", msgspec.json.encode(job.payload).decode()),
+        ("output", None if job.output is None else msgspec.json.encode(job.output).decode()),
+        ("error", job.last_error),
+    ]
+    output.facts((name, value) for name, value in pairs if value is not None)
+
+
+def print_traceback(job: Job) -> None:
+    """Where the last attempt that failed did, as far as that was kept."""
+    if isinstance(job.error, dict) and (trace := job.error.get("traceback")):
+        output.console().print(Text("\n" + Plain().text(trace).rstrip()))
+
+
+def _how_far(reported: Any) -> str | None:
+    return f"{reported['percent']:g} %  {reported['message']}".rstrip() if reported else None
+
+
+def _ended_with(attempt: Attempt) -> str | None:
+    """How the process of an attempt ended, if it had one."""
+    if attempt.signal is not None:
+        return f"signal {attempt.signal}"
+    return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
+
+
+def print_attempts(attempts: list[Attempt]) -> None:
+    """Attempts, one a line."""
+    if attempts:
+        output.table(
+            ("attempt", "status", "started", "ms", "worker", "pid", "ended with", "error"),
+            [
+                (
+                    a.attempt_no,
+                    a.status,
+                    a.started_at,
+                    a.duration_ms,
+                    a.worker_id,
+                    a.pid,
+                    _ended_with(a),
+                    a.error_text,
+                )
+                for a in attempts
+            ],
+            empty="",
+        )

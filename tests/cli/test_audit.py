@@ -1,0 +1,107 @@
+"""`fairlead audit` and `fairlead workers`."""
+
+import json
+import signal
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from fairlead.actions.audit import Filter
+from fairlead.cli.audit import Follower
+from fairlead.db.tx import Database
+from fairlead.model.access import trusted
+from fairlead.store import audit
+from tests.cli.test_commands import Shell
+from tests.processes import FAIRLEAD, run, started
+
+
+@pytest.fixture
+def shell(database_url: str) -> Shell:
+    return Shell(database_url)
+
+
+def actions(shell: Shell, *options: str) -> list[str]:
+    return [one["action"] for one in shell.json("audit", *options)["items"]]
+
+
+def test_the_audit_log_is_listed_newest_first_and_by_filter(shell: Shell) -> None:
+    shell.json("tenants", "add", "initech")
+    shell.json("tenants", "pause", "initech", "--note", "invoice")
+    token = shell.json("tokens", "create", "ci", "--role", "viewer", "--tenant", "initech")
+
+    assert len(actions(shell)) >= 3
+    [made] = shell.json("audit", "--resource", f"token:{token['id']}")["items"]
+    assert (made["tenant"], made["resource_type"], made["resource_id"]) == ("initech", "token", token["id"])
+    assert actions(shell, "--resource", "token", "--tenant", "acme") == []
+    assert actions(shell, "--action", made["action"], "--actor", made["actor"]) == [made["action"]]
+    assert len(actions(shell, "--since", "1h")) == len(actions(shell))
+    assert actions(shell, "--since", "2999-01-01") == []
+
+    page = shell.json("audit", "--limit", "1")
+    assert shell.json("audit", "--limit", "1", "--cursor", page["next_cursor"])["items"] != page["items"]
+    assert "initech" in shell("audit").output
+    assert "no such entries" in shell("audit", "--action", "NOSUCH").output
+
+
+@pytest.mark.parametrize("since", ["yesterday", "12", "5w"])
+def test_a_since_that_is_no_time_is_refused_with_what_to_write(shell: Shell, since: str) -> None:
+    refused = shell("audit", "--since", since)
+    assert refused.exit_code == 2
+    assert "2026-02-16" in refused.stderr
+
+
+async def test_a_follower_finds_each_entry_once_also_one_that_was_committed_late(db: Database) -> None:
+    async def write(tx: object, action: str) -> None:
+        await audit.write(tx, actor="test", action=action, resource_type="job")  # type: ignore[arg-type]
+
+    async def look() -> list[str]:
+        async with db.transaction() as tx:
+            return [one.action for one in await follower.look(tx, trusted("test"))]
+
+    for action in ("A", "B", "C"):
+        async with db.transaction() as tx:
+            await write(tx, action)
+    follower = Follower(Filter(actor="test"), 2)
+    assert await look() == ["B", "C"]
+    assert await look() == []
+
+    async with db.transaction() as late:
+        await write(late, "LATE")
+        async with db.transaction() as tx:
+            await write(tx, "D")
+        assert await look() == ["D"]
+    assert await look() == ["LATE"]
+    assert await look() == []
+
+
+def test_the_audit_log_is_followed_until_ctrl_c(database_url: str) -> None:
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    with started([FAIRLEAD, "audit", "--follow", "--json", "--resource", "tenant"], env=env) as process:
+        assert process.stdout is not None
+        run("tenants", "add", "initech", env=env)
+        lines = iter(process.stdout.readline, "")
+        seen = next(one for one in map(json.loads, lines) if one["tenant"] == "initech")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert seen["actor"].startswith("cli:")
+
+
+def test_workers_are_listed_and_stale_ones_are_marked(shell: Shell, database_url: str) -> None:
+    assert "There are no workers. Start one with" in shell("workers").output
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "insert into fairlead.job_workers (worker_id, hostname, version, queues, started_at, last_seen_at,"
+            " running_count, concurrency) values"
+            " ('a:1', 'rack', '1.0', '{greet,report}', now(), now(), 3, 20),"
+            " ('b:2', 'rack', '1.0', '{}', now(), now() - interval '1 hour', 0, 100)"
+        )
+
+    said = shell("workers").output.splitlines()
+    assert [line.split()[:3] for line in said[1:]] == [["a:1", "alive", "3/20"], ["b:2", "stale", "0/100"]]
+    assert said[1].rstrip().endswith("greet, report")
+    assert said[2].rstrip().endswith("everything")
+    listed = shell.json("workers", "--after", "a:1", "--limit", "1")["items"]
+    assert [(one["worker_id"], one["stale"]) for one in listed] == [("b:2", True)]
+    assert datetime.fromisoformat(listed[0]["last_seen_at"]) < datetime.now(UTC)
