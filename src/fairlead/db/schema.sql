@@ -429,6 +429,125 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[] DEFAULT NULL::text[], idle boolean DEFAULT NULL::boolean, with_waits boolean DEFAULT false, only_look boolean DEFAULT false) RETURNS json
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_material TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+#variable_conflict use_column
+declare
+    first_one constant uuid := '00000000-0000-0000-0000-000000000000';
+    -- from when on an accused job has waited long enough
+    long_ago constant timestamptz := clock_timestamp() - make_interval(secs => claim_suspect.lease_seconds * 10);
+    is_idle constant boolean := coalesce(claim_suspect.idle, true) or claim_suspect.only_look;
+    pair record;
+    left_over record;
+    spot tid;
+    now_on timestamptz;
+    answer json;
+begin
+    if not (select s.online from fairlead.system s) then
+        return '{}';
+    end if;
+
+    for pair in
+        with recursive walk as (
+            select first_one as tenant_id, first_one as definition_id
+            union all
+            select hop.tenant_id, hop.definition_id from walk w cross join lateral (
+                select l.tenant_id, l.definition_id from fairlead.later l
+                where l.alone and (l.tenant_id, l.definition_id) > (w.tenant_id, w.definition_id)
+                order by l.tenant_id, l.definition_id, l.due_at, l.job_id limit 1) hop
+        )
+        select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
+            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
+        from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
+            select l.due_at from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+            where l.alone and l.tenant_id = w.tenant_id and l.definition_id = w.definition_id
+                and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
+            order by l.due_at, l.job_id limit 1) head
+        where (claim_suspect.served is null or w.definition_id = any(claim_suspect.served)
+                or (claim_suspect.served_pairs is not null
+                    and w.definition_id || ' ' || w.tenant_id = any(claim_suspect.served_pairs)))
+            and t.id = w.tenant_id and d.id = w.definition_id and t.paused_at is null and d.paused_at is null
+            and fairlead.has_room(t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)
+        order by head.due_at
+    loop
+        if claim_suspect.only_look then
+            return json_build_object('waiting', true);
+        end if;
+        if claim_suspect.idle is null and exists (
+                select from fairlead.leases l where l.worker_id = claim_suspect.worker) then
+            return '{}';
+        end if;
+        if pair.limited then
+            select * into left_over from fairlead.budgets(array[pair.tenant_id], array[pair.definition_id], null);
+            continue when left_over.busy or least(
+                (left_over.tenant_left ->> pair.tenant_id::text)::integer,
+                (left_over.definition_left ->> pair.definition_id::text)::integer,
+                (left_over.pair_left ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
+        end if;
+        select l.ctid into spot from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+        where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
+            and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
+        order by l.due_at, l.job_id limit 1 for update of l skip locked;
+        exit when spot is not null;
+    end loop;
+    if spot is null then
+        return '{}';
+    end if;
+
+    now_on := clock_timestamp();
+    with gone as (
+        delete from fairlead.later l where l.ctid = spot
+        returning l.job_id
+    ), started as (
+        update fairlead.jobs j
+        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
+            claimed_by_worker = claim_suspect.worker, progress = null
+        from gone g, fairlead.job_definitions d where j.id = g.job_id and d.id = j.definition_id
+        returning j.*, least(
+            least(claim_suspect.lease_seconds / 3, 10) * 2 ^ greatest(0, least(j.suspected - 2, 10)), 300,
+            coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
+            json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
+    ), leased as (
+        insert into fairlead.leases (
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
+            probation_until)
+        select s.id, s.attempt_count, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
+            now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation)
+        from started s
+    ), attempted as (
+        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
+        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim_suspect.token,
+            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
+        from started s
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
+        select s.tenant_id, s.definition_id, date_trunc('minute', now_on), -1, 1 from started s
+    )
+    select json_build_object(
+        'tenants', json_build_object(s.tenant_id, pair.slug),
+        'definitions', json_build_array(s.terms),
+        'jobs', json_build_array(json_build_array(
+            s.id, s.attempt_count, s.tenant_id, 0, s.payload, s.max_attempts, s.failure_count, s.lost_count, s.parent_id,
+            s.correlation_id)),
+        'steps', case when s.workflow_run_id is not null then json_build_array(s.id) end,
+        'timeouts', case when s.timeout_seconds is not null then json_build_object(s.id, s.timeout_seconds) end,
+        'secrets', case when s.secret_paths is not null then json_build_object(s.id, s.secret_paths) end,
+        'traces', case when s.trace is not null then json_build_object(s.id, s.trace) end,
+        'waits', case when claim_suspect.with_waits
+            then json_build_object(s.id, date_part('epoch', now_on - s.scheduled_for)) end,
+        'probations', json_build_object(s.id, s.probation))
+    into answer from started s;
+    return answer;
+end
+$$;
+
 CREATE FUNCTION fairlead.definitions_of(keys text[]) RETURNS json
     LANGUAGE sql STABLE
     AS $$
@@ -456,6 +575,29 @@ begin
     return oldest;
 end
 $_$;
+
+CREATE FUNCTION fairlead.drop_audit_rest(keep_days integer, most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    since constant timestamptz :=
+        timezone('UTC', ((timezone('UTC', clock_timestamp()))::date - keep_days)::timestamp);
+    gone bigint;
+begin
+    if not exists (
+            select from pg_catalog.pg_class c
+            where c.oid = 'fairlead.audit_log_rest'::regclass and pg_catalog.pg_has_role(c.relowner, 'usage'))
+        or not exists (select from fairlead.audit_log_rest r where r.at < since) then
+        return 0;
+    end if;
+    alter table fairlead.audit_log_rest disable trigger audit_rows_stay;
+    delete from fairlead.audit_log_rest where ctid = any(array(
+        select r.ctid from fairlead.audit_log_rest r where r.at < since limit most));
+    get diagnostics gone = row_count;
+    alter table fairlead.audit_log_rest enable trigger audit_rows_stay;
+    return gone;
+end
+$$;
 
 CREATE FUNCTION fairlead.emit(tenant text, name text, data jsonb DEFAULT '{}'::jsonb, correlation_id text DEFAULT NULL::text, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
@@ -584,6 +726,7 @@ CREATE FUNCTION fairlead.enqueue_joined(jobs text) RETURNS text
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
+    now_on constant timestamptz := clock_timestamp();
     asked jsonb := enqueue_joined.jobs::jsonb;
     refused jsonb;
     answers jsonb;
@@ -596,7 +739,7 @@ begin
         select j.at, r.definition, coalesce(
             r.refusal,
             fairlead.refusal_of(
-                j.job -> 'payload', (j.job ->> 'priority')::integer, (j.job ->> 'scheduled_for')::timestamptz,
+                j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
             case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
             (select t.refusal from fairlead.target_of(
@@ -606,6 +749,9 @@ begin
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(
             j.job ->> 'tenant', j.job ->> 'definition', coalesce((j.job ->> 'expected_version')::integer, 0)) r
+        cross join lateral (select coalesce(
+            (j.job ->> 'scheduled_for')::timestamptz,
+            now_on + make_interval(secs => (j.job ->> 'delay')::float8)) as scheduled_for) due
     ) c
     where c.refusal is not null;
     if refused is not null then
@@ -630,7 +776,9 @@ begin
             definition_key => j.job ->> 'definition',
             payload => j.job -> 'payload',
             priority => (j.job ->> 'priority')::integer,
-            scheduled_for => (j.job ->> 'scheduled_for')::timestamptz,
+            scheduled_for => coalesce(
+                (j.job ->> 'scheduled_for')::timestamptz,
+                now_on + make_interval(secs => (j.job ->> 'delay')::float8)),
             max_attempts => (j.job ->> 'max_attempts')::integer,
             dedupe_key => j.job ->> 'dedupe_key',
             correlation_id => j.job ->> 'correlation_id',
@@ -1007,21 +1155,32 @@ CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-    day  date;
-    part text;
-    made integer := 0;
+    day    date;
+    part   text;
+    starts timestamptz;
+    ends   timestamptz;
+    made   integer := 0;
 begin
     perform pg_advisory_xact_lock(hashtextextended('fairlead.audit_log', 0));
     for day in select (timezone('UTC', clock_timestamp()))::date + n from generate_series(0, days) n loop
         part := 'audit_log_' || to_char(day, 'YYYYMMDD');
+        starts := timezone('UTC', day::timestamp);
+        ends := timezone('UTC', day::timestamp + interval '1 day');
         continue when to_regclass('fairlead.' || part) is not null;
-        continue when exists (
-            select from fairlead.audit_log_rest
-            where at >= timezone('UTC', day::timestamp) and at < timezone('UTC', day::timestamp + interval '1 day'));
-        execute format('create table fairlead.%I partition of fairlead.audit_log for values from (%L) to (%L)',
-            part, timezone('UTC', day::timestamp), timezone('UTC', day::timestamp + interval '1 day'));
+        if exists (select from fairlead.audit_log_rest where at >= starts and at < ends) then
+            starts := greatest(starts, date_trunc('hour', clock_timestamp(), 'UTC') + interval '1 hour');
+            continue when starts >= ends
+                or exists (select from fairlead.audit_log_rest where at >= starts and at < ends);
+        end if;
+        execute format('create table fairlead.%I (like fairlead.audit_log including all)', part);
+        -- so that attaching need not read it
+        execute format('alter table fairlead.%I add constraint of_its_day check (at >= %L and at < %L)',
+            part, starts, ends);
         execute format('create trigger audit_stays before truncate on fairlead.%I
             for each statement execute function fairlead.refuse_change()', part);
+        execute format('alter table fairlead.audit_log attach partition fairlead.%I for values from (%L) to (%L)',
+            part, starts, ends);
+        execute format('alter table fairlead.%I drop constraint of_its_day', part);
         made := made + 1;
     end loop;
     return made;
@@ -1044,6 +1203,8 @@ CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_f
             or length(dedupe_key) not between 1 and 1048576
             or length(correlation_id) not between 1 and 255
             then 'invalid_input'
+        -- the system's own keys
+        when starts_with(dedupe_key, 'fairlead:') then 'key_reserved'
     end
 $_$;
 
@@ -1178,7 +1339,7 @@ begin
                     select a.duration_ms from fairlead.job_attempts a
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
                     (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
-                'last_error', split_part(e.last_error, E'\n', 1)),
+                'last_error', case when e.status <> 'succeeded' then split_part(e.last_error, E'\n', 1) end),
             e.correlation_id, e.finished_at, 'system', e.id, fairlead.lineage_of(e.id)
         from ended e join fairlead.job_definitions d on d.id = e.definition_id
         where not fairlead.follows_an_end(e.id)
@@ -1571,6 +1732,8 @@ CREATE TABLE fairlead.jobs (
     workflow_item integer,
     timeout_seconds integer,
     secret_paths text[],
+    suspected integer DEFAULT 0 NOT NULL,
+    accused boolean DEFAULT false NOT NULL,
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
@@ -1583,7 +1746,8 @@ CREATE TABLE fairlead.later (
     definition_id uuid NOT NULL,
     host_id uuid,
     priority integer NOT NULL,
-    due_at timestamp with time zone NOT NULL
+    due_at timestamp with time zone NOT NULL,
+    alone boolean DEFAULT false NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -1598,7 +1762,8 @@ CREATE TABLE fairlead.leases (
     definition_id uuid NOT NULL,
     host_id uuid,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    probation_until timestamp with time zone
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -1639,11 +1804,25 @@ CREATE TABLE fairlead.log_chunks (
 
 ALTER TABLE ONLY fairlead.log_chunks FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.lost_workers (
+    worker_id text NOT NULL,
+    expired_at timestamp with time zone NOT NULL,
+    blamed boolean NOT NULL
+);
+
 CREATE TABLE fairlead.migrations (
     number integer NOT NULL,
     name text NOT NULL,
     checksum text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE fairlead.pulse (
+    is_only boolean DEFAULT true NOT NULL,
+    pulse_at timestamp with time zone,
+    resumed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    resumed_before timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT pulse_is_only_check CHECK (is_only)
 );
 
 CREATE TABLE fairlead.ready (
@@ -1956,8 +2135,14 @@ ALTER TABLE ONLY fairlead.live_tickets
 ALTER TABLE ONLY fairlead.log_chunks
     ADD CONSTRAINT log_chunks_pkey PRIMARY KEY (job_id, attempt_no, seq);
 
+ALTER TABLE ONLY fairlead.lost_workers
+    ADD CONSTRAINT lost_workers_pkey PRIMARY KEY (worker_id);
+
 ALTER TABLE ONLY fairlead.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY fairlead.pulse
+    ADD CONSTRAINT pulse_pkey PRIMARY KEY (is_only);
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_name UNIQUE (tenant_id, kind, name);
@@ -2059,7 +2244,11 @@ CREATE INDEX jobs_by_tenant ON fairlead.jobs USING btree (tenant_id, id);
 
 CREATE INDEX jobs_troubled ON fairlead.jobs USING btree (tenant_id, id) WHERE troubled;
 
+CREATE INDEX later_alone ON fairlead.later USING btree (tenant_id, definition_id, due_at, job_id) WHERE alone;
+
 CREATE INDEX later_by_tenant ON fairlead.later USING btree (tenant_id, job_id);
+
+CREATE INDEX later_due ON fairlead.later USING btree (due_at, job_id) WHERE (NOT alone);
 
 CREATE INDEX leases_by_definition ON fairlead.leases USING btree (definition_id, tenant_id);
 
@@ -2375,12 +2564,18 @@ GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.definitions_of(keys text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.definitions_of(keys text[]) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.definitions_of(keys text[]) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.drop_audit_rest(keep_days integer, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.drop_audit_rest(keep_days integer, most integer) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone) TO fairlead_system;
@@ -2537,7 +2732,11 @@ GRANT SELECT,INSERT,DELETE ON TABLE fairlead.live_tickets TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.log_chunks TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.log_chunks TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.lost_workers TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.migrations TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pulse TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_tenant;
