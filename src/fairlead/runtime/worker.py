@@ -223,7 +223,7 @@ class Worker:
     async def _look_for_suspect(self, suspects: SuspectSource) -> float:
         is_idle = not self._attempts
         if is_idle or self._has_settled():
-            asked_at = time.monotonic()
+            asked_at = lease_clock()
             if held := await suspects.claim_suspect(idle=is_idle):
                 return await self._start_suspect(held, asked_at)
             if is_idle:
@@ -235,7 +235,7 @@ class Worker:
         return self._turns.until_look() if self._turns.volunteer() else 0.0
 
     def _has_settled(self) -> bool:
-        now = time.monotonic()
+        now = lease_clock()
         return all(attempt.settles_at <= now for attempt in self._attempts.values())
 
     async def _start_suspect(self, held: list[Held], asked_at: float) -> float:
@@ -309,7 +309,7 @@ class Worker:
     # Running
 
     def _start(self, held: list[Held]) -> None:
-        now = time.monotonic()
+        now = lease_clock()
         for one in held:
             attempt = self._attempts[one.lease] = Attempt(one, self._ended)
             attempt.settles_at = now + (one.job.probation or self._turns.settling_seconds)
@@ -335,7 +335,7 @@ class Worker:
 
     def _released(self, attempt: Attempt, outcome: Outcome) -> Change:
         change = attempt.change(outcome)
-        has_settled = attempt.settles_at <= time.monotonic()
+        has_settled = attempt.settles_at <= lease_clock()
         return (
             _still_suspect(attempt.held, change)
             if isinstance(outcome, Released) and not has_settled
