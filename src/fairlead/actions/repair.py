@@ -54,7 +54,7 @@ async def _wake(tx: Tx, job_id: UUID) -> UUID | None:
     run = (await workflows.hold(tx, [run_id]))[run_id]
     if run.status is RunStatus.RUNNING or not await workflows.gave_itself_back(tx, job_id):
         return None
-    if not await workflows.wake(tx, job_id):
+    if not await workflows.wake(tx, run_id, job_id):
         return None
     await bulk.notify(tx, "ready")
     return run.tenant_id

@@ -1,0 +1,54 @@
+"""Clients that enqueue at once, each through a connection of its own, against the same without notifications."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+from fairlead.app import Fairlead
+from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
+from fairlead.db.listen import Listener
+from fairlead.db.notifier import Notifier
+from fairlead.db.scratch import slow_commits
+from fairlead.settings import Settings
+
+ROUNDS = 5
+JOBS = 3200
+CLIENTS = 32
+DELAY_MS = 2
+
+
+async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
+    """Single enqueues a second of all clients together, each durable before its client goes on."""
+    slow = await slow_commits(url, DELAY_MS)
+    own = replace(settings, database_url=slow or url, pool_size=CLIENTS)
+    values, limits = [], []
+    async with opened(own) as fl, Listener(url, settings.schema):
+        telling, silent = fl.database.notifier, Notifier(_send_nothing)
+        for number in range(ROUNDS + 1):
+            progress(f"round {number} of {ROUNDS}")
+            fl.database.notifier = silent
+            limit = await _rate(fl)
+            fl.database.notifier = telling
+            value = await _rate(fl)
+            if number:  # the first round opens the connections
+                limits.append(limit)
+                values.append(value)
+    disk = f"commits take {DELAY_MS} ms more" if slow else "commits as this disk makes them: no superuser"
+    note = f"{CLIENTS} connections, {disk}; limit: the same without notifications"
+    return compared("clients", values, limits, unit="jobs/s", note=note)
+
+
+async def _rate(fl: Fairlead) -> float:
+    left = iter(range(JOBS))
+
+    async def client() -> None:
+        for n in left:
+            await fl.enqueue("greet", tenant=TENANT, payload={"name": "somebody", "n": n})
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return JOBS / (time.perf_counter() - begun)
+
+
+async def _send_nothing(word: str) -> None:
+    """For the side that is compared with."""
