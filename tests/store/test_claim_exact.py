@@ -132,7 +132,7 @@ class Churn:
             self.db.single(partial(queue.heartbeat, leases=part[::-1] + held, lease_seconds=lease_seconds)),
             self.db.single(partial(queue.finish, ends=ends, actor="w")),
         )
-        lost = [lease for lease in held if lease.job_id not in alive]
+        lost = [lease for lease in held if lease not in alive]
         if lease_seconds == LEASE_SECONDS:
             assert len(done) == len(ends)
             assert lost == []
