@@ -19,7 +19,7 @@ def at(seconds: float) -> datetime:
 
 def lease(started: float, *, ends: float = 40, probation: float | None = None) -> Borne:
     until = None if probation is None else at(started + probation)
-    return Borne(uuid4(), "w", at(started), at(ends), until)
+    return Borne(uuid4(), 1, "w", at(started), at(ends), until)
 
 
 def blames(*held: Borne, before: Before | None = None) -> list[Blame]:

@@ -146,6 +146,28 @@ async def test_retry_by_hand_forgets_the_suspicion(tx: Tx) -> None:
     assert await stands(tx, one) == ("queued", 1, 0, False)
 
 
+@pytest.mark.parametrize(
+    ("version", "seen", "charged"), [("1.0", "1 s", 0), ("1.0", "-60 s", 1), ("http", "1 s", 1)]
+)
+async def test_a_loss_is_not_charged_if_its_worker_is_seen_again(
+    tx: Tx, version: str, seen: str, charged: int
+) -> None:
+    """It was cut off. One over HTTP may be a new process under an old name."""
+    one = await given.queued_job(tx)
+    await lose(tx, *await take(tx))
+    assert await stands(tx, one) == ("queued", 1, 0, False)
+    await tx.run(
+        "insert into fairlead.job_workers (worker_id, hostname, version, last_seen_at) "
+        "values ('w', 'box', %s, clock_timestamp() + %s::interval)",
+        [version, seen],
+    )
+
+    assert await rescue.uncharge(tx) == ([] if charged else [one])
+
+    assert await stands(tx, one) == ("queued", charged, 0, False)
+    assert await rescue.uncharge(tx) == []
+
+
 # To whom a suspect is given
 
 

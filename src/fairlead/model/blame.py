@@ -13,6 +13,7 @@ class Borne:
     """A lease of a worker, lost or not, under which an attempt had begun."""
 
     job_id: UUID
+    attempt_no: int
     worker_id: str
     started_at: datetime
     expires_at: datetime

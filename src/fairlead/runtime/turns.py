@@ -21,13 +21,13 @@ class Turns:
         self, lease_seconds: float, poll_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._lease_seconds = lease_seconds
-        self._look_seconds = min(poll_seconds, self.settling_seconds)
+        # twice as rare as claims: it is one more statement of an idle worker
+        self._look_seconds = min(2 * poll_seconds, self.settling_seconds)
         self._clock = clock
         self._quiet_since: float | None = None
         self._probation_until = -math.inf
         self._ordinary_until = -math.inf
         self._look_at = -math.inf
-        self._more_may_wait = False
 
     @property
     def settling_seconds(self) -> float:
@@ -43,15 +43,15 @@ class Turns:
         """Seconds until it is time to ask again whether a suspect waits."""
         return max(0.0, self._look_at - self._clock())
 
-    def is_time_to_look(self) -> bool:
-        """Whether to ask now if a suspect waits."""
+    def is_time_to_look(self, *, is_idle: bool = False) -> bool:
+        """Whether to ask now if a suspect waits. One that is idle claims first: it looks when that brings nothing."""
         now = self._clock()
-        return now >= self._look_at and now >= self._ordinary_until
+        patience = 2 * self._look_seconds if is_idle else 0.0
+        return now >= self._look_at + patience and now >= self._ordinary_until
 
     def found_none(self) -> None:
         """No suspect waits that this worker could run."""
         self._look_at = self._clock() + self._look_seconds
-        self._more_may_wait = False
         self._end_quiet()
 
     def volunteer(self) -> bool:
@@ -71,7 +71,6 @@ class Turns:
         now = self._clock()
         self._quiet_since = now if self._quiet_since is None else self._quiet_since
         self._probation_until = now + probation
-        self._more_may_wait = True
 
     def probation_left(self) -> float:
         """Seconds for which nothing may begin beside the suspect; 0 where there is none."""
@@ -84,10 +83,9 @@ class Turns:
             self._look_at = self._clock()
             self._end_quiet()
 
-    def next_at_once(self) -> bool:
-        """There is nothing else to claim: whether to look for the next suspect now."""
+    def end_ordinary(self) -> None:
+        """There is nothing to claim as usual."""
         self._ordinary_until = -math.inf
-        return self._more_may_wait and self._clock() >= self._look_at
 
     def _end_quiet(self) -> None:
         if self._quiet_since is not None:

@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 BATCH = 500
 # How long a rescue waits for a row that others hold, where it cannot pass it by.
 LOCK_SECONDS = 0.5
+DAY_SECONDS = 86_400.0
 # How long a sweep goes on one by one.
 ONE_BY_ONE_SECONDS = 10.0
 # A lease that could not be rescued is tried again after a sweep, then after twice the time, up to this.
@@ -127,7 +128,9 @@ class Watchdog:
     async def _sweep(self, tx: Tx, *, until: datetime, but: list[UUID]) -> int:
         rescued = await self._rescue(tx, until=until, but=but)
         await workers.prune(tx, seconds=self._lease_seconds * 10)
-        await rescue.forget_lost(tx, seconds=self._lease_seconds * 10)
+        if alive := await rescue.uncharge(tx):
+            log.warning("loss_uncharged", jobs=len(alive), why="the worker was cut off, and is seen again")
+        await rescue.forget_lost(tx, seconds=DAY_SECONDS)
         return rescued
 
     async def _rescue(

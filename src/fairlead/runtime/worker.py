@@ -190,8 +190,8 @@ class Worker:
                 continue
             # what the last claim brought starts before the next is asked for
             await asyncio.sleep(0)
-            if not await self._take(min(free, self._batch), stop) and not self._turns.next_at_once():
-                await self._wait(self._poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311
+            if not await self._take(min(free, self._batch), stop):
+                await self._wait(await self._start_suspect_instead())
 
     async def _wait(self, seconds: float) -> None:
         """Until there may be work, or for so long."""
@@ -209,12 +209,23 @@ class Worker:
             self._end_probation()
         if self._suspects is None or self._free() < 1:
             return 0.0
-        if self._turns.is_quiet and self._attempts and (left := self._turns.until_look()):
-            return left
-        if not self._turns.is_quiet and not self._turns.is_time_to_look():
-            return 0.0
+        if self._turns.is_quiet:
+            left = self._turns.until_look() if self._attempts else 0.0
+            return left or await self._look(self._suspects)
+        is_time = self._turns.is_time_to_look(is_idle=not self._attempts)
+        return await self._look(self._suspects) if is_time else 0.0
+
+    async def _start_suspect_instead(self) -> float:
+        """There is nothing else to claim. Seconds until the next look for that."""
+        self._turns.end_ordinary()
+        seconds = 0.0
+        if self._suspects is not None and self._turns.is_time_to_look():
+            seconds = await self._look(self._suspects)
+        return seconds or self._poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311
+
+    async def _look(self, suspects: SuspectSource) -> float:
         try:
-            return await self._look_for_suspect(self._suspects)
+            return await self._look_for_suspect(suspects)
         except FairleadError as error:
             log.warning("suspects_not_looked_for", why=error.message)
             self._turns.found_none()

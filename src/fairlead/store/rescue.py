@@ -47,7 +47,14 @@ class _Expired(msgspec.Struct, frozen=True):
         return Lease(self.job_id, self.attempt_no, self.token)
 
     def borne(self) -> Borne:
-        return Borne(self.job_id, self.worker_id, self.started_at, self.expires_at, self.probation_until)
+        return Borne(
+            self.job_id,
+            self.attempt_no,
+            self.worker_id,
+            self.started_at,
+            self.expires_at,
+            self.probation_until,
+        )
 
 
 async def rescue(
@@ -92,16 +99,21 @@ async def _blames(tx: Tx, lost: Sequence[Borne], lease_seconds: float) -> dict[U
         one.job_id: blame(one, held[one.worker_id], before.get(one.worker_id), lease_seconds=lease_seconds)
         for one in lost
     }
-    memory = [
-        Before(
-            worker_id,
-            max(one.expires_at for one in of_worker),
-            any(blames[one.job_id] in (Blame.ACCUSED, Blame.CLEARED) for one in of_worker),
-        )
-        for worker_id, of_worker in _by_worker(lost).items()
-    ]
+    memory = [_memory(of_worker, blames) for of_worker in _by_worker(lost).values()]
     await tx.run(sql.remember_lost, {"lost": json_text(memory)})
     return blames
+
+
+def _memory(lost: Sequence[Borne], blames: Mapping[UUID, Blame]) -> dict[str, Any]:
+    """What is remembered of a worker: when it lost these, and which of them is to blame."""
+    charged = [one for one in lost if blames[one.job_id] is Blame.CHARGED]
+    return {
+        "worker_id": lost[0].worker_id,
+        "expired_at": max(one.expires_at for one in lost),
+        "blamed": any(blames[one.job_id] in (Blame.ACCUSED, Blame.CLEARED) for one in lost),
+        "charged_job": charged[0].job_id if charged else None,
+        "charged_attempt": charged[0].attempt_no if charged else None,
+    }
 
 
 def _by_worker(leases: Sequence[Borne]) -> dict[str, list[Borne]]:
@@ -109,6 +121,11 @@ def _by_worker(leases: Sequence[Borne]) -> dict[str, list[Borne]]:
     for one in leases:
         found.setdefault(one.worker_id, []).append(one)
     return found
+
+
+async def uncharge(tx: Tx) -> list[UUID]:
+    """Take back what jobs were charged whose workers are seen after all. Which jobs."""
+    return [job_id for (job_id,) in await tx.values(sql.uncharge)]
 
 
 async def forget_lost(tx: Tx, *, seconds: float) -> int:

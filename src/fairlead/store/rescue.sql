@@ -56,7 +56,7 @@ order by l.expires_at, l.job_id limit %(limit)s for update of l skip locked;
 
 -- name: borne
 -- All leases of these workers under which something had begun: what no agent has accepted is not among them.
-select l.job_id, l.worker_id, l.started_at, l.expires_at, l.probation_until from fairlead.leases l
+select l.job_id, l.attempt_no, l.worker_id, l.started_at, l.expires_at, l.probation_until from fairlead.leases l
 where l.worker_id = any(%(workers)s) and not exists (
     select from fairlead.deliveries d
     where d.job_id = l.job_id and d.attempt_no = l.attempt_no and d.token = l.token);
@@ -66,11 +66,34 @@ select worker_id, expired_at, blamed from fairlead.lost_workers where worker_id 
 
 -- name: remember_lost
 -- In the order of their ids, so that two watchdogs cannot wait for each other.
-insert into fairlead.lost_workers as w (worker_id, expired_at, blamed)
-select n.worker_id, n.expired_at, n.blamed
-from jsonb_to_recordset(%(lost)s) as n(worker_id text, expired_at timestamptz, blamed boolean) order by n.worker_id
+insert into fairlead.lost_workers as w (worker_id, expired_at, blamed, charged_job, charged_attempt)
+select n.worker_id, n.expired_at, n.blamed, n.charged_job, n.charged_attempt
+from jsonb_to_recordset(%(lost)s) as n(
+    worker_id text, expired_at timestamptz, blamed boolean, charged_job uuid, charged_attempt int)
+order by n.worker_id
 on conflict (worker_id) do update
-set expired_at = greatest(w.expired_at, excluded.expired_at), blamed = excluded.blamed;
+set expired_at = greatest(w.expired_at, excluded.expired_at), blamed = excluded.blamed,
+    charged_job = excluded.charged_job, charged_attempt = excluded.charged_attempt;
+
+-- name: uncharge
+-- Workers that were lost with a job, and were seen again: they were cut off, and it was not the job that killed them. A
+-- job that is over stays as it is. Workers over HTTP may give a new process the name of a dead one, so they are left out;
+-- a worker process and an agent have a new name at each start.
+with alive as (
+    delete from fairlead.lost_workers w
+    where w.charged_job is not null and (
+        exists (
+            select from fairlead.job_workers s
+            where s.worker_id = w.worker_id and s.version <> 'http' and s.last_seen_at > w.expired_at)
+        or exists (
+            select from fairlead.hosts h
+            where 'agent:' || h.id || ':' || h.session_id = w.worker_id and h.last_seen_at > w.expired_at))
+    returning w.charged_job, w.charged_attempt
+)
+update fairlead.jobs j set lost_count = greatest(0, j.lost_count - 1)
+from alive join fairlead.job_attempts a on a.job_id = alive.charged_job and a.attempt_no = alive.charged_attempt
+where j.id = alive.charged_job and j.status <= 'running' and a.status = 'lost'
+returning j.id;
 
 -- name: forget_lost
 delete from fairlead.lost_workers where expired_at < clock_timestamp() - make_interval(secs => %(seconds)s);

@@ -12,13 +12,17 @@ create index later_alone on fairlead.later (tenant_id, definition_id, due_at, jo
 -- Of a suspect's lease: until then its worker begins nothing else.
 alter table fairlead.leases add column probation_until timestamptz;
 
--- Leases of one worker end at slightly different times. This remembers, for some leases' time, the workers that lost one.
+-- Leases of one worker end at slightly different times. This remembers, for a day, the workers that lost one. One that is
+-- seen after all was only cut off, and its job is not to blame.
 create table fairlead.lost_workers (
-    worker_id  text primary key,
+    worker_id       text primary key,
     -- the latest end of a lease that was lost
-    expired_at timestamptz not null,
+    expired_at      timestamptz not null,
     -- whether one job was accused of it
-    blamed     boolean not null
+    blamed          boolean not null,
+    -- the job that was charged with it
+    charged_job     uuid,
+    charged_attempt integer
 );
 
 -- One row, which every sweep of a watchdog renews. Where it is old, the database was away, or no watchdog ran; then leases
