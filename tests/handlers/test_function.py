@@ -258,6 +258,7 @@ async def test_a_handler_that_swallows_cancellation_is_abandoned_after_the_grace
     assert isinstance(outcome, Failed)
     assert outcome.timed_out
     assert [line["event"] for line in logs] == ["handler_did_not_stop"]
+    assert logs[0].keys() >= {"job_id", "tenant_id", "definition_key", "attempt_no", "grace_seconds"}
     enough.set()
     await ended.wait()
 

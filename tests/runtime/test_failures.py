@@ -88,6 +88,23 @@ async def test_a_failure_that_is_not_tried_again_is_an_error(fl: Fairlead) -> No
     assert (line["log_level"], line["becomes"], line["error"]) == ("error", "failed", "Fatal")
 
 
+@pytest.mark.parametrize(
+    ("key", "payload"), [("pay", {"card": CARD}), ("refuse", {})], ids=["loop", "thread"]
+)
+async def test_a_line_about_an_attempt_says_whose_it_is_and_which_worker_ran_it(
+    fl: Fairlead, key: str, payload: dict[str, Any]
+) -> None:
+    line = (await lines_of(fl, key, **payload))[0]
+
+    async with fl.database.transaction() as tx:
+        [(tenant_id, worker_id)] = await tx.values(
+            "select tenant_id::text, worker_id from fairlead.job_attempts where job_id = %s and attempt_no = 1",
+            [line["job_id"]],
+        )
+    assert (line["tenant_id"], line["worker_id"]) == (tenant_id, worker_id)
+    assert (line["definition_key"], line["attempt_no"]) == (key, 1)
+
+
 async def test_of_success_nothing_is_said(fl: Fairlead) -> None:
     assert await lines_of(fl, "fine") == []
 

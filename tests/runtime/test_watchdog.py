@@ -32,6 +32,8 @@ ALL = {
     "events",
     "runs",
     "sleepers",
+    "checks",
+    "sample",
 }
 
 
@@ -197,7 +199,7 @@ async def test_a_duty_that_fails_stops_neither_the_rescue_nor_the_other_duties(
     assert [entry["event"] for entry in logs].count("duty_failed") == 2
     assert await values(
         db,
-        "select name from fairlead.duties where due_at < clock_timestamp() + interval '5 min' and name not in ('minutes', 'usage', 'sleepers') order by 1",
+        "select name from fairlead.duties where failures > 0 order by 1",
     ) == [("history",), ("retention",)]
     async with db.transaction() as tx:
         job = await jobs.get(tx, job_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -118,6 +119,26 @@ async def test_a_job_that_waits_for_room_is_given_as_soon_as_there_is_some(agent
 
     [taken] = (await within(SOON_SECONDS, waiting)).json()["jobs"]
     assert taken["job_id"] == str(second)
+
+
+async def test_a_poll_that_does_not_wait_finds_the_work_that_is_there_after_polls_in_vain(
+    world: World, agent: Waiting
+) -> None:
+    for _ in range(3):
+        await agent.enqueue()
+    [running] = (await agent.poll(wait=5))["jobs"]
+    await agent.accept(running)
+    place = world.app.state.hall._lookout._places[agent.host]
+    # as after polls while the host was full: what was last seen is that there is nothing to be had
+    for _ in range(2):
+        assert (await agent.poll())["jobs"] == []
+    await agent.succeed(running)
+    place.state = replace(place.state, has_work=False)
+    place.in_vain, place.vain_until = 10, time.monotonic() + 3600
+
+    [taken] = (await agent.poll())["jobs"]
+
+    assert taken["job_id"] != running["job_id"]
 
 
 async def test_a_poll_whose_token_is_revoked_ends(world: World, agent: Waiting) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import Context, Fatal, Snooze, Stopped, current_job
+from fairlead.handlers.context import Context, Fatal, Snooze, Stopped, current_job, log_fields
 from fairlead.handlers.log import clean
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
@@ -145,12 +145,7 @@ class Attempt(Generic[H]):
             self.bounds.deadlines.leave(self, self.bounds.timeout)
 
     def _give_up(self) -> None:
-        logger.warning(
-            "handler_did_not_stop",
-            job_id=str(self.ctx.job_id),
-            definition_key=self.ctx.definition_key,
-            grace_seconds=self._grace,
-        )
+        logger.warning("handler_did_not_stop", **log_fields(self.ctx), grace_seconds=self._grace)
         self.abandon()
 
     def forsake(self) -> None:

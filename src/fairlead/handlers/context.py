@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.handlers.log import Log, clean
+from fairlead.handlers.log import Log, attempt_fields, clean
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
 from fairlead.model.redact import Mask
@@ -146,6 +146,8 @@ class Context:
     mask: Mask | None = None
     # Set by an attempt that was a process.
     ran: Ran | None = None
+    # Set by the worker, for lines in its log.
+    worker_id: str | None = None
 
     def __init__(
         self,
@@ -346,13 +348,7 @@ class Context:
             self._on_stop()
 
     def _new_log(self) -> Log:
-        return Log(
-            mask=self.mask,
-            job_id=str(self.job_id),
-            tenant_id=str(self.tenant_id),
-            definition_key=self.definition_key,
-            attempt_no=self.attempt_no,
-        )
+        return Log(mask=self.mask, **log_fields(self))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         if self._loop is None or threading.get_ident() == self._thread:
@@ -389,3 +385,14 @@ class Context:
         if self._enqueue is None:
             raise RuntimeError("Nothing to enqueue through: this context was made without `enqueue`.")
         return await self._enqueue(new)
+
+
+def log_fields(ctx: Context) -> dict[str, Any]:
+    """What every line about an attempt says of it, from whatever thread it is written."""
+    return attempt_fields(
+        job_id=ctx.job_id,
+        tenant_id=ctx.tenant_id,
+        definition_key=ctx.definition_key,
+        attempt_no=ctx.attempt_no,
+        worker_id=ctx.worker_id,
+    )

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -18,6 +19,20 @@ def clean(text: str, longest: int) -> str:
     if len(text) > longest:
         text = text[: longest - 1] + "…"
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def attempt_fields(
+    *, job_id: UUID, tenant_id: UUID, definition_key: str, attempt_no: int, worker_id: str | None
+) -> dict[str, Any]:
+    """What every line about an attempt says of it."""
+    named = {} if worker_id is None else {"worker_id": worker_id}
+    return {
+        "job_id": str(job_id),
+        "tenant_id": str(tenant_id),
+        "definition_key": definition_key,
+        "attempt_no": attempt_no,
+        **named,
+    }
 
 
 class Log:

@@ -88,6 +88,7 @@ class Agent:
                 concurrency=plan.concurrency,
                 lease_seconds=session.lease_seconds,
                 poll_seconds=POLL_SECONDS,
+                worker_id=f"agent:{enrolment.host_id}:{session.session_id}",
             )
             heart = stack.enter_context(HeartThread(plan, worker.heart))
             begun()

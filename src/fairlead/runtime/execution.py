@@ -21,6 +21,7 @@ from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Canceled, Failed, Outcome
 from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in
+from fairlead.runtime.failures import fields_of
 from fairlead.runtime.source import Held
 from fairlead.runtime.worker import Attempt
 
@@ -93,6 +94,7 @@ class Execution:
             runs=self._runs,
             on_progress=self._progress_of(attempt.held.lease),
         )
+        ctx.worker_id = attempt.worker_id
         if self._traced or job.trace is not None:
             self._start_traced(handler, ctx, attempt)
         else:
@@ -140,7 +142,9 @@ class Execution:
             try:
                 await settle(attempt.held.lease)
             except FairleadError as error:
-                log.warning("output_not_kept", job_id=str(attempt.held.job.job_id), why=error.message)
+                log.warning(
+                    "output_not_kept", **fields_of(attempt.held.job, attempt.worker_id), why=error.message
+                )
             ended(outcome)
 
         def then(outcome: Outcome) -> None:
@@ -160,8 +164,7 @@ class Execution:
             tenant=job.tenant,
             tenant_id=job.tenant_id,
             attempt_no=job.attempt_no,
-            # from where lines in the log have it
-            worker_id=structlog.contextvars.get_contextvars().get("worker_id"),
+            worker_id=attempt.worker_id,
         )
         if span is None:
             self._start(handler, ctx, attempt, attempt.ended)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -9,7 +10,7 @@ from fairlead.db.refusals import is_of_the_data
 from fairlead.errors import FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.source import EndsPostponed, JobSource
+from fairlead.runtime.source import EndsPostponed, JobSource, lease_fields
 
 log = structlog.get_logger(__name__)
 
@@ -21,9 +22,14 @@ class Finisher:
     """Takes outcomes as they come and writes them as fast as the database takes them, never forgetting one."""
 
     def __init__(
-        self, source: JobSource, written: Callable[[list[Lease]], None], later: Callable[[], None]
+        self,
+        source: JobSource,
+        written: Callable[[list[Lease]], None],
+        later: Callable[[], None],
+        about: Callable[[Lease], dict[str, Any]] = lease_fields,
     ) -> None:
         self._source = source
+        self._about = about
         self._written = written
         self._later = later
         self._waiting: list[tuple[Lease, Change]] = []
@@ -80,7 +86,7 @@ class Finisher:
         for lease, _ in batch if len(done) < len(batch) else ():
             if lease.job_id not in done and lease not in self._lost:
                 self.refused += 1
-                log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+                log.warning("stale_write_refused", **self._about(lease))
         if self._lost:
             self._lost.difference_update(lease for lease, _ in batch)
         self._written([lease for lease, _ in batch])

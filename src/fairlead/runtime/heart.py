@@ -4,13 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
-from fairlead.runtime.source import JobSource
+from fairlead.runtime.source import JobSource, lease_fields
 from fairlead.store.queue import Beat
 
 log = structlog.get_logger(__name__)
@@ -31,7 +32,9 @@ class Heart:
         canceled: Callable[[Lease], None],
         lost: Callable[[Lease], None],
         clock: Callable[[], float] = lease_clock,
+        about: Callable[[Lease], dict[str, Any]] = lease_fields,
     ) -> None:
+        self._about = about
         self._lease_seconds = lease_seconds
         self._canceled = canceled
         self._lost = lost
@@ -103,7 +106,7 @@ class Heart:
         with self._lock:
             known = self._until.pop(lease, None) is not None
         if known:
-            log.warning("lease_lost", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
+            log.warning("lease_lost", **self._about(lease))
             self._lost(lease)
 
     async def run(self, source: JobSource, wake: asyncio.Event) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 import structlog
 
 from fairlead.handlers import function
+from fairlead.handlers.context import log_fields
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +35,7 @@ def _answer(there: asyncio.AbstractEventLoop, turned: asyncio.Event) -> None:
 
 def _tell(loop: asyncio.AbstractEventLoop) -> None:
     ctx = function.whose(asyncio.current_task(loop))
-    whose = {} if ctx is None else {"job_id": str(ctx.job_id), "definition_key": ctx.definition_key}
+    whose = {} if ctx is None else log_fields(ctx)
     log.warning(
         "loop_blocked",
         seconds=BLOCKED_SECONDS,

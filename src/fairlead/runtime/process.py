@@ -111,6 +111,7 @@ class WorkerProcess:
                 poll_seconds=settings.poll_seconds,
                 later=stager.wake,
                 suspects=source,
+                worker_id=self.worker_id,
             )
             watchdog = Service("watchdog", sweeping)
             beating = HeartThread(plan, self.worker_id, worker)

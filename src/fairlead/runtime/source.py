@@ -1,7 +1,7 @@
 """Where a worker's jobs come from: the same leases under the same rules, over any transport."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -29,6 +29,11 @@ class EndsPostponed(DatabaseBusy):
         )
         self.done = done
         self.left = frozenset(left)
+
+
+def lease_fields(lease: Lease) -> dict[str, Any]:
+    """What a line in the log says of a lease, where no more is known of its attempt."""
+    return {"job_id": str(lease.job_id), "attempt_no": lease.attempt_no}
 
 
 class JobSource(Protocol):

@@ -50,7 +50,7 @@ async def tick(
     asked_at = lease_clock()
     ended = Ended()
     for held in await source.claim_some(limit):
-        attempts[held.lease] = Attempt(held, ended.add)
+        attempts[held.lease] = Attempt(held, ended.add, worker)
     heart.hold(attempts, asked_at)
     beating = asyncio.create_task(heart.run(source, asyncio.Event()))
     try:

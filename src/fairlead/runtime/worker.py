@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -18,7 +18,7 @@ from fairlead.runtime import failures
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heart import MARGIN, Heart
 from fairlead.runtime.service import wait_any
-from fairlead.runtime.source import Held, JobSource, SuspectSource
+from fairlead.runtime.source import Held, JobSource, SuspectSource, lease_fields
 from fairlead.runtime.turns import Turns
 
 log = structlog.get_logger(__name__)
@@ -54,11 +54,14 @@ class Run(Protocol):
 class Attempt:
     """One attempt of ours. Whoever starts it sets `run`, and calls `ended` once with its outcome."""
 
-    __slots__ = ("held", "lost", "released", "run", "settles_at", "then")
+    __slots__ = ("held", "lost", "released", "run", "settles_at", "then", "worker_id")
 
-    def __init__(self, held: Held, then: Callable[["Attempt", Outcome], None]) -> None:
+    def __init__(
+        self, held: Held, then: Callable[["Attempt", Outcome], None], worker_id: str | None = None
+    ) -> None:
         self.held = held
         self.then = then
+        self.worker_id = worker_id
         self.run: Run | None = None
         self.lost = False
         self.released = False
@@ -127,8 +130,13 @@ class Worker:
         poll_seconds: float,
         later: Callable[[], None] = lambda: None,
         suspects: SuspectSource | None = None,
+        worker_id: str | None = None,
     ) -> None:
-        """`later` is told when something was put back for later. Without `suspects` it runs none."""
+        """`later` is told when something was put back for later; `worker_id` stands in lines of the log.
+
+        Without `suspects` it runs none.
+        """
+        self._worker_id = worker_id
         self._source = source
         self._suspects = suspects
         self._turns = Turns(lease_seconds, poll_seconds)
@@ -149,8 +157,8 @@ class Worker:
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.finisher = Finisher(source, self._written, later)
-        self.heart = Heart(lease_seconds, canceled=self._hear_cancel, lost=self._hear_loss)
+        self.finisher = Finisher(source, self._written, later, about=self._about)
+        self.heart = Heart(lease_seconds, canceled=self._hear_cancel, lost=self._hear_loss, about=self._about)
         self.done = 0
 
     @property
@@ -314,7 +322,7 @@ class Worker:
         """Give back what was not started, as soon as the database takes it; until then it is ours, and in its place."""
         self.heart.hold([one.lease for one in held], asked_at)
         for one in held:
-            self._attempts[one.lease] = Attempt(one, self._ended)
+            self._attempts[one.lease] = Attempt(one, self._ended, self._worker_id)
             self.finisher.add(one.lease, _not_now(one))
 
     # Running
@@ -322,7 +330,7 @@ class Worker:
     def _start(self, held: list[Held]) -> None:
         now = lease_clock()
         for one in held:
-            attempt = self._attempts[one.lease] = Attempt(one, self._ended)
+            attempt = self._attempts[one.lease] = Attempt(one, self._ended, self._worker_id)
             attempt.settles_at = now + (one.job.probation or self._turns.settling_seconds)
             self._running += 1
             self._begin(attempt)
@@ -341,7 +349,7 @@ class Worker:
             outcome = Released()
         change = self._released(attempt, outcome)
         if isinstance(outcome, Failed):
-            failures.tell(attempt.held.job, outcome, change)
+            failures.tell(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
 
     def _released(self, attempt: Attempt, outcome: Outcome) -> Change:
@@ -367,6 +375,13 @@ class Worker:
         self._freed += len(leases)
         if self._cramped or self._source.crowded or self._turns.is_quiet:
             self._wake.set()
+
+    def _about(self, lease: Lease) -> dict[str, Any]:
+        """What a line in the log says of the attempt that a lease is for; from any thread."""
+        attempt = self._attempts.get(lease)
+        return (
+            lease_fields(lease) if attempt is None else failures.fields_of(attempt.held.job, self._worker_id)
+        )
 
     # What the heart hears, from its own thread
 

@@ -85,7 +85,7 @@ class Hall:
                 raise Unauthenticated(
                     "This token is not good any more. Enrol again: fairlead hosts enrol HOST."
                 )
-            state = await self._state(place, wish.session_id)
+            state = await self._state(place, wish)
             fresh = [one for one in state.canceling if one not in place.told]
             jobs = await self._jobs(place, poll, wish) if wish.limit else []
             left = 0.0 if self._is_closing else until - time.monotonic()
@@ -94,12 +94,16 @@ class Hall:
                 return Word(jobs, list(state.canceling), state)
             await _woken(poll, left)
 
-    async def _state(self, place: Place, session_id: UUID) -> HostState:
-        """How the host stands. Before one is refused as superseded, it is looked up: it may be new itself."""
-        state = place.state or await self._lookout.state(place)
-        if state.session_id != session_id:
+    async def _state(self, place: Place, wish: Wish) -> HostState:
+        """How the host stands. Before one is refused as superseded, it is looked up: it may be new itself.
+
+        Nothing wakes a poll that does not wait, so what was seen a moment ago is no answer to it.
+        """
+        known = place.state if wish.seconds else None
+        state = known or await self._lookout.state(place)
+        if state.session_id != wish.session_id:
             state = await self._lookout.state(place)
-            agents.check_session(state, session_id)
+            agents.check_session(state, wish.session_id)
         return state
 
     async def _jobs(self, place: Place, poll: Poll, wish: Wish) -> list[Held]:
@@ -111,7 +115,8 @@ class Hall:
             if place.given_at is not None and (poll.began > place.given_at or is_overdue(place, now)):
                 jobs = await self._again(place, wish)
             state = place.state
-            if len(jobs) < wish.limit and state is not None and _is_worth_it(place, state, now):
+            is_patient = wish.seconds > 0 and now < place.vain_until
+            if len(jobs) < wish.limit and state is not None and not is_patient and _is_worth_it(state):
                 jobs += await self._claim(place, wish, wish.limit - len(jobs))
             return jobs
 
@@ -157,9 +162,9 @@ class Hall:
         return sorted(self._keys[key] for key in keys if key in self._keys)
 
 
-def _is_worth_it(place: Place, state: HostState, now: float) -> bool:
+def _is_worth_it(state: HostState) -> bool:
     """Whether a claim may bring something."""
-    return state.has_work and not state.paused and not state.draining and now >= place.vain_until
+    return state.has_work and not state.paused and not state.draining
 
 
 def _note_vain(place: Place, *, is_over: bool) -> None:
