@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -17,11 +17,15 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role
 from fairlead.model.fault import Fault, Kind
+from fairlead.model.finding import Verdict
 from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs
+from fairlead.store import checks as stored
+from fairlead.store import consistency as pieces
 from tests import broken, given
 from tests.given import TESTER
 from tests.runs import begun, claimed, diamond, states, succeeded
+from tests.server.test_system import every_node
 
 Break = Callable[[Tx], Awaitable[UUID]]
 
@@ -258,3 +262,63 @@ async def test_the_doctor_asks_before_it_repairs_and_says_what_became_of_it(
         again = await asyncio.to_thread(doctor, database_url, "--full")
         assert again.exit_code == 0, again.output
         assert "queue and record agree, of all jobs" in again.output
+
+
+# The walk
+
+
+async def test_a_duty_walks_through_the_whole_record_and_keeps_what_it_finds(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces.jobs, "__kwdefaults__", {"look": 2})
+    async with db.transaction() as tx:
+        for _ in range(3):
+            await given.queued_job(tx)
+        job_id = await broken.active_without_key(tx)
+        await given.queued_job(tx)
+
+    places, faults = await lap(db)
+
+    assert len(places) == 5  # three of jobs, then keys, runs and levels
+    assert [(one.kind, one.id) for one in faults] == [(Kind.ACTIVE_WITHOUT_KEY, job_id)]
+    async with db.transaction() as tx:
+        [found] = await stored.stored(tx)
+    assert (found.check, found.verdict, found.value) == ("consistency", Verdict.FAIL, 1)
+
+    await mend(db, faults[0])
+    assert (await lap(db))[1] == []
+    async with db.transaction() as tx:
+        [found] = await stored.stored(tx)
+    assert (found.verdict, found.value) == (Verdict.OK, 0)
+
+
+async def lap(db: Database) -> tuple[list[str], list[Fault]]:
+    """Where each piece began, and what all of them found."""
+    place: str | None = None
+    places: list[str] = []
+    faults: list[Fault] = []
+    while True:
+        sampled = await db.transact(partial(consistency.sample, place=place))
+        faults += sampled.faults
+        if (place := sampled.place) is None:
+            return places, faults
+        places.append(place)
+
+
+async def test_a_piece_reads_no_more_than_it_looks_at(tx: Tx) -> None:
+    for _ in range(30):
+        await given.queued_job(tx, dedupe_key=str(uuid4()))
+    await tx.by_index()
+    values = {"place": UUID(int=0), "look": 5}
+
+    [(plan,)] = await tx.values("explain (analyze, format json) " + pieces.sql.jobs, values)
+
+    nodes = list(every_node(plan[0]["Plan"]))
+    read = [
+        one
+        for one in nodes
+        if one.get("Relation Name") in ("jobs", "ready", "later", "leases", "active_keys")
+    ]
+    assert {one["Relation Name"] for one in read} == {"jobs", "ready", "later", "leases", "active_keys"}
+    assert [one for one in read if one["Node Type"] == "Seq Scan"] == []
+    assert [one for one in read if one["Actual Rows"] * one["Actual Loops"] > 5] == []

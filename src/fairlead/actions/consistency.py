@@ -1,11 +1,16 @@
 """The walk through queue and record: in short transactions, so that no migration and no vacuum waits for it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
 
 from fairlead.actions.checks import SLEEPER_SECONDS
 from fairlead.db.tx import Database, Tx
 from fairlead.model.fault import Fault, Kind
+from fairlead.model.finding import Finding, Verdict
 from fairlead.store import checks, consistency
 
 # How many of the newest jobs and runs are looked at, where not all are.
@@ -73,3 +78,77 @@ async def _runs(database: Database, *, full: bool) -> AsyncIterator[Fault]:
             yield fault
         if (place := piece.place) is None:
             return
+
+
+# A piece at a time, as a duty
+
+
+class Walked(msgspec.Struct, omit_defaults=True):
+    """How far a lap has come: what is walked, from where on, and how many faults it has found so far."""
+
+    phase: str = "jobs"
+    place: UUID | None = None
+    key_hash: bytes = b""
+    faults: int = 0
+
+
+class Sampled(NamedTuple):
+    """What a piece of the walk found, and where the next begins; nowhere: the lap is over."""
+
+    faults: list[Fault]
+    place: str | None
+
+
+async def sample(tx: Tx, place: str | None) -> Sampled:
+    """Look at the next piece of the record, and keep what is found as the check `consistency`."""
+    walked = _walked.decode(place) if place else Walked()
+    faults, after = await _PHASES[walked.phase](tx, walked)
+    found = walked.faults + len(faults)
+    if after is None or faults:
+        await checks.put(tx, [judge_lap(found, faults, is_over=after is None)])
+    if after is None:
+        return Sampled(faults, None)
+    after.faults = found
+    return Sampled(faults, msgspec.json.encode(after).decode())
+
+
+def judge_lap(found: int, faults: Sequence[Fault], *, is_over: bool) -> Finding:
+    """What a lap through the whole record has found, or has found so far."""
+    if not found:
+        return Finding("consistency", Verdict.OK, "queue and record agree, of all jobs", value=0)
+    shown = "; ".join(str(one) for one in faults[:5]) or "see inconsistency in the logs"
+    so_far = "" if is_over else " so far"
+    return Finding(
+        "consistency",
+        Verdict.FAIL,
+        f"{found} disagreement(s){so_far}: {shown}",
+        "This should never happen: keep a dump of the schema and report it. Then run: fairlead doctor --repair",
+        found,
+    )
+
+
+Piece = tuple[list[Fault], Walked | None]
+
+
+async def _piece_of_jobs(tx: Tx, walked: Walked) -> Piece:
+    piece = await consistency.jobs(tx, walked.place)
+    return piece.faults, Walked("keys") if piece.place is None else Walked("jobs", piece.place)
+
+
+async def _piece_of_keys(tx: Tx, walked: Walked) -> Piece:
+    place = consistency.KeyPlace(walked.place or consistency.BEGINNING, walked.key_hash)
+    faults, after = await consistency.keys(tx, place)
+    return faults, Walked("runs") if after is None else Walked("keys", after.tenant_id, after.key_hash)
+
+
+async def _piece_of_runs(tx: Tx, walked: Walked) -> Piece:
+    piece = await consistency.runs(tx, walked.place)
+    return piece.faults, Walked("levels") if piece.place is None else Walked("runs", piece.place)
+
+
+async def _levels(tx: Tx, _: Walked) -> Piece:
+    return [*await consistency.leases(tx), *await consistency.levels(tx)], None
+
+
+_PHASES = {"jobs": _piece_of_jobs, "keys": _piece_of_keys, "runs": _piece_of_runs, "levels": _levels}
+_walked = msgspec.json.Decoder(Walked)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.actions import checks, metering, settling
+from fairlead.actions import checks, consistency, metering, settling
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 MINUTE = 60.0
 CHECK_SECONDS = 30.0
+SAMPLE_SECONDS = 10.0
 HOUR = 3600.0
 DAY = 86_400.0
 AT_ONCE = 0.0
@@ -71,6 +72,7 @@ class Duties:
             "runs": self._runs,
             "sleepers": _sleepers,
             "checks": _checks,
+            "sample": _sample,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -173,6 +175,14 @@ async def _checks(tx: Tx, place: str | None) -> Round:
             "check_changed", check=one.check, verdict=one.verdict.value, detail=one.detail, advice=one.advice
         )
     return Round(CHECK_SECONDS, place)
+
+
+async def _sample(tx: Tx, place: str | None) -> Round:
+    """Walks through the whole record, slowly: a piece of it takes some tens of milliseconds."""
+    sampled = await consistency.sample(tx, place)
+    for one in sampled.faults:
+        log.error("inconsistency", kind=one.kind.value, id=str(one.id), problem=one.problem)
+    return Round(DAY if sampled.place is None else SAMPLE_SECONDS, sampled.place)
 
 
 async def _expired(tx: Tx, place: str | None) -> Round:

@@ -34,6 +34,7 @@ class KeyPlace(NamedTuple):
 
 async def jobs(tx: Tx, place: UUID | None, *, look: int = LOOK) -> Piece:
     """Of so many jobs behind a place: those that do not stand where their status says."""
+    await tx.by_index()  # it costs the same however large the tables are
     [(after, text)] = await tx.values(sql.jobs, {"place": place or BEGINNING, "look": look})
     return Piece(_faults.decode(text), after)
 
@@ -51,12 +52,14 @@ async def leases(tx: Tx) -> list[Fault]:
 
 async def keys(tx: Tx, place: KeyPlace, *, look: int = LOOK) -> tuple[list[Fault], KeyPlace | None]:
     """Of so many keys in use: those whose job is over. And where to go on."""
+    await tx.by_index()  # it costs the same however large the tables are
     [(tenant_id, key_hash, text)] = await tx.values(sql.keys, {**place._asdict(), "look": look})
     return _faults.decode(text), None if tenant_id is None else KeyPlace(tenant_id, key_hash)
 
 
 async def runs(tx: Tx, place: UUID | None, *, look: int = LOOK_RUNS) -> Piece:
     """Of so many runs behind a place: those whose counters are wrong."""
+    await tx.by_index()  # it costs the same however large the tables are
     [(after, text)] = await tx.values(sql.runs, {"place": place or BEGINNING, "look": look})
     return Piece(_faults.decode(text), after)
 

@@ -16,7 +16,7 @@ alter table fairlead.duties
     add column failures integer not null default 0,
     add column last_error text;
 
-insert into fairlead.duties (name) values ('checks');
+insert into fairlead.duties (name) values ('checks'), ('sample');
 
 -- Runs that are over and that a job waited for: whether that job still waits is looked at from here.
 create index workflow_runs_over on fairlead.workflow_runs (finished_at)
