@@ -29,7 +29,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-dev: setup ## run Fairlead here: embedded PostgreSQL, demo tenant
+dev: setup ## run Fairlead here: embedded PostgreSQL, demo tenant; with ARGS="hello:fl" your own module too
 	@exec $(BIN)/fairlead dev $(ARGS)
 
 check: setup ## ruff, mypy, import-linter

@@ -1,6 +1,7 @@
 """`fairlead` itself: its commands, found when they are called."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from fairlead.cli import main
 from fairlead.cli.root import COMMANDS
+from fairlead.cli.worker import load_app
+from fairlead.errors import InvalidInput
 from tests.processes import FAIRLEAD, environment, started
 
 
@@ -121,6 +124,38 @@ def test_a_module_that_cannot_be_imported_is_named_with_its_own_frames_only(
     files = [line.split(chr(34))[1] for line in lines if line.startswith("  File ")]
     assert files
     assert {str(Path(file).parent) for file in files} == {str(tmp_path)}
+
+
+RUNS = """
+import asyncio
+main = asyncio.sleep(0)
+try:
+    asyncio.run(main)
+finally:
+    main.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("app", "text", "hint"),
+    [
+        ("hello.py", "", "Name the module, not its file: hello:fl."),
+        ("hello.py:app", "", "Name the module, not its file: hello:app."),
+        ("hello:fl", "import sys\nsys.exit(3)\n", "exits while it is imported. Put what it does as a script"),
+        ("hello:fl", RUNS, "Put what it does as a script below"),
+    ],
+    ids=["file", "file-and-name", "exits", "runs"],
+)
+async def test_a_common_mistake_in_naming_or_writing_a_module_is_answered_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, text: str, hint: str
+) -> None:
+    (tmp_path / "hello.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "hello", raising=False)
+
+    with pytest.raises(InvalidInput, match=re.escape(hint)):
+        load_app(app)
 
 
 def test_what_a_module_refuses_itself_is_said_as_it_is(tmp_path: Path) -> None:

@@ -157,16 +157,11 @@ def load_app(name: str) -> Fairlead:
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
             raise InvalidInput(_not_imported(module_name, error)) from error
-        raise InvalidInput(
-            f"There is no module {module_name!r} here. Run this where it can be imported."
-        ) from error
+        raise InvalidInput(_not_found(module_name, attribute)) from error
     except FairleadError:
         raise  # it says itself what to do
     except SystemExit as error:
-        raise InvalidInput(
-            f"The module {module_name!r} exits while it is imported. Put what it runs as a script below "
-            '`if __name__ == "__main__":`.'
-        ) from error
+        raise InvalidInput(f"The module {module_name!r} exits while it is imported. {_GUARD}") from error
     except Exception as error:
         raise InvalidInput(_not_imported(module_name, error)) from error
     for part in (attribute or "fl").split("."):
@@ -179,6 +174,16 @@ def load_app(name: str) -> Fairlead:
     return found
 
 
+_GUARD = 'Put what it does as a script below `if __name__ == "__main__":`.'
+
+
+def _not_found(module_name: str, attribute: str) -> str:
+    if module_name.endswith(".py"):
+        name = module_name.removesuffix(".py").replace("/", ".")
+        return f"Name the module, not its file: {name}:{attribute or 'fl'}."
+    return f"There is no module {module_name!r} here. Run this where it can be imported."
+
+
 def _not_imported(name: str, error: Exception) -> str:
     """What went wrong as the module was imported, and where in it: without our frames and Python's own above it."""
     frames = error.__traceback__
@@ -187,7 +192,8 @@ def _not_imported(name: str, error: Exception) -> str:
     ):
         frames = frames.tb_next
     told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-    return f"The module {name!r} cannot be imported: {type(error).__name__}: {error}\n{told}"
+    hint = f" {_GUARD}" if "asyncio.run() cannot be called" in str(error) else ""
+    return f"The module {name!r} cannot be imported: {type(error).__name__}: {error}{hint}\n{told}"
 
 
 def signals() -> tuple[asyncio.Event, asyncio.Event]:

@@ -7,6 +7,7 @@ The file has no secrets.
 import contextlib
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class DevRecord(msgspec.Struct, frozen=True):
     def how_to_join(self) -> str:
         """The setting with which others use its database."""
         if self.database is None:
-            return f"FAIRLEAD_DATA_DIR={self.data_dir}"
+            return f"FAIRLEAD_DATA_DIR={shlex.quote(self.data_dir)}"
         return f"FAIRLEAD_DATABASE_URL for {self.database}"
 
 
