@@ -41,6 +41,8 @@ def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
 
 def _folder_of(name: str) -> Path | None:
     """The folder of a top-level module, which is found but not imported."""
+    if not name.isidentifier():
+        return None  # the worker says what is wrong with it
     spec = PathFinder.find_spec(name, [str(Path.cwd()), *sys.path])
     if spec is None or spec.origin is None:
         return None
