@@ -184,7 +184,8 @@ def test_runs_are_narrowed_walked_and_canceled(shell: Shell) -> None:
 
     assert ids() == made[::-1]
     assert ids("--tenant", "acme") == made[1::-1]
-    assert ids("--key", "onboard", "--limit", "1") == [made[2]]
+    for option in ("--workflow", "--key"):
+        assert ids(option, "onboard", "--limit", "1") == [made[2]]
     assert ids("--after", made[2]) == made[1::-1]
     assert ids("--status", "canceled") == [made[0]]
     assert ids("--status", "running") == [made[2], made[1]]

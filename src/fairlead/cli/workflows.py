@@ -142,7 +142,8 @@ async def start(
 
 @workflows.command()
 @click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option("--key", help="Only of this workflow.")
+@click.option("--workflow", help="Only of this workflow: its key.")
+@click.option("--key", hidden=True)  # what --workflow was called before
 @click.option("--status", type=output.choice(RunStatus), help="Only those that stand so.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
 @click.option("--after", type=click.UUID, help="Go on after the run with this id.")
@@ -152,6 +153,7 @@ async def runs(
     session: Session,
     *,
     tenant: str | None,
+    workflow: str | None,
     key: str | None,
     status: str | None,
     limit: int,
@@ -161,7 +163,9 @@ async def runs(
     """List runs, newest first."""
     wanted = None if status is None else RunStatus(status)
     async with acting_in(session, tenant) as (tx, principal):
-        found = await actions.runs(tx, principal, key=key, status=wanted, before=after, limit=limit)
+        found = await actions.runs(
+            tx, principal, key=workflow or key, status=wanted, before=after, limit=limit
+        )
     if as_json:
         output.say_json({"items": [workflow_output.run_document(one) for one in found]})
     else:
