@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from fairlead import Backoff, Fairlead, Settings, sync, testing
 from fairlead.actions import definitions
-from fairlead.errors import JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid, WrongLoop
+from fairlead.errors import AlreadyOpen, JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid, WrongLoop
 from tests import given
 from tests.given import TENANT, TESTER
 
@@ -160,6 +160,20 @@ async def test_a_fairlead_that_is_not_open_says_so(settings: Settings) -> None:
         await Fairlead(settings=settings).enqueue("anything", tenant=TENANT)
     with pytest.raises(NotOpen):
         sync.Fairlead(settings=settings).enqueue("anything", tenant=TENANT)
+
+
+async def test_what_is_open_is_not_opened_again_until_it_is_closed(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+    opened = await asyncio.gather(fl.open(), fl.open(), return_exceptions=True)
+    assert [type(one) for one in opened] == [type(None), AlreadyOpen]
+    with pytest.raises(AlreadyOpen, match="close it first"):
+        async with fl:
+            pass
+    await fl.enqueue("anything", tenant=given.TENANT)  # it is as open as it was
+
+    await fl.close()
+    async with fl:
+        await fl.enqueue("anything", tenant=given.TENANT)
 
 
 async def test_another_event_loop_is_refused_at_once(fl: Fairlead) -> None:

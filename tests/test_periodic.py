@@ -48,6 +48,19 @@ def ago(**span: float) -> datetime:
 async def nothing() -> None: ...
 
 
+@pytest.mark.parametrize("interval", ["x", None, float("nan"), float("inf"), True, -1, 1.5, [60]])
+async def test_an_interval_that_is_no_whole_number_of_seconds_is_refused_by_name(
+    interval: Any,
+) -> None:
+    fl = Fairlead(settings=Settings())
+    with pytest.raises(ScheduleInvalid) as refused:
+        await fl.register(TENANT, "sync", FAR, interval, nothing)
+    assert [fault.path for fault in refused.value.faults] == ["repeat_every"]
+    with pytest.raises(ScheduleInvalid) as refused:
+        fl.every(interval)
+    assert [fault.path for fault in refused.value.faults] == ["every_seconds"]
+
+
 @pytest.fixture
 async def instance(settings: Settings) -> AsyncIterator[Instance]:
     """Opens one more instance of the application on the test's database."""

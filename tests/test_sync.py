@@ -26,6 +26,7 @@ from fairlead import (
 )
 from fairlead.actions import triggers
 from fairlead.errors import (
+    AlreadyOpen,
     AlreadyRegistered,
     ConnectionNotSupported,
     JobFailed,
@@ -284,6 +285,17 @@ def test_an_event_is_stored_or_joins_the_callers_transaction(settings: Settings)
         joined_only.emit("user.joined", tenant=TENANT, tx=connection)
     with pytest.raises(NotOpen):
         joined_only.emit("user.joined", tenant=TENANT)
+
+
+def test_what_is_open_is_not_opened_again_until_it_is_closed(settings: Settings) -> None:
+    fl = sync.Fairlead(settings=settings)
+    fl.open()
+    with pytest.raises(AlreadyOpen):
+        fl.open()
+    assert fl.is_open
+    fl.close()
+    with fl:
+        assert fl.is_open
 
 
 def test_an_asynchronous_connection_is_refused(settings: Settings) -> None:

@@ -21,7 +21,7 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import CommandInvalid, Fault, NotOpen, SignatureInvalid
+from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, NotOpen, SignatureInvalid
 from fairlead.handlers.commands import Command, commands_from
 from fairlead.handlers.context import as_child
 from fairlead.handlers.registry import Registry
@@ -80,16 +80,22 @@ class Fairlead(Triggers, Workflows):
         Triggers.__init__(self, name, Periodic(self._execution_of, lambda: self.threads, __version__))
         Workflows.__init__(self)
         self._database: Database | None = None
+        self._is_opening = False
         self._embedded: EmbeddedPostgres | None = None
         self._claims: Claims | None = None
 
     # Opening and closing
 
     async def open(self) -> None:
-        """Connect (starting the embedded database if there is no other) and publish the functions' definitions."""
+        """Connect (starting the embedded database if there is no other) and publish the functions' definitions.
+
+        Refused while it is open; it can be opened again once it is closed.
+        """
         if self._database is not None:
             self._database.check_loop()
-            return
+        if self._database is not None or self._is_opening:
+            raise AlreadyOpen("This Fairlead is open already. Use it as it is, or close it first.")
+        self._is_opening = True
         try:
             url = self.settings.database_url or await self._start_embedded()
             await migrate.check(self.settings.direct_url or url, self.settings.schema)
@@ -101,6 +107,8 @@ class Fairlead(Triggers, Workflows):
         except BaseException:
             await self.close()
             raise
+        finally:
+            self._is_opening = False
 
     async def close(self) -> None:
         """Disconnect; the last user of an embedded database stops it."""

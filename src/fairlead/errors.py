@@ -423,6 +423,12 @@ class NotOpen(FairleadError):
     code = "not_open"
 
 
+class AlreadyOpen(FairleadError):
+    """It was to be opened a second time: whoever closed it first would close it for both."""
+
+    code = "already_open"
+
+
 class WrongLoop(FairleadError):
     """It was opened on another event loop than the one that it is used on."""
 

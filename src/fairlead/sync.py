@@ -17,7 +17,7 @@ from fairlead.actions import enqueue, events
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import Shown
 from fairlead.db.joined import Send, drive_sync, is_async, sender
-from fairlead.errors import ConnectionNotSupported, NotOpen, WrongLoop
+from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
 from fairlead.handlers.context import as_child, current_job
 from fairlead.loop_thread import LoopThread, running_loop, wait_on
 from fairlead.model.access import Tenant
@@ -61,8 +61,13 @@ class Fairlead:
         self._own: LoopThread | None = None
 
     def open(self) -> None:
-        """Connect, with the loop in a thread of its own; nothing where a worker has opened it already."""
-        if self._own is not None or self.inner.is_open:
+        """Connect, with the loop in a thread of its own; nothing where a worker has opened it already.
+
+        Refused while it is open; it can be opened again once it is closed.
+        """
+        if self._own is not None:
+            raise AlreadyOpen("This Fairlead is open already. Use it as it is, or close it first.")
+        if self.inner.is_open:
             return
         self._own = LoopThread("fairlead")
         try:

@@ -256,7 +256,7 @@ class Triggers(ABC):
         says = {
             "label": job_id,
             "definition_key": key,
-            "every_seconds": _whole(repeat_every, least=0),
+            "every_seconds": _whole(repeat_every, least=0, name="repeat_every"),
             "start_at": start_at,
             "catch_up": CatchUp.ONE,
             "overlap": Overlap.SKIP,
@@ -331,11 +331,13 @@ def _plain(said: Mapping[str, Any] | str | None) -> Any:
     return msgspec.json.decode(encode({} if said is None else said)[1])
 
 
-def _whole(interval: Seconds, *, least: int) -> int:
+def _whole(interval: Any, *, least: int, name: str = "every_seconds") -> int:
     seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
-    if isinstance(seconds, bool) or seconds % 1 != 0 or seconds < least:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    # neither NaN nor infinity has a remainder
+    if not is_number or seconds % 1 != 0 or seconds < least:
         raise ScheduleInvalid(
-            f"An interval is a whole number of seconds, {least} or more; {interval!r} is not.",
-            [Fault("every_seconds", "not valid")],
+            f"An interval is a whole number of seconds, {least} or more; {str(interval)[:80]!r} is not.",
+            [Fault(name, f"must be a whole number of seconds, {least} or more")],
         )
     return int(seconds)

@@ -1,7 +1,10 @@
+from typing import Any
+
 import pytest
 from hypothesis import given, strategies
 
 from fairlead import Backoff, JobStatus, can_retry
+from fairlead.errors import DefinitionInvalid, InvalidInput
 from fairlead.model.job import TRANSITIONS, may_move
 
 # The three policies that users brought with them: (policy, delay of the n-th failure, n from 0).
@@ -34,6 +37,28 @@ def test_no_number_of_failures_breaks_the_cap(failures: int, jitter: float, fact
 )
 def test_who_may_be_tried_again(status: JobStatus, attempts: int, limit: int, *, expected: bool) -> None:
     assert can_retry(status, attempts, limit) is expected
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("success", False), ("succeeded", False), ("running", False), ("failed", True)]
+)
+def test_a_status_may_be_told_by_its_word(word: str, *, expected: bool) -> None:
+    assert can_retry(word, 0) is expected
+
+
+@pytest.mark.parametrize("word", ["sucess", "", None, 1, ["failed"]])
+def test_a_word_that_is_no_status_is_refused(word: Any) -> None:
+    with pytest.raises(InvalidInput, match="dead_letter") as refused:
+        can_retry(word, 0)
+    assert refused.value.faults[0].path == "status"
+
+
+@pytest.mark.parametrize("field", ["base_seconds", "factor", "cap_seconds", "jitter"])
+@pytest.mark.parametrize("value", ["x", None, float("nan"), True, -1, [], 10**9])
+def test_a_backoff_that_is_no_number_in_range_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(DefinitionInvalid) as refused:
+        Backoff(**{field: value})
+    assert [fault.path for fault in refused.value.faults] == [f"backoff.{field}"]
 
 
 def test_only_a_person_moves_a_job_out_of_a_terminal_status() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from fairlead.errors import DefinitionInvalid, Fault
+from fairlead.errors import DefinitionInvalid, Fault, InvalidInput
 from fairlead.model.job import JobStatus
 
 DEFAULT_MAX_ATTEMPTS = 5
@@ -20,6 +20,8 @@ MAX_SUSPECTED = 100
 # killed or its machine lost, and all its jobs are to run again at once.
 LOSSES_OF_A_SUSPECT = 2
 LONGEST_MESSAGE = 2000
+# What other systems call theirs.
+_OTHER_WORDS: dict[str, JobStatus] = {"success": JobStatus.SUCCEEDED, "cancelled": JobStatus.CANCELED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,13 @@ class Backoff:
         """Refuse a policy that could not be followed."""
         faults = [
             Fault(f"backoff.{name}", advice)
-            for name, fine, advice in (
-                ("base_seconds", 0 <= self.base_seconds <= 31_536_000, "must be 0 to 31536000"),
-                ("factor", 1 <= self.factor <= 100, "must be 1 to 100"),
-                ("cap_seconds", 0 <= self.cap_seconds <= 31_536_000, "must be 0 to 31536000"),
-                ("jitter", 0 <= self.jitter <= 1, "must be 0 to 1"),
+            for name, least, most, advice in (
+                ("base_seconds", 0, 31_536_000, "must be a number of seconds, 0 to 31536000"),
+                ("factor", 1, 100, "must be a number, 1 to 100"),
+                ("cap_seconds", 0, 31_536_000, "must be a number of seconds, 0 to 31536000"),
+                ("jitter", 0, 1, "must be a number, 0 to 1"),
             )
-            if not fine
+            if not _is_between(getattr(self, name), least, most)
         ]
         if faults:
             raise DefinitionInvalid(
@@ -61,9 +63,25 @@ class Backoff:
         return max(0.0, plain * (1 + self.jitter * chance))
 
 
-def can_retry(status: JobStatus, attempts: int, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> bool:
-    """Whether a job that stands so may be tried again by the system."""
-    return status not in (JobStatus.SUCCEEDED, JobStatus.RUNNING) and attempts < max_attempts
+def _is_between(value: Any, least: float, most: float) -> bool:
+    # NaN is not between anything
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def can_retry(status: JobStatus | str, attempts: int, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> bool:
+    """Whether a job that stands so may be tried again by the system. Its status, or the word for it."""
+    return _status(status) not in (JobStatus.SUCCEEDED, JobStatus.RUNNING) and attempts < max_attempts
+
+
+def _status(word: JobStatus | str) -> JobStatus:
+    try:
+        return _OTHER_WORDS.get(word) or JobStatus(word)
+    except (ValueError, TypeError):
+        known = ", ".join(JobStatus)
+        raise InvalidInput(
+            f"{str(word)[:80]!r} is no status of a job. Use one of {known}.",
+            [Fault("status", f"use one of {known}")],
+        ) from None
 
 
 # Structs, since every attempt makes some: several times cheaper to create than frozen dataclasses.
