@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import Fairlead, FairleadError, NewJob
 from fairlead.actions import definitions, enqueue
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Acting, Database, Tx
 from fairlead.errors import (
     DatabaseBusy,
     DefinitionInactive,
@@ -18,7 +18,7 @@ from fairlead.errors import (
     TenantUnknown,
 )
 from fairlead.model.job import JobStatus
-from fairlead.store import audit, jobs
+from fairlead.store import audit, jobs, tenants
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.waiting import until_somebody_waits
@@ -316,7 +316,25 @@ async def test_bulk_is_one_audit_row_per_tenant_and_reports_progress(fl: Fairlea
     assert seen == [0, 1000, 2000, 2500]
     async with fl.transaction() as tx:
         [entry] = [entry for entry in await audit.recent(tx) if entry.action == "jobs_created"]
-        assert entry.details == {"count": 2500, "definitions": {"greet": 2500}}
+        assert entry.details == {
+            "count": 2500,
+            "definitions": {"greet": 2500},
+            "tenant_id": str(entry.tenant_id),
+        }
+
+
+async def test_the_same_call_is_audited_in_the_same_way_each_time(fl: Fairlead) -> None:
+    """Also for a tenant's own, whose transactions have another role than their connection."""
+    async with fl.transaction() as tx:
+        tenant_id = (await tenants.ids(tx, [given.TENANT]))[given.TENANT]
+    known = given.catalog()
+    for acting in (Acting(None), Acting(tenant_id)):
+        async with fl.database.transaction(acting) as tx:
+            for _ in range(2):  # the second time the ids are known, and it takes the short way
+                await enqueue.enqueue(tx, given.TESTER, known, given.request(tenant=str(tenant_id)))
+    async with fl.transaction() as tx:
+        told = [entry.details for entry in await audit.recent(tx) if entry.action == "job_created"]
+    assert told == [{"definition_key": "greet", "tenant_id": str(tenant_id)}] * 4
 
 
 async def test_an_empty_load_is_no_load(fl: Fairlead) -> None:

@@ -127,6 +127,41 @@ async def test_a_job_is_for_the_host_that_it_names_or_that_its_resource_is_on(
     assert await target(fl, await way(fl, new(START, by_name))) == (here, lobby)
 
 
+async def created(fl: Fairlead, job_id: UUID) -> Any:
+    """What the audit log says of a job's creation."""
+    async with fl.transaction() as tx:
+        [(details,)] = await tx.values(
+            "select details from fairlead.audit_log where resource_id = %s and action = 'job_created'",
+            [str(job_id)],
+        )
+    return details
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_audit_log_says_which_resource_a_job_acts_on(fl: Fairlead, place: Place, way: Any) -> None:
+    where = {"resource_id": str(place.lobby.id), "host_id": str(place.host.id)}
+    whose = {"tenant_id": str(place.host.tenant_id)}
+    named = NewJob(definition=START, tenant=TENANT, payload={"serverInstanceId": "lobby"})
+    given_ = NewJob(definition="anything", tenant=TENANT, resource_id=place.lobby.id)
+
+    assert await created(fl, await way(fl, named)) == {
+        "definition_key": START,
+        "serverInstanceId": "lobby",
+        **where,
+        **whose,
+    }
+    assert await created(fl, await way(fl, given_)) == {"definition_key": "anything", **where, **whose}
+
+
+async def test_the_audit_log_does_not_say_a_resource_that_is_a_secret(fl: Fairlead, place: Place) -> None:
+    async with fl.transaction() as tx:
+        schema = {"properties": {"serverInstanceId": {"type": "string", "writeOnly": True}}}
+        await definitions.patch(tx, TESTER, START, {"arg_schema": schema})
+    job = await fl.enqueue(START, tenant=TENANT, payload={"serverInstanceId": "lobby"})
+
+    assert "serverInstanceId" not in await created(fl, job.id)
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_is_unknown_or_anothers_is_refused_and_nothing_is_enqueued(
     fl: Fairlead, place: Place, way: Any

@@ -32,7 +32,8 @@ begin
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
         jsonb_build_object('name', emit_one.name)
-        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+        || case when session_user <> current_user and current_user <> 'fairlead_tenant'
+            then jsonb_build_object('role', session_user) else '{}' end);
     outcome := 'emitted';
 end
 $$;

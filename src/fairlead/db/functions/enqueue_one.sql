@@ -91,9 +91,14 @@ begin
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, about.tenant_id, coalesce(enqueue_one.actor, session_user), 'job_created', 'job',
         enqueue_one.job_id::text,
-        jsonb_build_object('definition_key', enqueue_one.definition_key)
-        -- through a door: which role it really was, whoever it says it is
-        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+        case when target.target_resource is null then '{}'
+            else fairlead.resource_named(about.definition_id, enqueue_one.payload)
+                || jsonb_build_object('resource_id', target.target_resource) end
+        || case when target.target_host is null then '{}' else jsonb_build_object('host_id', target.target_host) end
+        || jsonb_build_object('definition_key', enqueue_one.definition_key, 'tenant_id', about.tenant_id)
+        -- through a door: which role it really was, whoever it says it is. (Who acts for a tenant has come in by no door.)
+        || case when session_user <> current_user and current_user <> 'fairlead_tenant'
+            then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
     waits := coalesce(enqueue_one.scheduled_for > moment, false);

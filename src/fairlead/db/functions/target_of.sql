@@ -12,9 +12,7 @@ begin
     select d.resource_pointer, d.kind into about from fairlead.job_definitions d where d.id = target_of.definition_id;
     target_resource := target_of.resource_id;
     if target_resource is null and about.resource_pointer is not null then
-        named := target_of.payload #>> (
-            select array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n)
-            from regexp_split_to_table(substr(about.resource_pointer, 2), '/') with ordinality as p(part, n));
+        named := target_of.payload #>> fairlead.path_of_pointer(about.resource_pointer);
         select r.id into target_resource from fairlead.resources r
         where r.tenant_id = target_of.tenant_id and r.id = case
             when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;

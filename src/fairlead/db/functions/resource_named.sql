@@ -1,0 +1,15 @@
+-- The resource that a payload names, under the name it has there ({"serverInstanceId": "lobby"}), for the audit log; nothing
+-- where the definition says that it is a secret, or no pointer.
+create or replace function fairlead.resource_named(definition_id uuid, payload jsonb) returns jsonb language sql stable as $$
+    select coalesce((
+        select jsonb_build_object(path.steps[cardinality(path.steps)], resource_named.payload #>> path.steps)
+        from fairlead.job_definitions d cross join lateral fairlead.path_of_pointer(d.resource_pointer) as path(steps)
+        where d.id = resource_named.definition_id and d.resource_pointer is not null
+            and resource_named.payload #>> path.steps is not null
+            and not exists (
+                select from unnest(d.secret_paths) as secret(path)
+                where secret.path like '%*%' or starts_with(d.resource_pointer || '/', secret.path || '/'))), '{}')
+$$;
+
+revoke execute on function fairlead.resource_named(uuid, jsonb) from public;
+grant execute on function fairlead.resource_named(uuid, jsonb) to fairlead_tenant;
