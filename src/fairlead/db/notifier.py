@@ -3,9 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 import structlog
+from psycopg import AsyncConnection
+from psycopg.generators import fetch_many
+from psycopg.pq import ExecStatus
 
 from fairlead.errors import FairleadError
 
@@ -96,5 +100,30 @@ async def _of(sent: Sent) -> None:
     await (await sent)
 
 
-async def nothing() -> None:
-    """What is left to be awaited where nothing was sent."""
+def begin_to_notify(connection: AsyncConnection[Any], channel: str, word: str) -> Awaitable[None]:
+    """Send a notification before anything else runs in this loop; await the result for its end.
+
+    Nothing is written, so its commit waits for no disk. A connection that does not answer is closed.
+    """
+    try:
+        line = connection.pgconn
+        line.send_query_params(b"select pg_notify($1, $2)", [channel.encode(), word.encode()])
+        line.flush()
+    except psycopg.Error as error:
+        return _raise(error)
+    return _notified(connection)
+
+
+async def _notified(connection: AsyncConnection[Any]) -> None:
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            [result] = await connection.wait(fetch_many(connection.pgconn))
+    except BaseException:
+        await connection.close()
+        raise
+    if result.status != ExecStatus.TUPLES_OK:
+        raise psycopg.OperationalError(result.get_error_message())
+
+
+async def _raise(error: Exception) -> None:
+    raise error

@@ -4,7 +4,7 @@ import asyncio
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from uuid import UUID
@@ -19,7 +19,7 @@ from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow
 from psycopg.types.json import set_json_loads
 
-from fairlead.db.notifier import Notifier, Sent, nothing
+from fairlead.db.notifier import Notifier, begin_to_notify
 from fairlead.db.refusals import (
     FAILED,
     IDLE,
@@ -105,11 +105,7 @@ class Tx:
     """A transaction in progress. Store functions take one; they never open or end it."""
 
     def __init__(
-        self,
-        connection: Connection,
-        settings: Settings,
-        redact_patterns: tuple[re.Pattern[str], ...] = (),
-        notifier: Notifier | None = None,
+        self, connection: Connection, settings: Settings, redact_patterns: tuple[re.Pattern[str], ...] = ()
     ) -> None:
         self.connection = connection
         self.settings = settings
@@ -118,9 +114,6 @@ class Tx:
         self.redact_patterns = redact_patterns
         # what the database sends to listeners after the commit
         self.words: set[str] = set()
-        # where every statement is a transaction of its own, a notification may follow it without a pause
-        self._notifier = notifier
-        self.following: tuple[Sent, AsyncExitStack] | None = None
 
     def notify(self, word: str) -> None:
         """Wake those who wait for such a word, after this transaction has committed."""
@@ -148,36 +141,11 @@ class Tx:
         cursor = await self.connection.execute(self._text(query), params)
         return await cursor.fetchall()
 
-    async def quick(self, query: str, params: Params, *, then: str | None = None) -> list[TupleRow]:
-        """Like `values`, through the connection's own cursor: for whoever has the connection to himself.
-
-        `then` is a word to notify of after the commit. If there are rows, this must be the last statement.
-        """
-        if then is not None:
-            if self._notifier and (sent := self._notifier.begin(then)):
-                return await self._followed(query, params, then, sent)
-            self.notify(then)
+    async def quick(self, query: str, params: Params) -> list[TupleRow]:
+        """Like `values`, through the connection's own cursor: for whoever has the connection to himself."""
         cursor = self.connection.own_cursor
         await cursor.execute(self._text(query), params)
         return await cursor.fetchall()
-
-    async def _followed(self, query: str, params: Params, word: str, sent: Sent) -> list[TupleRow]:
-        """The rows. A notification is sent with the statement and runs after its commit.
-
-        So an idle worker hears of a job as soon as if the notification were part of the job's transaction.
-        """
-        async with AsyncExitStack() as stack:
-            stack.callback(_settle, sent)
-            pipeline = await stack.enter_async_context(self.connection.pipeline())
-            cursor = self.connection.own_cursor
-            await cursor.execute(self._text(query), params)
-            # `sync` would wait for the rows before it sends more
-            pipeline._enqueue_sync()  # noqa: SLF001
-            await self.connection.execute(self._text(NOTIFY), [word])
-            rows = await cursor.fetchall()
-            if rows:  # without any, the caller has more to do with this connection
-                self.following = sent, stack.pop_all()
-        return rows
 
     async def by_index(self) -> None:
         """Have the rest of this transaction look things up by index in its order, however small a table seems now.
@@ -211,14 +179,7 @@ class Tx:
             yield copy
 
     def _text(self, query: str) -> Any:
-        if self.following is not None:
-            raise RuntimeError("There is a statement after one that was said to be the last.")
         return in_schema(query, self.schema)
-
-
-def _settle(sent: Sent) -> None:
-    if not sent.done():
-        sent.set_result(nothing())
 
 
 def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
@@ -370,27 +331,33 @@ class Database:
                 return await work(tx)
         self.check_loop()
         connection = self._take_spare() or await self._pool.getconn()
-        tx = Tx(connection, self.settings, self._redact_patterns, self.notifier)
+        tx = Tx(connection, self.settings, self._redact_patterns)
         try:
             answer = await self._in_time(connection, work(tx))
         except BaseException as error:
             # what its earlier statements wrote is committed, and perhaps even what the last one did
             self.notifier.tell(tx.words)
-            if tx.following is not None:
-                await tx.following[1].aclose()
             if isinstance(error, STANDBY):
                 await connection.close()
             await self._pool.putconn(connection)
             if isinstance(error, IDLE):
                 raise idle(error) from error
             raise
-        self.notifier.tell(tx.words)
-        if tx.following is None:
+        if not self._tell_through(connection, tx.words):
             await self._put_back(connection)
-        else:
-            sent, rest = tx.following
-            sent.set_result(self._put_back_after(rest.aclose(), connection))
         return answer
+
+    def _tell_through(self, connection: Connection, words: set[str]) -> bool:
+        """Send a first word through this connection before the caller goes on. Whether it is put back after that."""
+        for word in words:
+            if sent := self.notifier.begin(word):
+                sent.set_result(
+                    self._put_back_after(begin_to_notify(connection, self.schema, word), connection)
+                )
+                self.notifier.tell(words - {word})
+                return True
+        self.notifier.tell(words)
+        return False
 
     async def _put_back_after(self, sent: Awaitable[None], connection: Connection) -> None:
         try:

@@ -88,7 +88,9 @@ async def enqueue_plain(
 ) -> bool:
     """Enqueue a request without options; False if the definition is no longer that version."""
     values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, new.definition)
-    return bool(await tx.quick(sql.enqueue_plain, values, then="ready"))
+    # before it is sent: its answer may be lost and the job be there
+    tx.notify("ready")
+    return bool(await tx.quick(sql.enqueue_plain, values))
 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
