@@ -34,6 +34,18 @@ async def test_silent_workers_are_warned_of(console: Console) -> None:
     await expect(page.locator(".levels")).to_contain_text("3 / 10")
 
 
+async def test_workers_over_http_have_names_and_no_version_of_ours(console: Console) -> None:
+    await console.make(
+        "insert into fairlead.job_workers (worker_id, hostname, version, last_seen_at, metadata) values "
+        "('boxes:one', '', '2.7', clock_timestamp() - interval '1 hour', '{\"transport\": \"http\"}')"
+    )
+    page = await console.visit(Role.SUPER_ADMIN, "/workers")
+
+    await expect(page.locator(".banner")).to_contain_text("for more than 1 min: boxes:one.")
+    await expect(page.locator("tbody tr")).to_contain_text("2.7 HTTP")
+    await expect(page.locator("tbody tr")).not_to_contain_text("other version")
+
+
 async def test_the_gate_closes_with_a_note_and_every_page_says_so(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/system")
     await expect(page.locator("text=is current")).to_be_visible()

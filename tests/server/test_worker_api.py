@@ -469,3 +469,16 @@ async def test_what_a_worker_reports_has_no_secrets_of_the_payload(world: World)
             "select (to_jsonb(j) - 'payload')::text from fairlead.jobs j where id = %s", [job_id]
         )
         assert "hunter2222" not in kept
+
+
+async def test_a_worker_over_http_is_listed_with_what_it_holds_and_its_own_version(world: World) -> None:
+    for _ in range(3):
+        await enqueued(world)
+    for limit in (1, 2):
+        assert (await claim(world, worker_id="box-1", version="2.7", limit=limit)).status_code == 200
+
+    answer = await world.call("GET", "/admin/workers", who="super_admin")
+
+    [listed] = [one for one in answer.json()["items"] if "box-1" in one["worker_id"]]
+    assert (listed["running_count"], listed["version"]) == (3, "2.7")
+    assert listed["metadata"] == {"transport": "http"}

@@ -41,10 +41,18 @@ class Claims:
         self._sweep_at = 0.0
 
     async def claim(
-        self, worker: str, served: Served, *, keys: list[str] | None, limit: int, wait: float, waits: Waits
+        self,
+        worker: str,
+        served: Served,
+        *,
+        keys: list[str] | None,
+        limit: int,
+        wait: float,
+        waits: Waits,
+        version: str = "",
     ) -> list[Held]:
         """Take up to `limit` due jobs; if there are none, look again for `wait` seconds, at every wake and poll."""
-        await self._be_seen(worker, keys, limit)
+        await self._be_seen(worker, keys, limit, version)
         source = self._source(worker, served)
 
         async def look() -> list[Held]:
@@ -88,7 +96,7 @@ class Claims:
             return True
         return await self._fl.database.single(lambda tx: leases.any_ready(tx, tenant_id))
 
-    async def _be_seen(self, worker: str, keys: list[str] | None, limit: int) -> None:
+    async def _be_seen(self, worker: str, keys: list[str] | None, limit: int, version: str) -> None:
         """A worker that asks is there; now and then is often enough to say so."""
         now = time.monotonic()
         if now - self._seen.get(worker, -SEEN_EVERY_SECONDS) < SEEN_EVERY_SECONDS:
@@ -99,15 +107,15 @@ class Claims:
             self._seen.popitem(last=False)
 
         async def write(tx: Tx) -> None:
-            running = await leases.running_of(tx, worker)
             await workers.seen(
                 tx,
                 worker_id=worker,
                 hostname="",
-                version="http",
+                version=version,
                 keys=keys or [],
-                running=running,
+                running=0,  # what it holds, whoever asks
                 concurrency=limit,
+                metadata={"transport": "http"},
             )
 
         await self._fl.database.transact(write)

@@ -43,12 +43,6 @@ async def owner_seen(tx: Tx, worker_id: str) -> None:
     await tx.run(sql.owner_seen, {"worker_id": worker_id})
 
 
-async def running_of(tx: Tx, worker_id: str) -> int:
-    """How many jobs a worker has."""
-    [(number,)] = await tx.values(sql.running_of, {"worker_id": worker_id})
-    return int(number)
-
-
 async def any_ready(tx: Tx, tenant_id: UUID) -> bool:
     """Whether a tenant has a job that could be claimed, as far as the queue itself says."""
     return bool(await tx.values(sql.any_ready, {"tenant_id": tenant_id}))

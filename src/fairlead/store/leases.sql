@@ -19,8 +19,5 @@ where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s 
 update fairlead.job_workers set last_seen_at = clock_timestamp()
 where worker_id = %(worker_id)s and last_seen_at < clock_timestamp() - interval '5 seconds';
 
--- name: running_of
-select count(*) from fairlead.leases where worker_id = %(worker_id)s;
-
 -- name: any_ready
 select true from fairlead.ready r where r.host_id is null and r.tenant_id = %(tenant_id)s limit 1;

@@ -1,12 +1,12 @@
 """Workers: who is there to run jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Tx, json_text
 
 sql = queries_beside(__file__)
 
@@ -36,6 +36,7 @@ async def seen(
     keys: Sequence[str],
     running: int,
     concurrency: int,
+    metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """A worker says that it is there, and what it serves (no keys: everything)."""
     values = {
@@ -45,6 +46,7 @@ async def seen(
         "keys": list(keys),
         "running": running,
         "concurrency": concurrency,
+        "metadata": json_text(metadata or {}),
     }
     await tx.run(sql.seen, values)
 

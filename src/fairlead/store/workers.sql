@@ -2,16 +2,21 @@
 
 -- name: seen
 insert into fairlead.job_workers as w (
-    worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
-values (%(worker_id)s, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s)
+    worker_id, hostname, version, queues, last_seen_at, running_count, concurrency, metadata)
+values (%(worker_id)s, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s, %(metadata)s)
 on conflict (worker_id) do update
-set last_seen_at = clock_timestamp(), running_count = excluded.running_count, queues = excluded.queues;
+set last_seen_at = clock_timestamp(), running_count = excluded.running_count, queues = excluded.queues,
+    version = excluded.version, concurrency = excluded.concurrency, metadata = excluded.metadata;
 
 -- name: page
 -- By id, after the one that the page before ended with. Stale: not seen for longer than it should be.
-select worker_id, hostname, version, queues, started_at, last_seen_at, running_count, concurrency, metadata,
-    last_seen_at < clock_timestamp() - make_interval(secs => %(stale_seconds)s) as stale
-from fairlead.job_workers where worker_id > %(after)s order by worker_id limit %(limit)s;
+-- One that works over HTTP says nothing of what it runs: it runs what it holds.
+select w.worker_id, w.hostname, w.version, w.queues, w.started_at, w.last_seen_at,
+    case when w.metadata ->> 'transport' = 'http'
+        then (select count(*) from fairlead.leases l where l.worker_id = w.worker_id)
+        else w.running_count end as running_count,
+    w.concurrency, w.metadata, w.last_seen_at < clock_timestamp() - make_interval(secs => %(stale_seconds)s) as stale
+from fairlead.job_workers w where w.worker_id > %(after)s order by w.worker_id limit %(limit)s;
 
 -- name: gone
 delete from fairlead.job_workers where worker_id = %(worker_id)s;

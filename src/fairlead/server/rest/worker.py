@@ -35,6 +35,9 @@ class ClaimBody(Body):
 
     definitions: list[Text] | None = Field(min_length=1, max_length=MOST_DEFINITIONS)
     worker_id: Text | None = Field(None, min_length=1, max_length=200)
+    version: Text | None = Field(
+        None, max_length=100, description="Your own version, for the list of workers."
+    )
     limit: int = Field(1, ge=1, le=MOST_JOBS)
     wait: float = Field(0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for the first one.")
 
@@ -200,6 +203,7 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
         limit=body.limit,
         wait=body.wait,
         waits=waits,
+        version=body.version or "",
     )
     lease_seconds = caller.fl.settings.lease_seconds
     return ListOf(items=[ClaimedView.given(one, lease_seconds=lease_seconds) for one in taken])
