@@ -24,8 +24,8 @@ ALL = {
     "retention",
     "audit_prepare",
     "audit_drop",
-    "minutes",
-    "history",
+    "count_minutes",
+    "count_history",
     "usage",
     "expired",
     "firings",
@@ -200,7 +200,7 @@ async def test_a_duty_that_fails_stops_neither_the_rescue_nor_the_other_duties(
     assert await values(
         db,
         "select name from fairlead.duties where failures > 0 order by 1",
-    ) == [("history",), ("retention",)]
+    ) == [("count_history",), ("retention",)]
     async with db.transaction() as tx:
         job = await jobs.get(tx, job_id)
     assert job is not None

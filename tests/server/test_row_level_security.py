@@ -59,6 +59,7 @@ ROWS: dict[str, str] = {
     "job_attempts": "insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id) values (%(id)s, %(id)s, 1, %(t)s, %(id)s, 'x')",
     "removed_jobs": "insert into fairlead.removed_jobs (tenant_id, definition_id, jobs) values (%(t)s, %(d)s, 1)",
     "counts": "insert into fairlead.counts (tenant_id, definition_id, minute) values (%(t)s, %(d)s, now())",
+    "count_levels": "insert into fairlead.count_levels (tenant_id, definition_id) values (%(t)s, %(d)s)",
     "usage_hourly": "insert into fairlead.usage_hourly values (%(t)s, %(d)s, now(), 1, 1, 0, 0, 0, 0, 1, 1, 1)",
     "usage_told": "insert into fairlead.usage_told (tenant_id, until) values (%(t)s, now())",
     "audit_log": "insert into fairlead.audit_log (tenant_id, actor, action, resource_type) values (%(t)s, 'x', 'x', 'x')",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.db.tx import Database, Tx
-from fairlead.store import counts, jobs
+from fairlead.store import counts, jobs, metrics, stats
 from tests import given
 from tests.given import OTHER
 from tests.waiting import until_somebody_waits
@@ -249,3 +249,66 @@ async def test_folders_appenders_and_readers_in_parallel_never_disagree(db: Data
         await fold_all(tx)
         await counts.fold_history(tx)
         assert await given.count(tx, "counts") <= 6  # base, and the minutes that the test took
+
+
+# Levels
+
+
+async def test_more_jobs_of_a_pair_than_an_integer_holds_can_be_folded(tx: Tx) -> None:
+    await given.ended_job(tx, "succeeded")
+    for _ in range(2):
+        await tx.run(
+            "insert into fairlead.counts (tenant_id, definition_id, minute, succeeded) "
+            "select tenant_id, definition_id, date_trunc('minute', clock_timestamp()) - interval '5 minutes', 2000000000 "
+            "from fairlead.jobs limit 1"
+        )
+    await fold_all(tx)
+    found = await stats.counts(tx, tenant_id=None)
+    await tx.run("update fairlead.counts set succeeded = succeeded - 4000000000 where succeeded > 2147483647")
+    await tx.run("update fairlead.count_levels set succeeded = succeeded - 4000000000")
+
+    assert found.succeeded == 4_000_000_001
+
+
+async def test_a_level_is_the_same_before_a_fold_and_after_it(tx: Tx) -> None:
+    await minutes_ago(tx, 2000)
+    await minutes_ago(tx, 5, 3)
+    await given.running_job(tx)
+    await given.queued_job(tx, tenant=OTHER)
+    status, levels_before = (await stats.counts(tx, tenant_id=None)).by_status, await metrics.levels(tx)
+
+    await fold_all(tx)
+    await counts.fold_history(tx)
+
+    assert (await stats.counts(tx, tenant_id=None)).by_status == status
+    assert await metrics.levels(tx) == levels_before
+    assert await tx.values("select from fairlead.counts where leveled") != []
+
+
+async def test_reading_levels_costs_the_same_with_a_day_of_minutes_as_with_one(tx: Tx) -> None:
+    """Measured in pages, of 500 pairs: as a scrape and as a summary of all tenants read them."""
+    pairs = "select md5('t' || pair)::uuid, md5('d')::uuid"
+    minutes = (
+        "insert into fairlead.counts (tenant_id, definition_id, minute, queued, leveled) "
+        f"{pairs}, date_trunc('minute', clock_timestamp()) - make_interval(mins => n), 1, n > 1 "
+        "from generate_series(1, 500) pair, generate_series(%s::int, %s::int) n"
+    )
+
+    async def pages(query: str) -> int:
+        await tx.run("analyze fairlead.counts, fairlead.count_levels")
+        [(plan,)] = await tx.values(f"explain (analyze, buffers, format json) {query}", {"tenant_id": None})
+        top = plan[0]["Plan"]
+        return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+
+    queries = [stats.sql.counts, metrics.sql.levels]
+    try:
+        await tx.run("savepoint filled")
+        await tx.run(f"insert into fairlead.count_levels {pairs}, 1 from generate_series(1, 500) pair")
+        await tx.run(minutes, [1, 2])
+        few = [await pages(query) for query in queries]
+        await tx.run(minutes, [3, 182])
+        many = [await pages(query) for query in queries]
+    finally:
+        await tx.run("rollback to savepoint filled")
+
+    assert all(after < 3 * before for before, after in zip(few, many, strict=True)), (few, many)

@@ -81,4 +81,4 @@ select count(*) from fairlead.ready;
 
 -- name: emptied
 truncate fairlead.jobs, fairlead.job_attempts, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys,
-    fairlead.counts, fairlead.usage_hourly;
+    fairlead.counts, fairlead.count_levels, fairlead.usage_hourly;

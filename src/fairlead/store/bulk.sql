@@ -84,4 +84,4 @@ copy fairlead.later (job_id, tenant_id, definition_id, priority, due_at) from st
 -- name: count_queued
 insert into fairlead.counts (tenant_id, definition_id, minute, queued)
 select tenant_id, definition_id, date_trunc('minute', %(moment)s::timestamptz), queued
-from unnest(%(tenants)s::uuid[], %(definitions)s::uuid[], %(queued)s::int[]) as c(tenant_id, definition_id, queued);
+from unnest(%(tenants)s::uuid[], %(definitions)s::uuid[], %(queued)s::bigint[]) as c(tenant_id, definition_id, queued);

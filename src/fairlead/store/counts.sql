@@ -2,6 +2,9 @@
 -- many and changes no sum: what a statement deletes is what it adds up, so rows that are appended meanwhile stay, two
 -- that fold at once share the rows between them, and no reader ever sees a half.
 --
+-- A level is in count_levels, but for the rows that are not leveled yet: folding adds them there, in the same statement
+-- and in one order too. Both are read by one statement, so that each row is in one of them.
+--
 -- What runs used goes on to usage_hourly in the same statement, and is added there in one order, so that two that fold at
 -- once wait for each other and never in a circle. A folded row has no runs any more: nothing is added twice.
 --
@@ -25,24 +28,41 @@ with still_minutes as materialized (
                 order by c.tenant_id, c.minute limit 1) c), w.until) as since
         from still_minutes w) b
 ), slice as (
-    select c.spot, c.tenant_id, c.definition_id, c.minute,
+    select c.spot, c.tenant_id, c.definition_id, c.minute, c.leveled,
         count(*) over (partition by c.tenant_id, c.definition_id, c.minute) as together
     from bounds b cross join fairlead.tenants t cross join lateral (
-        select c.ctid as spot, c.tenant_id, c.definition_id, c.minute from fairlead.counts c
+        select c.ctid as spot, c.tenant_id, c.definition_id, c.minute, c.leveled from fairlead.counts c
         where c.tenant_id = t.id and c.minute >= b.since and c.minute < b.upto offset 0) c
 ), crowded as materialized (
     -- in this order at most one group is cut in two
-    select spot from slice where together > 1 order by tenant_id, definition_id, minute limit %(limit)s
+    select spot from slice where together > 1 or not leveled order by tenant_id, definition_id, minute limit %(limit)s
 ), gone as (
     delete from fairlead.counts where ctid = any(array(select spot from crowded))
     returning tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled,
-        runs, retried, run_ms, queue_ms, cost_cents
+        runs, retried, run_ms, queue_ms, cost_cents, lost, leveled
 ), folded as (
     insert into fairlead.counts (
-        tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled)
+        tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled, leveled)
     select tenant_id, definition_id, minute, sum(queued), sum(running), sum(succeeded), sum(failed),
-        sum(dead_letter), sum(canceled)
+        sum(dead_letter), sum(canceled), true
     from gone group by tenant_id, definition_id, minute
+), leveled as (
+    insert into fairlead.count_levels as l (
+        tenant_id, definition_id, queued, running, succeeded, failed, dead_letter, canceled,
+        runs, runs_succeeded, runs_failed, runs_dead_letter, runs_retried, runs_lost)
+    select tenant_id, definition_id, sum(queued), sum(running), sum(succeeded), sum(failed), sum(dead_letter),
+        sum(canceled), coalesce(sum(runs), 0), coalesce(sum(succeeded) filter (where runs is not null), 0),
+        coalesce(sum(failed) filter (where runs is not null), 0),
+        coalesce(sum(dead_letter) filter (where runs is not null), 0), coalesce(sum(retried), 0), coalesce(sum(lost), 0)
+    from gone where not leveled group by tenant_id, definition_id order by tenant_id, definition_id
+    on conflict (tenant_id, definition_id) do update
+    set queued = l.queued + excluded.queued, running = l.running + excluded.running,
+        succeeded = l.succeeded + excluded.succeeded, failed = l.failed + excluded.failed,
+        dead_letter = l.dead_letter + excluded.dead_letter, canceled = l.canceled + excluded.canceled,
+        runs = l.runs + excluded.runs, runs_succeeded = l.runs_succeeded + excluded.runs_succeeded,
+        runs_failed = l.runs_failed + excluded.runs_failed,
+        runs_dead_letter = l.runs_dead_letter + excluded.runs_dead_letter,
+        runs_retried = l.runs_retried + excluded.runs_retried, runs_lost = l.runs_lost + excluded.runs_lost
 ), used as (
     insert into fairlead.usage_hourly as u (
         tenant_id, definition_id, hour, runs, succeeded, failed, dead_letter, canceled, retried, run_ms, queue_ms,
@@ -81,13 +101,30 @@ with old as materialized (
 ), gone as (
     delete from fairlead.counts where ctid = any(array(select spot from old union all select spot from level))
     returning tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled,
-        runs, retried, run_ms, queue_ms, cost_cents
+        runs, retried, run_ms, queue_ms, cost_cents, lost, leveled
 ), folded as (
     insert into fairlead.counts (
-        tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled)
+        tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled, leveled)
     select tenant_id, definition_id, to_timestamp(0), sum(queued), sum(running), sum(succeeded), sum(failed),
-        sum(dead_letter), sum(canceled)
+        sum(dead_letter), sum(canceled), true
     from gone group by tenant_id, definition_id
+), leveled as (
+    insert into fairlead.count_levels as l (
+        tenant_id, definition_id, queued, running, succeeded, failed, dead_letter, canceled,
+        runs, runs_succeeded, runs_failed, runs_dead_letter, runs_retried, runs_lost)
+    select tenant_id, definition_id, sum(queued), sum(running), sum(succeeded), sum(failed), sum(dead_letter),
+        sum(canceled), coalesce(sum(runs), 0), coalesce(sum(succeeded) filter (where runs is not null), 0),
+        coalesce(sum(failed) filter (where runs is not null), 0),
+        coalesce(sum(dead_letter) filter (where runs is not null), 0), coalesce(sum(retried), 0), coalesce(sum(lost), 0)
+    from gone where not leveled group by tenant_id, definition_id order by tenant_id, definition_id
+    on conflict (tenant_id, definition_id) do update
+    set queued = l.queued + excluded.queued, running = l.running + excluded.running,
+        succeeded = l.succeeded + excluded.succeeded, failed = l.failed + excluded.failed,
+        dead_letter = l.dead_letter + excluded.dead_letter, canceled = l.canceled + excluded.canceled,
+        runs = l.runs + excluded.runs, runs_succeeded = l.runs_succeeded + excluded.runs_succeeded,
+        runs_failed = l.runs_failed + excluded.runs_failed,
+        runs_dead_letter = l.runs_dead_letter + excluded.runs_dead_letter,
+        runs_retried = l.runs_retried + excluded.runs_retried, runs_lost = l.runs_lost + excluded.runs_lost
 ), used as (
     insert into fairlead.usage_hourly as u (
         tenant_id, definition_id, hour, runs, succeeded, failed, dead_letter, canceled, retried, run_ms, queue_ms,

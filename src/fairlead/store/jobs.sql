@@ -336,6 +336,25 @@ from (
 ) per_status
 where counted <> there
 union all
+select null, 'levels of ' || status || ' say ' || leveled || ' where the counts say ' || counted
+from (
+    select status, sum(leveled) as leveled, sum(counted) as counted
+    from (
+        select tenant_id, definition_id, s.status, s.number as leveled, 0 as counted
+        from fairlead.count_levels c, lateral (values
+            ('queued', c.queued), ('running', c.running), ('succeeded', c.succeeded), ('failed', c.failed),
+            ('dead_letter', c.dead_letter), ('canceled', c.canceled)) as s(status, number)
+        union all
+        select tenant_id, definition_id, s.status, 0, s.number
+        from fairlead.counts c, lateral (values
+            ('queued', c.queued), ('running', c.running), ('succeeded', c.succeeded), ('failed', c.failed),
+            ('dead_letter', c.dead_letter), ('canceled', c.canceled)) as s(status, number)
+        where c.leveled
+    ) both_sides
+    group by tenant_id, definition_id, status
+) per_status
+where leveled <> counted
+union all
 -- only where no attempt has been removed with its job: usage stays, and must be more then
 select null, 'usage says ' || used::text || ' where the attempts say ' || ran::text
 from (

@@ -29,6 +29,12 @@ class Levels:
     minute_failed: int
     minute_dead_letter: int
     minute_canceled: int
+    # ever: what became of the jobs of runs that ended, and how many runs were lost
+    runs_succeeded: int
+    runs_failed: int
+    runs_dead_letter: int
+    runs_retried: int
+    runs_lost: int
 
 
 class Fleet(NamedTuple):

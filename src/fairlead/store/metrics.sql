@@ -1,4 +1,4 @@
--- Figures for a scrape. Nothing here counts jobs: levels and flows are sums of counts, ages are heads of an index, and
+-- Figures for a scrape. Nothing here counts jobs: levels and flows are sums of count_levels and of the counts not folded yet, ages are heads of an index, and
 -- what runs is in leases. So a scrape costs the same with a thousand jobs and with a million.
 
 -- name: levels
@@ -18,8 +18,20 @@ from (
         coalesce(sum(c.succeeded) filter (where c.minute = m.minute), 0)::bigint as minute_succeeded,
         coalesce(sum(c.failed) filter (where c.minute = m.minute), 0)::bigint as minute_failed,
         coalesce(sum(c.dead_letter) filter (where c.minute = m.minute), 0)::bigint as minute_dead_letter,
-        coalesce(sum(c.canceled) filter (where c.minute = m.minute), 0)::bigint as minute_canceled
-    from fairlead.counts c
+        coalesce(sum(c.canceled) filter (where c.minute = m.minute), 0)::bigint as minute_canceled,
+        sum(c.runs_succeeded)::bigint as runs_succeeded, sum(c.runs_failed)::bigint as runs_failed,
+        sum(c.runs_dead_letter)::bigint as runs_dead_letter, sum(c.runs_retried)::bigint as runs_retried,
+        sum(c.runs_lost)::bigint as runs_lost
+    from (
+        select tenant_id, null::timestamptz as minute, queued, running, succeeded, failed, dead_letter, canceled,
+            runs_succeeded, runs_failed, runs_dead_letter, runs_retried, runs_lost
+        from fairlead.count_levels
+        union all
+        -- the last whole minute is not folded yet
+        select tenant_id, minute, queued, running, succeeded, failed, dead_letter, canceled,
+            case when runs is not null then succeeded else 0 end, case when runs is not null then failed else 0 end,
+            case when runs is not null then dead_letter else 0 end, coalesce(retried, 0), coalesce(lost, 0)
+        from fairlead.counts where not leveled) c
     cross join (select date_trunc('minute', clock_timestamp()) - interval '1 minute' as minute) m
     group by c.tenant_id
 ) c

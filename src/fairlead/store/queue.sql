@@ -91,7 +91,7 @@ with moment as materialized (
             (c.ran ->> 'duration_ms')::bigint, (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint))
     from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
     returning c.tenant_id, c.definition_id, c.status,
-        c.status = 'queued' and a.status <> 'released' as retried, a.duration_ms, a.queue_ms, a.cost_cents
+        c.status = 'queued' and a.status <> 'released' as retried, a.status = 'lost' as lost, a.duration_ms, a.queue_ms, a.cost_cents
 ), again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
@@ -113,14 +113,14 @@ with moment as materialized (
     -- what is counted as used is what the attempts say: see 0016_usage.sql
     insert into fairlead.counts (
         tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled,
-        runs, retried, run_ms, queue_ms, cost_cents)
+        runs, retried, run_ms, queue_ms, cost_cents, lost)
     select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*),
         count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
         count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
         count(*) filter (where status = 'canceled'),
         -- whole numbers below 2^53, so exact; sums of bigint are numerics, which cost more than the row where tenants are many
         count(*), count(*) filter (where retried), sum(duration_ms::float8), coalesce(sum(queue_ms::float8), 0),
-        sum(cost_cents::float8)
+        sum(cost_cents::float8), count(*) filter (where lost)
     from attempted group by tenant_id, definition_id
 ), named as materialized (
     -- few, and looked up once: for each job it would cost more than the rest of its entry

@@ -1,11 +1,16 @@
--- What goes on now. Nothing here counts or searches jobs: levels are sums of counts, what runs is in leases, and each
+-- What goes on now. Nothing here counts or searches jobs: levels are in count_levels and the counts not yet folded into it, what runs is in leases, and each
 -- tenant's last troubled jobs are the end of an index.
 
 -- name: counts
 select clock_timestamp() as at, coalesce(sum(queued), 0)::bigint as queued, coalesce(sum(running), 0)::bigint as running,
     coalesce(sum(succeeded), 0)::bigint as succeeded, coalesce(sum(failed), 0)::bigint as failed,
     coalesce(sum(dead_letter), 0)::bigint as dead_letter, coalesce(sum(canceled), 0)::bigint as canceled
-from fairlead.counts where %(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s;
+from (
+    select queued, running, succeeded, failed, dead_letter, canceled from fairlead.count_levels
+    where %(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s
+    union all
+    select queued, running, succeeded, failed, dead_letter, canceled from fairlead.counts
+    where not leveled and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)) parts;
 
 -- name: oldest_ready
 -- When the job that has waited longest fell due. Jobs that may run are in the order of definition, priority and time:
@@ -58,4 +63,5 @@ where (%(tenant_id)s::uuid is null or t.id = %(tenant_id)s) and last.status in (
 order by last.finished_at desc, last.id desc limit %(limit)s;
 
 -- name: queued
-select coalesce(sum(queued), 0) from fairlead.counts where tenant_id = %(tenant_id)s;
+select coalesce((select sum(queued) from fairlead.count_levels where tenant_id = %(tenant_id)s), 0)
+    + coalesce((select sum(queued) from fairlead.counts where not leveled and tenant_id = %(tenant_id)s), 0);

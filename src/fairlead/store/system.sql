@@ -46,7 +46,10 @@ from (
     select * from fairlead.tenants where slug > %(after)s order by slug limit %(limit)s) t
 left join lateral (
     select sum(c.queued) as queued, sum(c.failed) as failed, sum(c.dead_letter) as dead_letter
-    from fairlead.counts c where c.tenant_id = t.id) c on true
+    from (
+        select queued, failed, dead_letter from fairlead.count_levels where tenant_id = t.id
+        union all
+        select queued, failed, dead_letter from fairlead.counts where not leveled and tenant_id = t.id) c) c on true
 left join lateral (select count(*) as running from fairlead.leases l where l.tenant_id = t.id) l on true
 left join lateral (
     with recursive heads as (
