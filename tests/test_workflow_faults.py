@@ -326,7 +326,7 @@ async def test_a_workflow_that_runs_itself_comes_to_an_end(fl: Fairlead) -> None
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "again")
     [deepest, *_] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
-    assert "does it run itself?" in deepest.error["message"]
+    assert "Check whether the workflow starts itself." in deepest.error["message"]
     async with fl.transaction() as tx:
         assert await given.count(tx, "workflow_runs") == workflows.MAX_DEPTH + 1
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from fairlead.actions import definitions
 from fairlead.errors import JobFailed, ResultTimeout, SignatureInvalid
-from fairlead.model.definition import KEY
+from fairlead.model.definition import KEY, KEY_WORDS
 from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.signature import argument_schema
@@ -103,7 +103,7 @@ class JobFunction(Generic[P, R]):
         self.key: str = options.get("key") or function.__name__
         if not KEY.fullmatch(self.key):
             raise SignatureInvalid(
-                f"{self.key!r} cannot be a job's key (it must match {KEY.pattern}); give key=."
+                f"{self.key!r} cannot be a job's key: it {KEY_WORDS}. Give another with key=."
             )
         self.says = _says(function, options)
         self.__doc__ = function.__doc__

@@ -198,13 +198,14 @@ def compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
         except re.error as error:
             raise _bad_pattern(pattern, f"it is not a regular expression: {error}") from error
         if found[-1].search(""):
-            raise _bad_pattern(pattern, "it matches even where nothing is")
+            raise _bad_pattern(pattern, "it matches the empty text")
     return tuple(found)
 
 
 def _bad_pattern(pattern: str, why: str) -> SettingInvalid:
     return SettingInvalid(
-        f"Setting redact_patterns cannot have {pattern!r}: {why}.", [Fault("redact_patterns", why)]
+        f"The setting redact_patterns has an invalid pattern {pattern!r}: {why}.",
+        [Fault("redact_patterns", why)],
     )
 
 
@@ -286,8 +287,18 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         pass  # refused below, with the setting's name
     shown = "" if "url" in name else f" {value!r}"
     raise SettingInvalid(
-        f"Setting {name} cannot be{shown}: it takes {hint.__name__}.", [Fault(name, f"takes {hint.__name__}")]
+        f"Invalid value{shown} for the setting {name}: it must be {_KINDS.get(hint, 'a list of texts')}.",
+        [Fault(name, f"must be {_KINDS.get(hint, 'a list of texts')}")],
     )
+
+
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+}
 
 
 def _truth(value: Any) -> bool:
@@ -325,4 +336,4 @@ def _without_driver(url: str | None) -> str | None:
 
 def _check(fine: object, name: str, advice: str) -> None:
     if not fine:
-        raise SettingInvalid(f"Setting {name} is out of range: {advice}.", [Fault(name, advice)])
+        raise SettingInvalid(f"Invalid value for the setting {name}: {advice}.", [Fault(name, advice)])

@@ -383,7 +383,7 @@ async def test_a_host_runs_one_job_at_a_time_unless_it_says_more(fl: Fairlead, p
 
     [reason, *_] = (await fl.why(made[3].id)).reasons
     assert reason.code == "host_limit"
-    assert reason.message.startswith("The limit of host rack-1 is reached: 3 run, at most 3 may.")
+    assert reason.message.startswith("The limit of host rack-1 is reached: 3 of 3 are running.")
 
 
 async def test_a_hosts_limit_holds_when_many_claim_at_once(fl: Fairlead, place: Place) -> None:

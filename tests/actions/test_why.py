@@ -100,7 +100,7 @@ async def test_a_job_that_is_over_says_how_and_when(tx: Tx, status: str) -> None
     assert reason.facts["status"] == status
     assert reason.facts["finished_at"] is not None
     assert status in reason.message
-    assert ("retries" in reason.message) is (status != "succeeded")
+    assert ("if it is retried" in reason.message) is (status != "succeeded")
 
 
 async def test_a_running_job_says_where_and_since_when(tx: Tx) -> None:
@@ -421,7 +421,7 @@ async def test_a_job_whose_host_is_gone_says_so(tx: Tx) -> None:
     [reason] = await answer(tx, job_id)
 
     assert reason.code == "no_agent"
-    assert "gone" in reason.message
+    assert "was removed" in reason.message
 
 
 # In the queue

@@ -163,4 +163,4 @@ def test_what_a_module_refuses_itself_is_said_as_it_is(tmp_path: Path) -> None:
     env = {"FAIRLEAD_POOL_SIZE": "many"}
     with started([FAIRLEAD, "worker", "broken:fl"], env=env, cwd=tmp_path) as process:
         said, _ = process.communicate(timeout=60)
-    assert said.startswith("error [setting_invalid] Setting pool_size")
+    assert said.startswith("error [setting_invalid] Invalid value 'many' for the setting pool_size")

@@ -46,10 +46,10 @@ async def test_filters_are_in_the_address_and_pages_go_on(console: Console) -> N
     await expect(page.locator("tbody tr")).to_have_count(1)
     await page.goto("/console/audit?after=yesterday")
     await expect(page.locator(".fault")).to_contain_text(
-        "'yesterday' is no time. Write it as 2026-01-31T08:30"
+        "'yesterday' is not a time. Write it as 2026-01-31T08:30"
     )
     await page.goto("/console/audit?cursor=nonsense")
-    await expect(page.locator(".fault")).to_contain_text("The cursor is not one of ours")
+    await expect(page.locator(".fault")).to_contain_text("The cursor is invalid")
 
 
 async def test_what_is_new_waits_behind_a_button_and_opened_details_stay_open(console: Console) -> None:

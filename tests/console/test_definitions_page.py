@@ -64,7 +64,9 @@ async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console:
     await console.make("update fairlead.job_definitions set max_attempts = 8, version = version + 1")
     await page.fill("#change-max_attempts", "4")
     await page.click("#change >> text=Save")
-    await expect(page.locator("#change .fault")).to_contain_text("Somebody changed this definition meanwhile")
+    await expect(page.locator("#change .fault")).to_contain_text(
+        "This definition was changed in the meantime"
+    )
     await page.reload()
     await expect(page.locator("#change-max_attempts")).to_have_value("8")
 

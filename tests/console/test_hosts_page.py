@@ -31,7 +31,7 @@ async def test_the_dialog_turns_to_connected_when_the_agent_has_come(console: Co
     assert found is not None, text
     async with page.expect_response(re.compile("enrolment.since=")):
         pass
-    await expect(page.locator("#enrol-state")).to_contain_text("Waiting for the agent… The code is good for")
+    await expect(page.locator("#enrol-state")).to_contain_text("Waiting for the agent… The code is valid for")
     enrolled = await console.world.call("POST", "/agent/enrol", who=None, json={"code": found[1]})
     bearer = {"Authorization": f"Bearer {enrolled.json()['token']}"}
     await console.world.call(

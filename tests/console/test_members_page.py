@@ -37,7 +37,7 @@ async def test_members_are_added_with_a_password_shown_once_or_typed_twice(conso
     await page.click("text=Add a member")
     await page.fill("#new-member-email", "nonsense")
     await page.click("#new-member [type=submit]")
-    await expect(page.locator("#new-member-email-said")).to_contain_text("must be an address")
+    await expect(page.locator("#new-member-email-said")).to_contain_text("must be an e-mail address")
     await page.fill("#new-member-email", "ada@example.com")
     await page.select_option("#new-member-role", "viewer")
     async with page.expect_response(re.compile("/members")) as answering:

@@ -20,7 +20,7 @@ async def test_a_member_signs_in_and_out_and_comes_back_to_where_they_were(conso
     await page.fill("[name=email]", "viewer.acme@fairlead.test")
     await page.fill("[name=password]", "not the password")
     await page.click("[type=submit]")
-    await expect(page.locator(".fault")).to_have_text("This address and password do not go together.")
+    await expect(page.locator(".fault")).to_have_text("The e-mail address or the password is wrong.")
     await expect(page.locator("[name=email]")).to_have_value("viewer.acme@fairlead.test")
     await page.fill("[name=password]", PASSWORD)
     await page.click("[type=submit]")

@@ -37,7 +37,7 @@ async def test_a_secret_is_shown_once_and_works(console: Console) -> None:
     await accessible(page)
     await page.click("text=I have it")
     row = page.locator("tr:has-text('nightly')")
-    await expect(row).to_contain_text("good")
+    await expect(row).to_contain_text("valid")
     await expect(row).to_contain_text("in 6 d")
     await page.reload()
     cookies = str(await page.context.cookies())
@@ -53,7 +53,7 @@ async def test_an_agent_needs_a_host(console: Console) -> None:
     await page.fill("#new-token-name", "its agent")
     await page.check("#new-token [value=agent]")
     await page.click("#new-token [type=submit]")
-    await expect(page.locator("#new-token-host_id-said")).to_contain_text("is for agents, and they need one")
+    await expect(page.locator("#new-token-host_id-said")).to_contain_text("is required for the role agent")
     await page.select_option("#new-token-host_id", label="host")
     await page.click("#new-token [type=submit]")
 
@@ -68,7 +68,7 @@ async def test_an_agent_needs_a_host(console: Console) -> None:
 async def test_a_token_is_revoked_after_a_question(console: Console) -> None:
     page = await console.visit(path="/tokens")
     row = page.locator(f"#token-{console.world.token_ids[given.TENANT, 'viewer']}")
-    await expect(row).to_contain_text("good")
+    await expect(row).to_contain_text("valid")
     expired = page.locator(f"#token-{console.world.token_ids[given.TENANT, 'expired']}")
     await expect(expired).to_contain_text("expired")
 

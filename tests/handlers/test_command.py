@@ -22,7 +22,7 @@ from fairlead.model.outcome import Canceled, Failed, Snoozed, Succeeded
 from tests.handlers.attempts import dead, until
 from tests.handlers.commands import MARK, Run, Runs, command, marked, shell
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can run commands as somebody else")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can run commands as another user")
 
 
 @pytest.fixture(scope="module")
@@ -312,8 +312,8 @@ async def test_a_result_is_the_last_line_that_says_so(runs: Runs) -> None:
         ("echo 'fairlead:result [1]'", "must go on with a JSON object"),
         ("echo 'fairlead:result {'", "must go on with a JSON object"),
         ('rm $R; ln -s /etc/passwd "$R"', "cannot be read"),
-        ('rm $R; mkfifo "$R"', "no plain file"),
-        ('rm $R; mkdir "$R"', "no plain file"),
+        ('rm $R; mkfifo "$R"', "not a regular file"),
+        ('rm $R; mkdir "$R"', "not a regular file"),
         ('head -c 2000000 /dev/zero > "$R"', "more than"),
         ('echo "{" > "$R"', "not JSON"),
         ('printf \'{"a": "\\377"}\' > "$R"', "not JSON"),

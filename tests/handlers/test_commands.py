@@ -9,7 +9,7 @@ from fairlead.errors import CommandInvalid, SettingInvalid
 from fairlead.handlers.commands import SecretMissing, commands_from
 from tests.handlers.commands import command, shell
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can run commands as somebody else")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can run commands as another user")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_executable_that_everybody_can_change_or_replace_is_refused(
         named.symlink_to(program)
     place.chmod(stat.S_IMODE(place.stat().st_mode) | stat.S_IWOTH)
 
-    assert refusal(str(named)) == f"argv[0]: {place} can be written to by everybody: chmod o-w {place}"
+    assert refusal(str(named)) == f"argv[0]: {place} is writable by every user: chmod o-w {place}"
 
 
 def test_a_link_that_everybody_can_replace_is_refused(program: Path, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_link_that_everybody_can_replace_is_refused(program: Path, tmp_path: P
     (shared / "link").symlink_to(program)
     shared.chmod(0o777)
 
-    assert f"{shared} can be written to by everybody" in refusal(str(shared / "link"))
+    assert f"{shared} is writable by every user" in refusal(str(shared / "link"))
 
 
 def test_a_folder_in_which_nobody_can_replace_the_files_of_others_will_do(program: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
             "/steps/1",
             "it can be after nobody",
         ),
-        ([{"name": "no spaces"}], "/steps/0/name", "must match"),
+        ([{"name": "no spaces"}], "/steps/0/name", "must begin with a letter or _"),
         ([{"name": "a", "max_items": 0}], "/steps/0/max_items", "between 1 and"),
         ([{"name": "a", "timeout_seconds": 0}], "/steps/0/timeout_seconds", "between 1 and"),
         ([{"name": "a", "tiemout": 1}], "/steps/0", "tiemout"),

@@ -432,7 +432,7 @@ async def test_a_denial_by_an_action_is_in_the_audit_log_too(world: World) -> No
             "where action = 'access_denied' order by at"
         )
     assert [row[:2] for row in denied] == [("token:acme.tenant_admin", world.tenants[given.TENANT])] * 2
-    assert all("may not hand out the role super_admin" in row[3] for row in denied)
+    assert all("cannot grant the role super_admin" in row[3] for row in denied)
 
 
 async def test_answers_are_not_to_be_kept_on_the_way(world: World) -> None:

@@ -126,5 +126,5 @@ def test_the_command_does_the_duties(database_url: str, command: tuple[str, ...]
         psycopg.connect(database_url, autocommit=True) as connection,
         started([FAIRLEAD, *argv], env={"FAIRLEAD_DATABASE_URL": database_url}),
     ):
-        due = "select from fairlead.duties where name = 'history' and due_at > clock_timestamp()"
+        due = "select from fairlead.duties where name = 'count_history' and due_at > clock_timestamp()"
         until(lambda: connection.execute(due).fetchall(), "the duties")

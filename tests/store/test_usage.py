@@ -219,7 +219,7 @@ async def test_what_cannot_be_told_is_refused(tx: Tx) -> None:
     ):
         with pytest.raises(error):
             await actions.report(tx, TESTER, **asked)
-    with pytest.raises(Exception, match=r"may not usage\.read"):
+    with pytest.raises(Exception, match=r"lacks the permission usage\.read"):
         await actions.report(tx, viewer, tenant=OTHER)
 
 

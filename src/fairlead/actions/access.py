@@ -81,11 +81,11 @@ async def create_token(
 def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> list[Fault]:
     faults = []
     if role is Role.SUPER_ADMIN and tenant_id is not None:
-        faults.append(Fault("role", "a super admin belongs to no tenant"))
+        faults.append(Fault("role", "must not be super_admin for a token of a tenant: leave the tenant out"))
     if role not in (Role.SUPER_ADMIN, Role.WORKER) and tenant_id is None:
         faults.append(Fault("tenant", f"is required for the role {role}"))
     if (role is Role.AGENT) != (host_id is not None):
-        faults.append(Fault("host_id", "is for agents, and they need one"))
+        faults.append(Fault("host_id", "is required for the role agent, and for no other role"))
     return faults
 
 
@@ -132,7 +132,10 @@ async def add_user(
         created_by=principal.actor,
     )
     if user is None:
-        raise UserExists("There is a user with this address already.", [Fault("email", "taken")])
+        raise UserExists(
+            "There is a user with this address already. Change that user, or use another address.",
+            [Fault("email", "taken")],
+        )
     await _audit(tx, principal, "user_created", user, {"email": email, "role": role})
     return user
 
@@ -291,11 +294,18 @@ def _require_within(principal: Principal, role: Role) -> None:
     """Nobody hands out more than they have themselves; who manages tokens may hand out those that run jobs."""
     runners = {Role.WORKER, Role.AGENT} if principal.role is Role.TENANT_ADMIN else set()
     if role not in runners and not GRANTS[role] <= GRANTS[principal.role]:
-        raise Forbidden(f"{principal.actor} ({principal.role}) may not hand out the role {role}.")
+        raise Forbidden(
+            f"{principal.actor} ({principal.role}) cannot grant the role {role}, which may do more than {principal.role}. "
+            "Ask someone who has it."
+        )
 
 
 def _email_faults(email: str) -> list[Fault]:
-    return [] if _EMAIL.fullmatch(email) and not unreadable(email) else [Fault("email", "must be an address")]
+    return (
+        []
+        if _EMAIL.fullmatch(email) and not unreadable(email)
+        else [Fault("email", "must be an e-mail address such as ada@example.com")]
+    )
 
 
 def _password_faults(password: str) -> list[Fault]:
@@ -308,7 +318,7 @@ def _user_role_faults(role: Role, tenant_id: UUID | None) -> list[Fault]:
     if role not in PEOPLE:
         return [Fault("role", "is for tokens, not for people")]
     if (role is Role.SUPER_ADMIN) != (tenant_id is None):
-        return [Fault("tenant", "is for everybody but super admins, and everybody else needs one")]
+        return [Fault("tenant", "is required for every role but super_admin, which has none")]
     return []
 
 

@@ -83,8 +83,8 @@ def check_session(state: HostState, session_id: UUID) -> None:
 
 def _superseded() -> AgentSuperseded:
     return AgentSuperseded(
-        "Another agent was started for this host, and this one is no longer its agent: stop. "
-        "What it still runs it may finish and report."
+        "Another agent was started for this host and has replaced this one: stop polling. "
+        "This one may finish and report what it still runs."
     )
 
 

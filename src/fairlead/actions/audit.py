@@ -104,7 +104,7 @@ def _read(cursor: str) -> Place:
         fits = False
     if not fits:
         raise InvalidInput(
-            "The cursor is not one of ours: use next_cursor of the page before.",
+            "The cursor is invalid: use next_cursor of the previous page.",
             [Fault("cursor", "not valid")],
         )
     return place._replace(spot=f"({int(block)},{int(line)})")

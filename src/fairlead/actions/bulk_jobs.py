@@ -140,7 +140,7 @@ async def _filters(
     if all(value is None for value in given.values()):
         # a change of everything is never meant by leaving everything out
         raise InvalidInput(
-            "Say which jobs: give at least one filter.", [Fault("filter", "give at least one")]
+            "Give at least one filter: which jobs are meant?", [Fault("filter", "give at least one")]
         )
     given["status"] = [one for one in statuses if wanted.status is None or one in wanted.status]
     given["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)

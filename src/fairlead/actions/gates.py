@@ -101,7 +101,7 @@ def _check(wanted: list[tuple[GateKind, str]], note: str | None) -> None:
     if len(wanted) > 1:
         raise InvalidInput(
             "Name one gate at a time: a tenant, a definition or a host.",
-            [Fault(kind, "one too many") for kind, _ in wanted[1:]],
+            [Fault(kind, "name only one") for kind, _ in wanted[1:]],
         )
     texts = [*wanted, *([] if note is None else [("note", note)])]
     faults = [Fault(field, why) for field, text in texts if (why := unreadable(text))]

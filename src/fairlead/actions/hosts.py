@@ -263,7 +263,7 @@ async def enrol(tx: Tx, code: str) -> Enrolled:
     found = await hosts.use_code(tx, secret_hash(code))
     if found is None:
         raise EnrolmentRefused(
-            "This code is not good (any more). Ask for another: fairlead hosts enrol HOST."
+            "This code is unknown, used or expired. Get another with: fairlead hosts enrol HOST"
         )
     tenant_id, host_id = found
     host = await _host(tx, host_id, tenant_id)
@@ -280,7 +280,7 @@ async def rotate(tx: Tx, principal: Principal, token_id: UUID) -> Enrolled:
     await hosts.hold(tx, host.id)  # whoever revokes takes the new one too
     if not await access.end_token(tx, token_id, seconds=ROTATION_SECONDS):
         raise Unauthenticated(
-            "This token is not good any more. Enrol the agent again: fairlead hosts enrol HOST."
+            "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
         )
     return await _new_token(tx, principal, host, "agent_token_rotated")
 
@@ -326,11 +326,13 @@ def unknown_resource(resource_id: UUID | str) -> ResourceUnknown:
 
 
 def _host_exists(name: str) -> HostExists:
-    return HostExists(f"There is a host {name!r} already.", [Fault("name", "taken")])
+    return HostExists(f"There is a host {name!r} already. Choose another name.", [Fault("name", "taken")])
 
 
 def _resource_exists(kind: str, name: str) -> ResourceExists:
-    return ResourceExists(f"There is a {kind} {name!r} already.", [Fault("name", "taken")])
+    return ResourceExists(
+        f"There is a {kind} {name!r} already. Choose another name.", [Fault("name", "taken")]
+    )
 
 
 def _only(found: Sequence[Thing], several: str, field: str) -> Thing:
@@ -366,7 +368,7 @@ def _check_host(*, name: Any, max_running: Any, labels: Any) -> None:
     if not isinstance(labels, Mapping):
         faults.append(Fault("labels", "must be an object"))
     if faults:
-        raise InvalidInput(f"The host cannot be so: {faults[0].path} {faults[0].message}.", faults)
+        raise InvalidInput(f"Invalid host: {faults[0].path} {faults[0].message}.", faults)
     encode(labels, max_bytes=LONGEST_LABELS)
 
 
@@ -377,7 +379,7 @@ def _check_texts(**texts: str) -> None:
         if not _is_text(text)
     ]
     if faults:
-        raise InvalidInput(f"The resource cannot be so: {faults[0].path} {faults[0].message}.", faults)
+        raise InvalidInput(f"Invalid resource: {faults[0].path} {faults[0].message}.", faults)
 
 
 def _is_text(text: Any) -> bool:

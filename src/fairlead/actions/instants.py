@@ -163,9 +163,7 @@ async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> li
 
 def _unforeseen(trigger_id: UUID, error: Exception) -> InternalError:
     log.error("trigger_failed", trigger_id=str(trigger_id), why=repr(error), exc_info=error)
-    return InternalError(
-        "Something went wrong here that nobody thought of; the log of the scheduler tells what."
-    )
+    return InternalError("An unexpected error occurred; the scheduler's log has the details.")
 
 
 def instant_shot(trigger: Trigger, instant: datetime) -> Shot:

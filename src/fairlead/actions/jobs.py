@@ -110,7 +110,7 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
             return await _visible(tx, principal, job_id)
         # somebody moved it between the two statements
         job = await _visible(tx, principal, job_id)
-    raise JobNotCancelable(f"Job {job.id} keeps changing hands; try again.")
+    raise JobNotCancelable(f"Job {job.id} keeps changing its status; try again.")
 
 
 async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
@@ -130,7 +130,7 @@ async def retry(
     job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
-            f"Job {job.id} is a step of a run, which goes on from there when the run is retried: "
+            f"Job {job.id} is a step of a workflow run. Retry the run, which goes on from there: "
             f"fairlead workflows retry {job.workflow_run_id}"
         )
     if not await jobs.hold_terminal(tx, job.id):
@@ -223,7 +223,7 @@ def _read_cursor(cursor: str | None) -> UUID | None:
         return None if cursor is None else UUID(cursor)
     except ValueError:
         raise InvalidInput(
-            "The cursor is not one of ours: use next_cursor of the page before.",
+            "The cursor is invalid: use next_cursor of the previous page.",
             [Fault("cursor", "not valid")],
         ) from None
 
@@ -248,6 +248,6 @@ async def require_room(tx: Tx, tenant_id: UUID, settings: Settings, *, more: int
         waiting = await stats.queued(tx, tenant_id=tenant_id)
         if waiting + more > settings.max_queued_per_tenant:
             raise QueueFull(
-                f"{waiting} jobs of this tenant are waiting, and {settings.max_queued_per_tenant} may. "
+                f"This tenant has {waiting} queued jobs; its limit is {settings.max_queued_per_tenant}. "
                 "Try again when some have run, or raise FAIRLEAD_MAX_QUEUED_PER_TENANT."
             )

@@ -127,7 +127,7 @@ def _read_cursor(cursor: str) -> Place:
     if len(parts) == 2 and all(_is_place(part) for part in parts):
         return Place(int(parts[0]), int(parts[1]))
     raise InvalidInput(
-        "The cursor is not one of ours: use next_cursor of the page before.", [Fault("cursor", "not valid")]
+        "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
     )
 
 

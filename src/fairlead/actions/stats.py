@@ -54,7 +54,7 @@ async def summary(tx: Tx, principal: Principal, *, tenant: str | None = None) ->
     """How a tenant stands. Reads no jobs, so it takes as long with a million of them as with ten."""
     tenant_id = await _scope(tx, principal, tenant)
     if tenant_id is None:
-        raise InvalidInput("Say whose summary: name a tenant.", [Fault("tenant", "is missing")])
+        raise InvalidInput("Name the tenant whose summary is wanted.", [Fault("tenant", "is missing")])
     await tx.by_index()
     return Summary(
         counts=await stats.counts(tx, tenant_id=tenant_id),

@@ -39,7 +39,9 @@ async def add(
         tx, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
     )
     if tenant is None:
-        raise TenantExists(f"There is a tenant {slug!r} already.", [Fault("slug", "taken")])
+        raise TenantExists(
+            f"There is a tenant {slug!r} already. Choose another slug.", [Fault("slug", "taken")]
+        )
     await _audit(tx, principal, "tenant_created", tenant)
     return tenant
 
@@ -98,7 +100,7 @@ def _check(
     checks = {
         "slug": slug is None
         or bool(SLUG.fullmatch(slug) and not UUID_LIKE.fullmatch(slug) and slug != GLOBAL_TENANT)
-        or f"must match {SLUG.pattern}, not look like a UUID and not be {GLOBAL_TENANT!r}",
+        or f"must have 1 to 63 small letters, digits and hyphens, begin with a letter or digit, not look like a UUID and not be {GLOBAL_TENANT!r}",
         "name": (0 < len(name) <= MAX_NAME and not unreadable(name))
         or f"must have 1 to {MAX_NAME} characters",
         "timezone": zone.known(timezone) or zone.ADVICE,
@@ -108,7 +110,7 @@ def _check(
         or "must be 1 or more, or left out",
     }
     if faults := [Fault(field, fine) for field, fine in checks.items() if isinstance(fine, str)]:
-        raise InvalidInput(f"The tenant cannot be so: {faults[0].path} {faults[0].message}.", faults)
+        raise InvalidInput(f"Invalid tenant: {faults[0].path} {faults[0].message}.", faults)
 
 
 async def _audit(

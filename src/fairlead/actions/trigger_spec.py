@@ -76,7 +76,7 @@ def asked_of(document: Mapping[str, Any]) -> Asked:
         if document.get(name) is not None and (why := check(document[name]))
     ]
     if faults:
-        raise TriggerInvalid(f"The trigger cannot be so: {faults[0].path} {faults[0].message}.", faults)
+        raise TriggerInvalid(f"Invalid trigger: {faults[0].path} {faults[0].message}.", faults)
     given = {name: value for name, value in document.items() if value is not None}
     for name, kind in _ENUMS.items():
         if name in given:
@@ -177,7 +177,7 @@ def _check_form(asked: Asked) -> None:
             [Fault(name, f"not with {asked.trigger_type}") for name in foreign],
         )
     if event and (why := name_fault(asked.event_name) or unheard_of(str(asked.event_name))):
-        raise EventInvalid(f"The trigger cannot be so: event_name {why}.", [Fault("event_name", why)])
+        raise EventInvalid(f"Invalid trigger: event_name {why}.", [Fault("event_name", why)])
     if asked.start_at is not None and asked.every_seconds is None:
         raise ScheduleInvalid(
             "start_at goes with every_seconds; a cron expression says itself when it runs.",

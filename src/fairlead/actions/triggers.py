@@ -185,7 +185,7 @@ def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
     if given.get("definition_key", old.definition_key) != old.definition_key and kept:
         # to another definition it may be no secret any more
         raise TriggerInvalid(
-            "The template holds secrets of the definition that it was made for: send payload_template anew, whole.",
+            "The template holds secrets of the definition that it was made for: send the whole payload_template again.",
             [Fault("payload_template", "is required, with its secrets")],
         )
     return asked_of({**document_of(old), **given})

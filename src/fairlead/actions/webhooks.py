@@ -64,7 +64,7 @@ def _check_limits(events: Sequence[str], definitions: Sequence[str], workflows: 
     for name, given, told in (("definition", definitions, JOB_EVENTS), ("workflow", workflows, RUN_EVENTS)):
         if given and not set(events) & set(told):
             raise TriggerInvalid(
-                f"A {name} is named, and none of the events is of that kind. Leave it out, or add one of: {', '.join(told)}.",
+                f"A {name} is given, but none of the events is about a {name}. Leave it out, or add one of: {', '.join(told)}.",
                 [Fault(f"{name}s", "limits none of the events")],
             )
 

@@ -275,8 +275,8 @@ async def _depth(tx: Tx, workflow: Workflow, asked: Start) -> int:
     depth = 0 if asked.parent_job_id is None else await workflows.depth_below(tx, asked.parent_job_id)
     if depth > MAX_DEPTH:
         raise WorkflowTooDeep(
-            f"{workflow.key} would run within {depth} runs that wait for one another, and {MAX_DEPTH} are the most: "
-            "does it run itself?"
+            f"{workflow.key} would run nested in {depth} other runs; the limit is {MAX_DEPTH}. "
+            "Check whether the workflow starts itself."
         )
     return depth
 
@@ -315,7 +315,7 @@ async def cancel(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
     held = (await workflows.hold(tx, [run.id]))[run.id]
     if held.status is not RunStatus.RUNNING and held.status is not RunStatus.CANCELED:
-        raise WorkflowRunOver(f"Run {run.id} is {held.status}: only runs that go on can be canceled.")
+        raise WorkflowRunOver(f"Run {run.id} is {held.status}: only running runs can be canceled.")
     if held.status is RunStatus.RUNNING:
         if not held.is_canceling:
             await _audit_run(tx, principal, "workflow_cancel_requested", run)

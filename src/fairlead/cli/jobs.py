@@ -41,7 +41,7 @@ jobs.add_command(watch)
 @click.option("--priority", type=int, help="Lower runs first.")
 @click.option("--scheduled-for", help="Not before this time, such as 2026-02-16T10:30:00Z.")
 @click.option(
-    "--delay", "--in", "delay", help="Not before so much time has passed, such as 90s, 5m, 2h or 1d."
+    "--delay", "--in", "delay", help="How long to wait before it may run, such as 90s, 5m, 2h or 1d."
 )
 @click.option("--max-attempts", type=int)
 @click.option("--dedupe-key", help="While a job with this key is active, no second one is made.")
@@ -86,7 +86,7 @@ def _check_named(given: dict[str, Any]) -> None:
         ("tenant", "--tenant, such as --tenant acme"),
     ):
         if name not in given:
-            raise InvalidInput(f"Whose job, and of what? Give {how}.", [Fault(name, "is required")])
+            raise InvalidInput(f"A job needs a {name}. Give {how}.", [Fault(name, "is required")])
 
 
 async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | None) -> NewJob:
@@ -140,7 +140,7 @@ def _read_line(number: int, line: bytes, tenant: str | None) -> NewJob:
 
 
 def read_json(text: str | bytes, what: str = "payload") -> Any:
-    """What somebody wrote as JSON."""
+    """JSON that was typed or piped in."""
     try:
         return msgspec.json.decode(text)
     # a terminal's bytes that are no text come as what cannot be encoded

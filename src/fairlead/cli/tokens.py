@@ -44,10 +44,14 @@ def tokens() -> None:
 @tokens.command()
 @click.argument("name")
 @click.option("--role", type=output.choice(Role), required=True, help="What it may do.")
-@click.option("--tenant", help="Whose it is, slug or id; left out for super admins and workers of all.")
+@click.option(
+    "--tenant", help="The tenant, slug or id; left out for super admins and workers of all tenants."
+)
 @click.option("--host", "host_id", type=click.UUID, help="The host of an agent: its id.")
 @click.option(
-    "--expires-days", type=click.FloatRange(min=0, max=36_500), help="How long it is good (default: always)."
+    "--expires-days",
+    type=click.FloatRange(min=0, max=36_500),
+    help="How long it is valid (default: until it is revoked).",
 )
 @output.json_option
 @command
@@ -61,7 +65,7 @@ async def create(
     expires_days: float | None,
     as_json: bool,
 ) -> None:
-    """Make a token. Its secret is shown once, now."""
+    """Create a token. Its secret is shown once, now."""
     expires = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
     async with acting_in(session, tenant) as (tx, principal):
         made = await access.create_token(
@@ -77,7 +81,7 @@ async def create(
         output.say_json({**msgspec.to_builtins(made.token), "secret": made.secret})
         return
     output.facts([("token", made.secret), ("id", made.token.id), ("role", role), ("tenant", tenant)])
-    output.console().print("\nKeep it now: it is not shown again.")
+    output.console().print("\nCopy it now: it is not shown again.")
 
 
 @tokens.command("list")
@@ -101,7 +105,7 @@ async def listed(
 @output.json_option
 @command
 async def revoke(session: Session, *, token_id: UUID, as_json: bool) -> None:
-    """Take a token away: within five seconds nobody gets in with it."""
+    """Revoke a token: it stops working within five seconds."""
     async with acting_in(session, None) as (tx, principal):
         token = await access.revoke_token(tx, principal, token_id)
     if as_json:

@@ -99,7 +99,7 @@ def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise InvalidInput("There is nobody to ask for a password: use --password-stdin.")
+        raise InvalidInput("There is no terminal to ask for a password: use --password-stdin.")
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
 
 

@@ -34,7 +34,7 @@ Show = Callable[[Overview, float], None]
 
 @click.command()
 @click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @output.json_option
 @command
 async def watch(session: Session, *, tenant: str | None, seconds: float | None, as_json: bool) -> None:

@@ -125,7 +125,7 @@ class Attempt(Generic[H]):
         return _with_cost(outcome, self.ctx.cost_cents) if self.ctx.cost_cents else outcome
 
     def _expire(self) -> None:
-        message = f"The handler ran longer than its {self.bounds.timeout:g} seconds."
+        message = f"The handler ran longer than its timeout of {self.bounds.timeout:g} s."
         self.ctx._stop(Failed("Timeout", message, timed_out=True))  # noqa: SLF001
 
     def _told_to_stop(self) -> None:

@@ -281,7 +281,7 @@ def _read(path: Path, most: int) -> bytes:
         raise OutputInvalid(f"The result file cannot be read: {error.strerror}.") from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OutputInvalid("The result file is no plain file.")
+            raise OutputInvalid("The result file is not a regular file.")
         chunks = []
         while most >= 0 and (chunk := os.read(fd, most + 1)):
             chunks.append(chunk)

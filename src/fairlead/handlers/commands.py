@@ -83,7 +83,7 @@ def command_of(spec: CommandSpec) -> Command:
         raise _invalid(
             spec,
             "argv",
-            "what arg_schema marks as a secret must not be in an argument, which everybody here can see",
+            "what arg_schema marks as a secret must not be in an argument, which every user of this machine can see",
         )
     return Command(spec=spec, uid=uid, gid=gid, limits=limits, schema=schema)
 
@@ -115,7 +115,7 @@ def _check_limits(spec: CommandSpec, limits: Mapping[str, int], *, root: bool) -
     for name, value in limits.items():
         most = resource.getrlimit(getattr(resource, KERNEL_LIMITS[name]))[1]
         if os.getuid() != 0 and most != resource.RLIM_INFINITY and value > most:
-            raise _invalid(spec, f"limits.{name}", f"is more than the {most} that the worker may have itself")
+            raise _invalid(spec, f"limits.{name}", f"is more than the worker's own limit of {most}")
 
 
 def _sample(field: Field) -> Any:
@@ -140,7 +140,7 @@ def _check_executable(spec: CommandSpec) -> None:
         mode = place.stat().st_mode
         # whoever may write to a folder may put another file in its place, unless it is sticky
         if mode & _WRITABLE_BY_OTHERS and not (place.is_dir() and mode & stat.S_ISVTX):
-            raise _invalid(spec, "argv[0]", f"{place} can be written to by everybody: chmod o-w {place}")
+            raise _invalid(spec, "argv[0]", f"{place} is writable by every user: chmod o-w {place}")
 
 
 def _on_the_way(path: Path) -> Iterator[Path]:
@@ -157,7 +157,7 @@ def _ids(spec: CommandSpec) -> tuple[int | None, int | None]:
     if spec.user is None and spec.group is None:
         return None, None
     if os.getuid() != 0:
-        raise _invalid(spec, "user", "only a worker that runs as root can run commands as somebody else")
+        raise _invalid(spec, "user", "only a worker that runs as root can run commands as another user")
     try:
         user: Any = None
         if spec.user is not None:

@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.handlers.answers import TemporaryFailure
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
+from fairlead.model.email import without_addresses
 
 MAX_ANSWER_BYTES = 65_536
 
@@ -22,7 +23,13 @@ async def asked(
     except TimeoutError:
         raise TemporaryFailure(f"{provider} did not answer within {seconds:g} s") from None
     except (Unreachable, Broken) as error:
-        raise TemporaryFailure(f"{provider} could not be asked: {error}") from None
+        raise TemporaryFailure(f"{provider} could not be reached: {error}") from None
+
+
+def refusal_words(provider: str, status: int, code: Any, message: Any) -> str:
+    """What a provider answered instead of taking the message: as much of it as it said."""
+    told = [str(one) for one in (code, message) if one]
+    return without_addresses(": ".join([f"{provider} answered {status}", *told]))
 
 
 def said(answer: Answer) -> Mapping[str, Any]:

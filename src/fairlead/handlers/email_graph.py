@@ -13,9 +13,9 @@ from fairlead.handlers.answers import unwelcome
 from fairlead.handlers.commands import secret_of
 from fairlead.handlers.context import Context
 from fairlead.handlers.email import Sent
-from fairlead.handlers.email_api import asked, said
+from fairlead.handlers.email_api import asked, refusal_words, said
 from fairlead.handlers.web import Answer
-from fairlead.model.email import Mailbox, Message, without_addresses
+from fairlead.model.email import Mailbox, Message
 from fairlead.model.email_settings import Graph
 from fairlead.model.path import Flaw
 
@@ -127,6 +127,5 @@ def _recipient(mailbox: Mailbox) -> dict[str, Any]:
 
 def _refusal(ctx: Context, answer: Answer, error: Any) -> Exception:
     told = error if isinstance(error, dict) else {}
-    why = f"Microsoft Graph answered {answer.status}: {told.get('code')}: "
-    why += without_addresses(str(told.get("message", "")))
+    why = refusal_words("Microsoft Graph", answer.status, told.get("code"), told.get("message"))
     return unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)

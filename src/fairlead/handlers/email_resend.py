@@ -10,8 +10,8 @@ from fairlead.handlers.answers import PermanentFailure, TemporaryFailure, unwelc
 from fairlead.handlers.commands import secret_of
 from fairlead.handlers.context import Context
 from fairlead.handlers.email import Sent
-from fairlead.handlers.email_api import asked, said
-from fairlead.model.email import Message, without_addresses
+from fairlead.handlers.email_api import asked, refusal_words, said
+from fairlead.model.email import Message
 from fairlead.model.email_settings import Resend
 
 # The same key is in use by a request that has not ended yet.
@@ -44,8 +44,7 @@ class ResendProvider:
         found = said(answer)
         if answer.status == 200 and isinstance(found.get("id"), str):
             return Sent(found["id"], len(message.recipients))
-        why = f"Resend answered {answer.status}: {found.get('name')}: "
-        why += without_addresses(str(found.get("message", "")))
+        why = refusal_words("Resend", answer.status, found.get("name"), found.get("message"))
         if answer.status == 409:
             raise (TemporaryFailure if found.get("name") == _IN_PROGRESS else PermanentFailure)(why)
         if answer.status < 300:  # it may have been sent; the key keeps the next attempt from sending it twice

@@ -130,7 +130,7 @@ class Principal:
 
 def lacking(permission: Permission, whom: str) -> Forbidden:
     """The refusal of one whose role lacks a permission: it names the roles that have it."""
-    holders = [str(role) for role in Role if permission in GRANTS[role]]
+    holders = [str(role) for role, granted in GRANTS.items() if permission in granted]
     return Forbidden(
         f"{whom} lacks the permission {permission}. Ask for a role that has it: {', '.join(holders)}."
     )

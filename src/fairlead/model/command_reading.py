@@ -8,7 +8,7 @@ from fairlead.errors import CommandInvalid, DefinitionInvalid, Fault
 from fairlead.model import command_words as words
 from fairlead.model.argv_reading import ArgvReading
 from fairlead.model.command import CommandSpec, Limits, definition_of
-from fairlead.model.definition import KEY, MAX_RUNNING, DefinitionSpec, validator
+from fairlead.model.definition import KEY, KEY_WORDS, MAX_RUNNING, DefinitionSpec, validator
 from fairlead.model.outcome import Backoff
 from fairlead.model.path import Flaw, Path
 
@@ -70,7 +70,7 @@ class _Reading:
 
     def command(self, key: str, said: Any) -> CommandSpec | None:
         if not KEY.fullmatch(key):
-            self.refuse("", f"must have a key that matches {KEY.pattern}")
+            self.refuse("", f"its key {KEY_WORDS}")
         if not isinstance(said, Mapping):
             self.refuse("", "must be a table")
             return None

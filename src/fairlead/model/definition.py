@@ -15,6 +15,7 @@ from fairlead.model.payload import encode, pointer, unreadable
 from fairlead.model.slot import PATTERN_WORDS
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
+KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
 MAX_SCHEMA_BYTES = 262_144
 MAX_FAULTS = 20
 MAX_TEXT = 10_000
@@ -50,7 +51,7 @@ class DefinitionSpec:
     def __post_init__(self) -> None:
         """Refuse what the database would refuse, all of it at once and by name."""
         checks = {
-            "key": bool(KEY.fullmatch(self.key)) or f"must match {KEY.pattern}",
+            "key": bool(KEY.fullmatch(self.key)) or KEY_WORDS,
             "timeout_seconds": 1 <= self.timeout_seconds <= 2_592_000 or "must be 1 to 2592000",
             "max_attempts": 1 <= self.max_attempts <= 1000 or "must be 1 to 1000",
             "max_running": self.max_running is None

@@ -89,7 +89,7 @@ def name_fault(name: Any) -> str | None:
     """What is wrong with an event's name, if anything."""
     if isinstance(name, str) and EVENT_NAME.fullmatch(name):
         return None
-    return f"must match {EVENT_NAME.pattern}, such as provider.folder.updated"
+    return "must begin with a letter and have up to 255 letters, digits and . _ : / @ + -, such as provider.folder.updated"
 
 
 def is_cloud_event(document: Any) -> bool:

@@ -46,9 +46,7 @@ class Backoff:
             if not _is_between(getattr(self, name), least, most)
         ]
         if faults:
-            raise DefinitionInvalid(
-                f"The backoff cannot be followed: {faults[0].path} {faults[0].message}.", faults
-            )
+            raise DefinitionInvalid(f"Invalid backoff: {faults[0].path} {faults[0].message}.", faults)
 
     def delay(self, failures: int, *, spread: float | None = None) -> float:
         """Seconds to wait after this many failures; `spread` in -1..1 stands in for chance."""

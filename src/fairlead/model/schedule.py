@@ -146,4 +146,4 @@ def _span(seconds: int) -> str:
 
 
 def _invalid(field: str, why: str) -> ScheduleInvalid:
-    return ScheduleInvalid(f"The schedule cannot be so: {field} {why}.", [Fault(field, why)])
+    return ScheduleInvalid(f"Invalid schedule: {field} {why}.", [Fault(field, why)])

@@ -161,11 +161,16 @@ def _held_back(job: Standing, around: Surroundings) -> Iterator[Reason]:
 
 def _terminal(job: Standing) -> Reason:
     when = "" if job.finished_at is None else f" since {moment(job.finished_at)}"
-    again = "" if job.status is JobStatus.SUCCEEDED else " It runs again only if somebody retries it."
+    succeeded = job.status is JobStatus.SUCCEEDED
+    again = "" if succeeded else " It runs again only if it is retried."
     return Reason(
         Code.TERMINAL,
         f"It is over: {job.status}{when}.{again}",
-        {"status": job.status, "finished_at": job.finished_at, "last_error": job.last_error},
+        {
+            "status": job.status,
+            "finished_at": job.finished_at,
+            "last_error": None if succeeded else job.last_error,
+        },
     )
 
 
@@ -285,7 +290,7 @@ def _full(job: Standing, limit: Limit) -> Reason:
     rest = f" and {more} more" if limit.holders and more else ""
     return Reason(
         code,
-        f"The limit of {whose.format(job=job)} is reached: {limit.running} run, at most {limit.most} may.{held}{rest}.",
+        f"The limit of {whose.format(job=job)} is reached: {limit.running} of {limit.most} are running.{held}{rest}.",
         {"limit": limit.most, "running": limit.running, "held_by": list(limit.holders)},
     )
 
@@ -310,7 +315,7 @@ def _nobody(job: Standing, workers: Workers) -> Iterator[Reason]:
 
 def _no_agent(job: Standing) -> Reason:
     if job.host is None:
-        text = f"Its host {job.host_id} is gone."
+        text = f"Its host {job.host_id} was removed."
     elif job.host_seen_at is None:
         text = f"The agent of host {job.host} has never been seen."
     else:

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import FairleadError, Fault, WorkflowInvalid
-from fairlead.model.definition import KEY, MAX_FAULTS, validator
+from fairlead.model.definition import KEY, KEY_WORDS, MAX_FAULTS, validator
 from fairlead.model.path import Flaw
 from fairlead.model.payload import encode, unreadable
 from fairlead.model.place import Place, read
@@ -27,6 +27,7 @@ MAX_TEXT = 1000
 # what stands for them where a workflow is named: /workflows/runs
 RESERVED = "runs"
 STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+STEP_NAME_WORDS = "must begin with a letter or _ and have up to 64 letters, digits, underscores and hyphens"
 _PLACE = re.compile(r" - at `(?P<path>[^`]*)`$")
 
 
@@ -110,7 +111,7 @@ def workflow_of(document: Any) -> Workflow:
     workflow = _read(document)
     trouble = Trouble([])
     if not KEY.fullmatch(workflow.key) or workflow.key == RESERVED:
-        trouble.at("/key", f"must match {KEY.pattern}, and not be {RESERVED!r}")
+        trouble.at("/key", f"{KEY_WORDS}, and not be {RESERVED!r}")
     _check_text(trouble, "/description", workflow.description)
     if not 1 <= len(workflow.steps) <= MAX_STEPS:
         trouble.at("/steps", f"a workflow has 1 to {MAX_STEPS} steps")
@@ -153,9 +154,9 @@ def _fault_of(told: str) -> Fault:
 
 def _check_step(trouble: Trouble, at: str, step: Step) -> None:
     if not STEP_NAME.fullmatch(step.name):
-        trouble.at(f"{at}/name", f"{step.name[:80]!r} must match {STEP_NAME.pattern}")
+        trouble.at(f"{at}/name", f"{step.name[:80]!r} {STEP_NAME_WORDS}")
     if not KEY.fullmatch(step.definition):
-        trouble.at(f"{at}/definition", f"must match {KEY.pattern}")
+        trouble.at(f"{at}/definition", KEY_WORDS)
     if isinstance(step.on_failure, str) and step.on_failure not in ("stop", "continue"):
         trouble.at(f"{at}/on_failure", 'must be "stop", "continue" or {"compensate": "a step"}')
     bounds = {

@@ -159,6 +159,6 @@ class Ear:
 
 def _revoked() -> Unauthenticated:
     return Unauthenticated(
-        "The agent's token is not good any more: it was revoked, or replaced. What ran was stopped. "
+        "The agent's token was revoked or replaced. What ran was stopped. "
         "To go on, get a code for the host and start the agent with --enrol."
     )

@@ -147,7 +147,7 @@ class Gatekeeper:
                 self._known.pop(hashed, None)
                 self.failed(ip)
                 raise Unauthenticated(
-                    "This token is not good (any more). Ask for another: fairlead tokens create."
+                    "This token is unknown, expired or revoked. Create another with: fairlead tokens create"
                 )
             principal, token_id = found
             if len(self._known) >= MOST_REMEMBERED:

@@ -83,7 +83,7 @@ class Hall:
             poll.woken.clear()
             if poll.is_revoked:
                 raise Unauthenticated(
-                    "This token is not good any more. Enrol again: fairlead hosts enrol HOST."
+                    "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
                 )
             state = await self._state(place, wish)
             fresh = [one for one in state.canceling if one not in place.told]

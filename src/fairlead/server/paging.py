@@ -51,5 +51,5 @@ class PageQuery(Parameters):
 
 def _not_ours() -> InvalidInput:
     return InvalidInput(
-        "The cursor is not one of ours: use next_cursor of the page before.", [Fault("cursor", "not valid")]
+        "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
     )

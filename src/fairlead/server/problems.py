@@ -180,7 +180,7 @@ def broken_refusal(request: Request, error: Exception) -> FairleadError:
         return refusal
     # what it says may hold anything, a password too: so the log has what it was, and where
     log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_where(error))
-    return InternalError("Something went wrong here. It was logged; try again.")
+    return InternalError("An unexpected error occurred. It was logged; try again.")
 
 
 def _where(error: BaseException) -> list[str]:

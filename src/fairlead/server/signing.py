@@ -33,7 +33,7 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
             return begun
         await access.sign_in_failed(tx, email=email)
     gatekeeper.failed(ip)
-    raise Unauthenticated("This address and password do not go together.")
+    raise Unauthenticated("The e-mail address or the password is wrong.")
 
 
 def let_in(request: Request, answer: A, secret: str) -> A:

@@ -106,7 +106,7 @@ async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) ->
     if found is None:
         gatekeeper.failed(ip)
         raise Unauthenticated(
-            "This ticket is not good (any more): each is good once, for 30 seconds. Get another."
+            "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )
     return Principal(found.actor, found.role, found.tenant_id), Holder(found.token_id, found.session_hash)
 

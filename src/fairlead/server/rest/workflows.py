@@ -167,6 +167,6 @@ def _after(query: PageQuery) -> tuple[str, UUID | None]:
         return key, UUID(tenant_id) if key else None
     except ValueError:
         raise InvalidInput(
-            "The cursor is not one of ours: use next_cursor of the page before.",
+            "The cursor is invalid: use next_cursor of the previous page.",
             [Fault("cursor", "not valid")],
         ) from None

@@ -161,7 +161,7 @@ def _moment(name: str, text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInput(
-            f"{text[:40]!r} is no time. Write it as 2026-01-31T08:30, in UTC.", [Fault(name, "no time")]
+            f"{text[:40]!r} is not a time. Write it as 2026-01-31T08:30, in UTC.", [Fault(name, "not a time")]
         ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 

@@ -71,7 +71,7 @@ def _group(found: Troubles, mark: str) -> Group:
     for one in found.groups:
         if one.mark == mark:
             return one
-    raise NotFound("No job ended with this error any more: somebody has seen to them.")
+    raise NotFound("There are no more jobs with this error: they were retried or removed.")
 
 
 def _status(request: Request) -> JobStatus:

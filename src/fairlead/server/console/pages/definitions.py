@@ -84,7 +84,9 @@ async def add(request: Request, visit: Manager) -> Response:
         if not error.faults:
             raise
         return await _listed(request, visit, given=values, error=error)
-    return visit.done(f"{made.key} is there. Say what it takes.", to=visit.to(f"/definitions/{made.key}"))
+    return visit.done(
+        f"Created {made.key}. Now describe its payload.", to=visit.to(f"/definitions/{made.key}")
+    )
 
 
 @router.get("/definitions/{key}")
@@ -120,11 +122,11 @@ async def change(key: str, visit: Manager) -> Response:
             found = await _definition(tx, visit, key)
             if found.version != version:
                 raise InvalidInput(
-                    "Somebody changed this definition meanwhile. Load the page again, and change it then.",
+                    "This definition was changed in the meantime. Reload the page, then change it.",
                     [
                         Fault(
                             "version",
-                            "is not the latest: somebody changed it meanwhile. Load the page again.",
+                            "is not the latest version: reload the page.",
                         )
                     ],
                 )
@@ -144,7 +146,7 @@ async def pause(key: str, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         await gates.pause(tx, visit.principal, definition=key, note=note)
     undo = visit.to(f"/definitions/{key}/resume")
-    return visit.done("Paused: no job of it is claimed.", undo=undo)
+    return visit.done("Paused: its jobs wait until it is resumed.", undo=undo)
 
 
 @router.post("/definitions/{key}/resume")

@@ -112,11 +112,11 @@ async def disable(user_id: UUID, visit: Manager) -> Response:
     user = await _user(visit, user_id)
     if _own(visit, user):
         raise InvalidInput(
-            "You cannot disable yourself: nobody might be left to let you in again. Ask another admin.",
+            "You cannot disable yourself. Ask another admin.",
             [Fault("id", "your own")],
         )
     await _disabled(visit, user_id, disabled=True)
-    return visit.done(f"{user.email} is signed out and cannot come back.", undo=_at(visit, user, "/enable"))
+    return visit.done(f"{user.email} is disabled and signed out.", undo=_at(visit, user, "/enable"))
 
 
 @router.post("/members/{user_id}/enable")

@@ -142,7 +142,7 @@ async def add(request: Request, visit: Manager) -> Response:
         if not error.faults:
             raise
         return await _listed(request, visit, given={**NEW, **form.given}, error=error)
-    return visit.done(f"Tenant {made.slug} is there.", to=visit.to(f"/tenants/{made.slug}"))
+    return visit.done(f"Created tenant {made.slug}.", to=visit.to(f"/tenants/{made.slug}"))
 
 
 @router.get("/tenants/{slug}")
@@ -189,7 +189,7 @@ async def pause(slug: str, visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await tenants.pause(tx, visit.principal, slug, note=note)
-    return visit.done("Paused: nothing more of it is claimed.", undo=visit.to(f"/tenants/{slug}/resume"))
+    return visit.done("Paused: its jobs wait until it is resumed.", undo=visit.to(f"/tenants/{slug}/resume"))
 
 
 @router.post("/tenants/{slug}/resume")

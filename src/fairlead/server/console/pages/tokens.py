@@ -23,7 +23,7 @@ Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TOKENS))]
 
 ROWS = 50
 MOST_HOSTS = 500
-# For how many days a token is good; the empty one for as long as nobody takes it away.
+# For how many days a token is valid; the empty one until it is revoked.
 LIVES = (
     ("1", "a day"),
     ("7", "a week"),
@@ -84,14 +84,14 @@ async def revoke(request: Request, token_id: UUID, visit: Manager) -> Response:
         token = await access.revoke_token(tx, visit.principal, token_id)
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     gatekeeper.forget()
-    return visit.done(f"Revoked {token.name}: within five seconds it opens nothing.")
+    return visit.done(f"Revoked {token.name}: it stops working within five seconds.")
 
 
 def state(token: Token, now: datetime) -> str:
     """Whether a key still opens something."""
     if token.revoked_at is not None:
         return "revoked"
-    return "expired" if token.expires_at is not None and token.expires_at <= now else "good"
+    return "expired" if token.expires_at is not None and token.expires_at <= now else "valid"
 
 
 async def _hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:
@@ -125,7 +125,7 @@ def _role(form: Mapping[str, str]) -> Role:
 
 def _days(form: Mapping[str, str]) -> int | None:
     if form["days"] not in dict(LIVES):
-        raise InvalidInput("Choose for how long it is good.", [Fault("days", "choose one")])
+        raise InvalidInput("Choose how long the token is valid.", [Fault("days", "choose one")])
     return int(form["days"]) if form["days"] else None
 
 
