@@ -679,7 +679,8 @@ begin
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
         jsonb_build_object('name', emit_one.name)
-        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+        || case when session_user <> current_user and current_user <> 'fairlead_tenant'
+            then jsonb_build_object('role', session_user) else '{}' end);
     outcome := 'emitted';
 end
 $_$;
@@ -882,9 +883,14 @@ begin
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, about.tenant_id, coalesce(enqueue_one.actor, session_user), 'job_created', 'job',
         enqueue_one.job_id::text,
-        jsonb_build_object('definition_key', enqueue_one.definition_key)
-        -- through a door: which role it really was, whoever it says it is
-        || case when session_user <> current_user then jsonb_build_object('role', session_user) else '{}' end);
+        case when target.target_resource is null then '{}'
+            else fairlead.resource_named(about.definition_id, enqueue_one.payload)
+                || jsonb_build_object('resource_id', target.target_resource) end
+        || case when target.target_host is null then '{}' else jsonb_build_object('host_id', target.target_host) end
+        || jsonb_build_object('definition_key', enqueue_one.definition_key, 'tenant_id', about.tenant_id)
+        -- through a door: which role it really was, whoever it says it is. (Who acts for a tenant has come in by no door.)
+        || case when session_user <> current_user and current_user <> 'fairlead_tenant'
+            then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
     waits := coalesce(enqueue_one.scheduled_for > moment, false);
@@ -1150,6 +1156,13 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.path_of_pointer(pointer text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n)
+    from regexp_split_to_table(substr(pointer, 2), '/') with ordinality as p(part, n)
+$$;
+
 CREATE FUNCTION fairlead.prepare_audit_days(days integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1255,6 +1268,19 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
     left join fairlead.job_definitions d on d.key = definition_key
 $_$;
 
+CREATE FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce((
+        select jsonb_build_object(path.steps[cardinality(path.steps)], resource_named.payload #>> path.steps)
+        from fairlead.job_definitions d cross join lateral fairlead.path_of_pointer(d.resource_pointer) as path(steps)
+        where d.id = resource_named.definition_id and d.resource_pointer is not null
+            and resource_named.payload #>> path.steps is not null
+            and not exists (
+                select from unnest(d.secret_paths) as secret(path)
+                where secret.path like '%*%' or starts_with(d.resource_pointer || '/', secret.path || '/'))), '{}')
+$$;
+
 CREATE FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -1266,9 +1292,7 @@ begin
     select d.resource_pointer, d.kind into about from fairlead.job_definitions d where d.id = target_of.definition_id;
     target_resource := target_of.resource_id;
     if target_resource is null and about.resource_pointer is not null then
-        named := target_of.payload #>> (
-            select array_agg(replace(replace(part, '~1', '/'), '~0', '~') order by n)
-            from regexp_split_to_table(substr(about.resource_pointer, 2), '/') with ordinality as p(part, n));
+        named := target_of.payload #>> fairlead.path_of_pointer(about.resource_pointer);
         select r.id into target_resource from fairlead.resources r
         where r.tenant_id = target_of.tenant_id and r.id = case
             when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
@@ -1451,21 +1475,43 @@ CREATE TABLE fairlead.checks (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE fairlead.count_levels (
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    queued bigint DEFAULT 0 NOT NULL,
+    running bigint DEFAULT 0 NOT NULL,
+    succeeded bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    dead_letter bigint DEFAULT 0 NOT NULL,
+    canceled bigint DEFAULT 0 NOT NULL,
+    runs bigint DEFAULT 0 NOT NULL,
+    runs_succeeded bigint DEFAULT 0 NOT NULL,
+    runs_failed bigint DEFAULT 0 NOT NULL,
+    runs_dead_letter bigint DEFAULT 0 NOT NULL,
+    runs_retried bigint DEFAULT 0 NOT NULL,
+    runs_lost bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.count_levels FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.counts (
     tenant_id uuid NOT NULL,
     definition_id uuid NOT NULL,
     minute timestamp with time zone NOT NULL,
-    queued integer DEFAULT 0 NOT NULL,
-    running integer DEFAULT 0 NOT NULL,
-    succeeded integer DEFAULT 0 NOT NULL,
-    failed integer DEFAULT 0 NOT NULL,
-    dead_letter integer DEFAULT 0 NOT NULL,
-    canceled integer DEFAULT 0 NOT NULL,
+    queued bigint DEFAULT 0 NOT NULL,
+    running bigint DEFAULT 0 NOT NULL,
+    succeeded bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    dead_letter bigint DEFAULT 0 NOT NULL,
+    canceled bigint DEFAULT 0 NOT NULL,
     runs integer,
     retried integer,
     run_ms bigint,
     queue_ms bigint,
-    cost_cents bigint
+    cost_cents bigint,
+    lost integer,
+    leveled boolean DEFAULT false NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', autovacuum_vacuum_cost_delay='0');
 
@@ -1807,7 +1853,9 @@ ALTER TABLE ONLY fairlead.log_chunks FORCE ROW LEVEL SECURITY;
 CREATE TABLE fairlead.lost_workers (
     worker_id text NOT NULL,
     expired_at timestamp with time zone NOT NULL,
-    blamed boolean NOT NULL
+    blamed boolean NOT NULL,
+    charged_job uuid,
+    charged_attempt integer
 );
 
 CREATE TABLE fairlead.migrations (
@@ -2069,6 +2117,9 @@ ALTER TABLE ONLY fairlead.active_keys
 ALTER TABLE ONLY fairlead.checks
     ADD CONSTRAINT checks_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY fairlead.count_levels
+    ADD CONSTRAINT count_levels_pkey PRIMARY KEY (tenant_id, definition_id);
+
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
 
@@ -2203,6 +2254,8 @@ CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
 
 CREATE INDEX counts_by_tenant ON fairlead.counts USING btree (tenant_id, minute);
+
+CREATE INDEX counts_not_leveled ON fairlead.counts USING btree (tenant_id) WHERE (NOT leveled);
 
 CREATE INDEX dedupe_windows_by_age ON fairlead.dedupe_windows USING btree (expires_at);
 
@@ -2370,6 +2423,8 @@ ALTER TABLE fairlead.active_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.audit_log ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.count_levels ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
@@ -2415,6 +2470,8 @@ CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant US
 CREATE POLICY system_rows ON fairlead.active_keys TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.audit_log TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.count_levels TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -2477,6 +2534,8 @@ CREATE POLICY system_rows ON fairlead.workflows TO fairlead_system USING (true) 
 CREATE POLICY tenant_rows ON fairlead.active_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.audit_log TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.count_levels TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -2626,6 +2685,8 @@ GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_tena
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
 
+GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_system;
 
@@ -2640,6 +2701,10 @@ GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_tenant;
@@ -2669,6 +2734,9 @@ GRANT SELECT,INSERT ON TABLE fairlead.audit_log TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log_rest TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.checks TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.count_levels TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.count_levels TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
