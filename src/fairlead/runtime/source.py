@@ -6,7 +6,6 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.store.queue import Beat, Claimed
@@ -19,13 +18,12 @@ class Held(msgspec.Struct, frozen=True):
     job: Claimed
 
 
-class EndsPostponed(DatabaseBusy):
+class EndsPostponed(Exception):
     """Some ends could not be written, since another process holds what they change; `done` has those that were."""
 
     def __init__(self, done: dict[UUID, JobStatus], left: Sequence[Lease]) -> None:
         super().__init__(
-            f"How {len(left)} attempts ended could not be written yet: another transaction holds their runs. "
-            "It is tried again."
+            f"how {len(left)} attempts ended could not be written yet: another transaction holds their runs"
         )
         self.done = done
         self.left = frozenset(left)
