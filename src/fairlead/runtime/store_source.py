@@ -7,6 +7,7 @@ import random
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from uuid import UUID, uuid4
 
 import structlog
@@ -216,7 +217,8 @@ class StoreSource:
             log.warning("unheard_claim_released", jobs=len(taken))
             self._of_runs.update(lease for lease, of_run in taken.items() if of_run)
             change = decide(Budget(1, 0, 0, Backoff()), Released())
-            await self.finish([(lease, change) for lease in taken])
+            with suppress(EndsPostponed):  # what is left is found again at the next look
+                await self.finish([(lease, change) for lease in taken])
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""
