@@ -45,7 +45,7 @@ async def test_the_dialog_turns_to_connected_when_the_agent_has_come(console: Co
     assert found[1] not in page.url + await page.locator("html").inner_html()
 
     await page.goto(f"/console/hosts/{host}/enrolment?since={2**33}&until=2")
-    await expect(page.locator("#enrol-state.late")).to_contain_text("no longer good")
+    await expect(page.locator("#enrol-state.late")).to_contain_text("the code has expired")
     await expect(page.locator("[hx-trigger]")).to_have_count(0)
 
 
