@@ -33,7 +33,10 @@ SYSTEM_ONLY = {
     "job_workers": "the fleet serves every tenant; of jobs it has only numbers",
     "system": "the gate, one row",
     "duties": "the fleet's own chores; closed to tenants",
+    "lost_workers": "which workers the fleet lost; closed to tenants",
+    "pulse": "the fleet's own; closed to tenants",
     "migrations": "what was applied; closed to tenants",
+    "function_sources": "what was applied; closed to tenants",
     "limit_locks": "rows to lock, made of ids; closed to tenants",
 }
 READABLE = {"job_definitions", "job_workers", "system"}
