@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from fairlead import NewJob
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
@@ -25,6 +27,7 @@ OUTAGES = int(os.environ.get("BLAME_OUTAGES", "1"))
 SECONDS = 240 + 30 * POISON_SECONDS
 
 
+@pytest.mark.timeout(2 * SECONDS)
 def test_one_tenants_crashes_cost_another_nothing(database_url: str, tmp_path: Path) -> None:
     with (
         Fleet(database_url, tmp_path) as fleet,
@@ -62,6 +65,7 @@ def _standing(fleet: Fleet, jobs: list[UUID]) -> list[tuple[str, int]]:
     return [(status, charged) for status, charged in fleet.rows(query, jobs)]
 
 
+@pytest.mark.timeout(2 * SECONDS)
 def test_outages_that_last_longer_than_a_lease_cost_a_healthy_job_nothing(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "data")
     url = server.start()
