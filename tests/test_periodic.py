@@ -20,8 +20,10 @@ from fairlead import Context, Fairlead, JobStatus, Settings
 from fairlead.actions import definitions, triggers
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.tx import Acting
 from fairlead.errors import (
     AlreadyRegistered,
+    DefinitionUnknown,
     NotOpen,
     RegistrationUnknown,
     ScheduleInvalid,
@@ -29,9 +31,11 @@ from fairlead.errors import (
     TenantUnknown,
     TriggerUnknown,
 )
+from fairlead.model.access import Principal, Role
 from fairlead.model.job import Job
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
 from fairlead.runtime.process import WorkerProcess
+from fairlead.store import tenants
 from tests import given
 from tests.given import OTHER, TENANT
 from tests.waiting import eventually
@@ -327,6 +331,8 @@ async def test_the_same_id_of_two_tenants_is_two_schedules_each_with_its_own_fun
 async def test_a_job_of_a_tenant_whose_function_nobody_has_says_that_no_worker_serves_it(
     fl: Fairlead,
 ) -> None:
+    await fl.register(OTHER, "sweep", FAR, HOUR, nothing)
+    await fl.cancel_periodic()  # the tenant has the definition, and no instance the function for it
     mine = await fl.register(TENANT, "sweep", FAR, HOUR, nothing)
     assert await serving(fl) == [f"periodic.sweep {mine.tenant_id}"]
 
@@ -536,6 +542,37 @@ async def test_unregistering_removes_the_schedule_and_cancels_what_waits(fl: Fai
     again = await fl.register(TENANT, "report", FAR, HOUR, nothing)
     assert again.id != trigger.id
     assert (await ended(fl, await fire(fl, again))).status is JobStatus.SUCCEEDED
+
+
+async def test_what_is_registered_for_a_tenant_is_no_other_tenants(fl: Fairlead) -> None:
+    async def seen_by(slug: str | None) -> set[str]:
+        async with fl.transaction() as tx:
+            tenant_id = None if slug is None else (await tenants.ids(tx, [slug]))[slug]
+        async with fl.database.transaction(Acting(tenant_id)) as tx:
+            whose = Principal("reader", Role.TENANT_ADMIN if slug else Role.SUPER_ADMIN, tenant_id)
+            listed = await definitions.page(tx, whose, after="", limit=100)
+            found = await definitions.find(tx, whose, "periodic.report")
+        assert (found in listed) is ("periodic.report" in {one.key for one in listed})
+        return {one.key for one in listed if one.key.startswith("periodic.")}
+
+    await fl.register(TENANT, "report", FAR, HOUR, nothing)
+    assert (await seen_by(TENANT), await seen_by(OTHER)) == ({"periodic.report"}, set())
+    assert await seen_by(None) == {"periodic.report"}
+    for new in ([given.request(tenant=OTHER, definition="periodic.report", payload={})],):
+        with pytest.raises(DefinitionUnknown):
+            await fl.submit(new[0])
+        with pytest.raises(DefinitionUnknown):
+            await fl.enqueue_many(new)
+
+    await fl.register(OTHER, "report", FAR, HOUR, nothing)
+    await fl.unregister(TENANT, "report")
+    assert await seen_by(OTHER) == {"periodic.report"}
+
+    await fl.unregister(OTHER, "report")
+    assert await seen_by(None) == await seen_by(OTHER) == await seen_by(TENANT) == set()
+
+    await fl.register(TENANT, "report", FAR, HOUR, nothing)
+    assert await seen_by(TENANT) == {"periodic.report"}
 
 
 async def test_unregistering_lets_the_run_under_way_end(fl: Fairlead) -> None:

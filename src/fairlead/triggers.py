@@ -268,7 +268,7 @@ class Triggers(ABC):
                 f"{job_id!r} of the tenant {whose.slug!r} is registered here already; unregister it first."
             )
         try:
-            trigger = await self.database.transact(lambda tx: self._attached(tx, kept, timeout))
+            trigger = await self.database.transact(lambda tx: self._attached(tx, kept, whose.id, timeout))
             self.periodic.add(
                 self.database, tenant_id=whose.id, definition_id=trigger.definition_id, key=key, fn=fn
             )
@@ -276,11 +276,18 @@ class Triggers(ABC):
             self.periodic.release(whose.id, key)
         return trigger
 
-    async def _attached(self, tx: Tx, kept: Kept, timeout: int | None) -> Trigger:  # noqa: ASYNC109 - see register
+    async def _attached(
+        self,
+        tx: Tx,
+        kept: Kept,
+        tenant_id: UUID,
+        timeout: int | None,  # noqa: ASYNC109 - see register
+    ) -> Trigger:
         says = {"kind": "function", "max_attempts": 1, "description": f"registered as {kept.name}"}
         if timeout is not None:
             says["timeout_seconds"] = timeout
-        await definitions.patch(tx, self.principal, kept.says["definition_key"], says)
+        key = kept.says["definition_key"]
+        await definitions.register(tx, self.principal, key, says, tenant_id=tenant_id)
         return await schedules.keep(tx, self.principal, kept, at_once=True)
 
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
@@ -291,9 +298,12 @@ class Triggers(ABC):
             raise RegistrationUnknown(
                 f"{job_id!r} of the tenant {whose.slug!r} is not registered here: register it first."
             )
-        await self.database.transact(
-            lambda tx: schedules.drop(tx, self.principal, owner=REGISTERED, name=job_id, tenant_id=whose.id)
-        )
+
+        async def drop(tx: Tx) -> None:
+            await schedules.drop(tx, self.principal, owner=REGISTERED, name=job_id, tenant_id=whose.id)
+            await definitions.unregister(tx, self.principal, key)
+
+        await self.database.transact(drop)
         self.periodic.drop(tenant_id=whose.id, key=key)
 
     async def cancel_periodic(self) -> None:

@@ -29,7 +29,7 @@ TENANTS = (given.TENANT, given.OTHER)
 
 # Tables without rows of tenants, and why a tenant's people have nothing to hide there, or may not look at all.
 SYSTEM_ONLY = {
-    "job_definitions": "kinds of work are the same for every tenant; who may read them is the routes' matter",
+    "job_definitions": "kinds of work are the same for every tenant, but for those registered for some: a policy hides them",
     "job_workers": "the fleet serves every tenant; of jobs it has only numbers",
     "system": "the gate, one row",
     "duties": "the fleet's own chores; closed to tenants",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -81,6 +82,26 @@ async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, An
     current = (await definitions.by_keys(tx, [key])).get(key)
     given = {} if current is None else {name: getattr(current, name) for name in _FIELDS}
     return await put(tx, principal, read({**given, **changes, "key": key}))
+
+
+async def register(
+    tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any], *, tenant_id: UUID
+) -> Definition:
+    """The definition of a function that is registered for a tenant: visible to it, and to whoever else registers the same.
+
+    One that is there for everybody stays so.
+    """
+    known = (await definitions.by_keys(tx, [key])).get(key)
+    made = await patch(tx, principal, key, changes)
+    if known is None or known.only_tenants is not None:
+        await definitions.share(tx, key, tenant_id=tenant_id)
+    return made
+
+
+async def unregister(tx: Tx, principal: Principal, key: str) -> None:
+    """Deactivate the definition of a registered function that is registered for no tenant any more."""
+    principal.require(Permission.MANAGE_DEFINITIONS)
+    await definitions.retire(tx, key)
 
 
 def read(values: Mapping[str, Any]) -> DefinitionSpec:

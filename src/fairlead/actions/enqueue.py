@@ -378,7 +378,7 @@ async def _places(
         definition = found.get(new.definition)
         if new.tenant not in known:
             _raise_at(index, unknown_tenant(new.tenant), requests)
-        if definition is None:
+        if definition is None or not definition.is_for(known[new.tenant]):
             _raise_at(index, unknown_definition(new.definition), requests)
         if not definition.is_active:
             _raise_at(index, inactive(new.definition), requests)

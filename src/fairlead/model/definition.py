@@ -109,6 +109,12 @@ class Definition:
     updated_at: datetime
     # where in a payload secrets are: found in arg_schema, see model/redact.py
     secret_paths: tuple[str, ...] = ()
+    # whose it is, if it is not everybody's
+    only_tenants: tuple[UUID, ...] | None = None
+
+    def is_for(self, tenant_id: UUID) -> bool:
+        """Whether a tenant has it."""
+        return self.only_tenants is None or tenant_id in self.only_tenants
 
 
 def validator(schema: Any) -> jsonschema_rs.Draft202012Validator:

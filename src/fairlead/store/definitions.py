@@ -45,3 +45,15 @@ async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
         "secret_paths": secret_paths(spec.arg_schema),
     }
     return await tx.first(Definition, sql.put, values)
+
+
+async def share(tx: Tx, key: str, *, tenant_id: UUID) -> None:
+    """Make a definition this tenant's, besides those whose it is, and nobody else's."""
+    await tx.run(sql.share, {"key": key, "tenant_id": tenant_id})
+
+
+async def retire(tx: Tx, key: str) -> None:
+    """Deactivate a definition that is only some tenants' and that no trigger makes jobs of any more."""
+    # in a statement of its own: the next one sees the triggers of whoever held the row before
+    await tx.values(sql.hold, {"key": key})
+    await tx.run(sql.retire, {"key": key})

@@ -1,11 +1,13 @@
--- Definitions are found by key and never deleted; every change moves the version.
+-- Definitions are found by key and never deleted; every change moves the version. One that was registered for tenants is
+-- only theirs (only_tenants), and not listed when nothing registers it any more.
 
 -- name: every
-select * from fairlead.job_definitions order by key;
+select * from fairlead.job_definitions where is_active or only_tenants is null order by key;
 
 -- name: page
 -- By key, after the one that the page before ended with.
-select * from fairlead.job_definitions where key > %(after)s order by key limit %(limit)s;
+select * from fairlead.job_definitions
+where key > %(after)s and (is_active or only_tenants is null) order by key limit %(limit)s;
 
 -- name: get
 select * from fairlead.job_definitions where key = %(name)s or id::text = lower(%(name)s);
@@ -42,3 +44,17 @@ where (d.description, d.kind, d.arg_schema, d.timeout_seconds, d.max_attempts, d
        excluded.resource_pointer, excluded.audit_action, excluded.retention_days, excluded.is_active,
        excluded.secret_paths)
 returning *;
+
+-- name: hold
+select from fairlead.job_definitions where key = %(key)s for no key update;
+
+-- name: share
+-- For one tenant more, and no other.
+update fairlead.job_definitions set only_tenants = coalesce(only_tenants, '{}') || %(tenant_id)s::uuid, is_active = true
+where key = %(key)s and (not %(tenant_id)s = any(coalesce(only_tenants, '{}')) or not is_active);
+
+-- name: retire
+-- One that is only some tenants', and that no trigger of theirs makes jobs of.
+update fairlead.job_definitions d set is_active = false
+where d.key = %(key)s and d.only_tenants is not null and not exists (
+    select from fairlead.job_triggers g where g.definition_id = d.id and g.deleted_at is null);

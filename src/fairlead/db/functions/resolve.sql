@@ -5,7 +5,7 @@ create or replace function fairlead.resolve(tenant text, definition_key text, ex
     select t.id, d.id, d.default_priority, d.max_attempts,
         case
             when t.id is null then 'tenant_unknown'
-            when d.id is null then 'definition_unknown'
+            when d.id is null or not t.id = any(d.only_tenants) then 'definition_unknown'
             when not d.is_active then 'definition_inactive'
             when expected_version <> d.version then 'definition_changed'
         end,

@@ -9,3 +9,11 @@ insert into fairlead.duties (name) values ('sleepers');
 alter table fairlead.events
     add column caused_by uuid,
     add column lineage uuid[] not null default '{}';
+
+-- Whose a definition is that is not everybody's: those of functions that are registered for tenants.
+alter table fairlead.job_definitions add column only_tenants uuid[];
+alter table fairlead.job_definitions enable row level security;
+alter table fairlead.job_definitions force row level security;
+create policy system_rows on fairlead.job_definitions to fairlead_system using (true) with check (true);
+create policy tenant_rows on fairlead.job_definitions for select to fairlead_tenant
+    using (only_tenants is null or (select fairlead.tenant_of_session()) = any(only_tenants));
