@@ -1253,7 +1253,7 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
     select t.id, d.id, d.default_priority, d.max_attempts,
         case
             when t.id is null then 'tenant_unknown'
-            when d.id is null then 'definition_unknown'
+            when d.id is null or not t.id = any(d.only_tenants) then 'definition_unknown'
             when not d.is_active then 'definition_inactive'
             when expected_version <> d.version then 'definition_changed'
         end,
@@ -1675,6 +1675,7 @@ CREATE TABLE fairlead.job_definitions (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
+    only_tenants uuid[],
     CONSTRAINT definitions_arg_schema CHECK ((jsonb_typeof(arg_schema) = ANY (ARRAY['object'::text, 'boolean'::text]))),
     CONSTRAINT definitions_backoff CHECK (((jsonb_typeof(backoff) = 'object'::text) AND (backoff ?& ARRAY['base_seconds'::text, 'factor'::text, 'cap_seconds'::text, 'jitter'::text]))),
     CONSTRAINT definitions_key CHECK ((key ~ '^[A-Za-z][A-Za-z0-9._-]{0,127}$'::text)),
@@ -1685,6 +1686,8 @@ CREATE TABLE fairlead.job_definitions (
     CONSTRAINT definitions_retention CHECK ((retention_days > 0)),
     CONSTRAINT definitions_timeout CHECK (((timeout_seconds >= 1) AND (timeout_seconds <= 2592000)))
 );
+
+ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.job_triggers (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -2443,6 +2446,8 @@ ALTER TABLE fairlead.idempotency_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.jobs ENABLE ROW LEVEL SECURITY;
@@ -2490,6 +2495,8 @@ CREATE POLICY system_rows ON fairlead.hosts TO fairlead_system USING (true) WITH
 CREATE POLICY system_rows ON fairlead.idempotency_keys TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -2554,6 +2561,8 @@ CREATE POLICY tenant_rows ON fairlead.hosts TO fairlead_tenant USING ((tenant_id
 CREATE POLICY tenant_rows ON fairlead.idempotency_keys TO fairlead_tenant USING ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
 CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
