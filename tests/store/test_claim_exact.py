@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import itertools
 import os
 import random
 from dataclasses import dataclass, field
@@ -271,3 +272,92 @@ async def highest_levels(tx: Tx) -> dict[str, tuple[int, int]]:
 async def deadlocks(tx: Tx) -> int:
     [(number,)] = await tx.values("select deadlocks from pg_stat_database where datname = current_database()")
     return int(number)
+
+
+# A limit that changes: below 64 one claim at a time, above it slots, and slots of another worth.
+CHANGING = (200, 40, 128, 80)
+CHANGE_SECONDS = 0.05
+
+
+@dataclass
+class Changing:
+    """Claimers that fill one tenant's limit while it changes, and what it was during each claim."""
+
+    db: Database
+    ends_at: float
+    limits: list[int] = field(default_factory=lambda: [CHANGING[0]])
+    allowed: dict[UUID, int] = field(default_factory=dict)
+    held: list[Lease] = field(default_factory=list)
+    chance: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311
+
+    @property
+    def going(self) -> bool:
+        return asyncio.get_running_loop().time() < self.ends_at
+
+    async def change(self) -> None:
+        """Each limit is on the list before it is in force, and so is the last one still."""
+        for most in itertools.cycle(CHANGING):
+            if not self.going:
+                return
+            self.limits.append(most)
+            await self.db.transact(partial(limit, limits={f"tenant {TENANT}": most}))
+            self.limits.append(most)
+            await asyncio.sleep(CHANGE_SECONDS)
+
+    async def work(self) -> None:
+        """Claim until nothing comes, then end most of it."""
+        held = list[Lease]()
+        while self.going:
+            first = max(0, len(self.limits) - 2)
+            claim = await self.db.single(
+                partial(
+                    queue.claim,
+                    worker="w",
+                    wanted=self.chance.choice([1, 3, 20]),
+                    lease_seconds=LEASE_SECONDS,
+                )
+            )
+            self.allowed[claim.token] = max(self.limits[first:])
+            held += [claim.lease(job) for job in claim.jobs]
+            if not claim.jobs and held:
+                number = self.chance.randint(1, len(held))
+                await self._end(held[:number])
+                held = held[number:]
+        self.held += held
+
+    async def _end(self, leases: list[Lease]) -> None:
+        ends = [(lease, decide(AT_ONCE, Succeeded())) for lease in leases]
+        assert len(await self.db.single(partial(queue.finish, ends=ends, actor="w"))) == len(ends)
+
+
+async def test_a_large_limit_that_changes_is_never_exceeded(database_url: str) -> None:
+    async with Database(database_url, Settings(pool_size=14)) as db:
+        async with db.transaction() as tx:
+            await fill(tx, TENANT, 20_000)
+            await limit(tx, {f"tenant {TENANT}": CHANGING[0]})
+        changing = Changing(db, asyncio.get_running_loop().time() + SECONDS)
+        await asyncio.gather(changing.change(), *(changing.work() for _ in range(12)))
+        async with db.transaction() as tx:
+            levels_then = await levels_by_claim(tx)
+            assert {
+                n: (n, most) for claim, n in levels_then.items() if n > (most := changing.allowed[claim])
+            } == {}
+            assert len({changing.allowed[claim] for claim in levels_then}) > 1
+            await limit(tx, {f"tenant {TENANT}": max(CHANGING)})
+            await take_all(tx, 20)
+            assert (await levels(tx))[f"tenant {TENANT}"] == (max(CHANGING), max(CHANGING))
+            assert await deadlocks(tx) == 0
+
+
+async def levels_by_claim(tx: Tx) -> dict[UUID, int]:
+    """How many ran when a claim's jobs began, these included."""
+    rows = await tx.values(
+        """
+        select token, max(running)::int from (
+            select token, step, sum(step) over (order by at, step rows unbounded preceding) as running
+            from fairlead.job_attempts a,
+                lateral (values (a.started_at, 1), (coalesce(a.finished_at, 'infinity'), -1)) as e(at, step)
+        ) e where step = 1 group by token
+        """
+    )
+    return dict(rows)

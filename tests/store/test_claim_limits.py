@@ -1,5 +1,6 @@
 """Limits and gates are part of the claim: never exceeded, fully used, in force at once."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ from fairlead.model.outcome import Backoff, Budget, Released, Succeeded, decide
 from fairlead.store import jobs, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.store import test_claim_fairness as fairness
 
 AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
 NAMES = {"greet": {"name": "Ada"}, "anything": {}}
@@ -272,6 +274,83 @@ async def test_a_definitions_limit_that_another_claim_holds_is_asked_for_once(db
             "select pg_stat_get_xact_function_calls(oid) from pg_proc where proname = 'budgets'"
         )
         assert calls == 1
+
+
+# A limit of 64 or more has slots, and claims far from it run side by side.
+LARGE = 128
+LARGE_LIMITS = [f"tenant {TENANT}", "definition greet", "each greet"]
+
+
+async def many(tx: Tx, number: int) -> None:
+    await fairness.fill(tx, TENANT, number)
+
+
+async def make_slots(tx: Tx) -> None:
+    """The first claim makes them."""
+    await succeed(tx, await take(tx))
+
+
+@pytest.mark.parametrize("name", LARGE_LIMITS)
+async def test_claims_far_from_a_large_limit_do_not_hold_each_other_up(db: Database, name: str) -> None:
+    async with db.transaction() as tx:
+        await limit(tx, {name: LARGE})
+        await many(tx, LARGE)
+    async with db.transaction() as tx:
+        await make_slots(tx)
+    async with db.transaction() as one, db.transaction() as two, db.transaction() as three:
+        assert [len(await take(tx, 2)) for tx in (one, two, three)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", LARGE_LIMITS)
+async def test_a_large_limit_is_filled_to_the_last_job_and_never_exceeded(db: Database, name: str) -> None:
+    async with db.transaction() as tx:
+        await limit(tx, {name: LARGE})
+        await many(tx, 2 * LARGE)
+    async with db.transaction() as tx:
+        await make_slots(tx)
+    taken = 0
+    for batch in (1, 7, 50, 100, 100, 100, 100):
+        async with db.transaction() as one, db.transaction() as two:
+            taken += len(await take(one, batch)) + len(await take(two, batch))
+    while more := len(await db.single(lambda tx: take(tx, 3))):
+        taken += more
+    assert taken == LARGE
+
+
+async def test_all_slots_in_use_at_once_stay_within_a_limit_that_was_lowered(db: Database) -> None:
+    """Those that claimed under the old limit may still be at it; none that claims under the new one may exceed it."""
+    name = f"tenant {TENANT}"
+    async with db.transaction() as tx:
+        await limit(tx, {name: 10 * LARGE})
+        await many(tx, 10 * LARGE)
+    async with db.transaction() as tx:
+        await make_slots(tx)
+    async with AsyncExitStack() as stack:
+        holders = [await stack.enter_async_context(db.transaction()) for _ in range(4)]
+        held = sum([len(await take(tx, 30)) for tx in holders])
+        assert held == 120
+        async with db.transaction() as tx:
+            await limit(tx, {name: LARGE})
+        async with db.transaction() as tx:
+            assert await take(tx, 50) == []
+    async with db.transaction() as tx:
+        assert len(await take_all(tx, 50)) == LARGE - held
+
+
+async def test_a_second_claim_of_a_transaction_counts_exactly(db: Database) -> None:
+    """What a slot is worth bounds a transaction, not a claim."""
+    name = f"tenant {TENANT}"
+    async with db.transaction() as tx:
+        await limit(tx, {name: LARGE})
+        await many(tx, 2 * LARGE)
+    async with db.transaction() as tx:
+        await make_slots(tx)
+    async with db.transaction() as one, db.transaction() as two:
+        assert len(await take(one, 2)) == 2
+        assert len(await take(two, 2)) == 2
+        assert await take(one, 2) == []  # the other has slots too: nothing is exact before it has ended
+    async with db.transaction() as one:
+        assert len(await take_all(one, 2)) == LARGE - 4
 
 
 GATES = {

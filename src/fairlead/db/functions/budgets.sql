@@ -1,84 +1,149 @@
--- The budgets of the pairs: null where nothing limits one, else how many more may run. The limits' own rows are
--- locked first and stay locked to the end of the claim; only then are the leases counted, in a statement (and so a
--- snapshot) of its own. A scope that another claim holds has no budget now, and is added to `missed`.
+-- How many more jobs may run in each limited scope of the pairs: by tenant id, definition id, 'definition tenant', and
+-- host id. The rows of limit_locks come first and stay locked to the end of the claim; only then are the leases counted,
+-- in a statement (and so a snapshot) of its own. A scope that other claims hold has 0, and is added to `missed`.
+--
+-- A claim that locks all rows of a scope is the only one there: what it counts is exact. So that claims do not wait for
+-- each other at a limit that is far from full, a limit of 64 or more has 16 slots as well. A claim that holds a slot may
+-- take as many jobs as the slot is worth, if by its count there is room for all slots together. That keeps the limit:
+-- of all claims, take the one that counted last. The leases that it could not see belong to holders of other slots.
+-- A slot's worth changes only under the lock of all rows, so this holds while the limit changes, too.
 create or replace function fairlead.budgets(
-    tenants uuid[], definitions uuid[], host uuid, inout missed text[],
-    out tenant_left jsonb, out definition_left jsonb, out pair_left jsonb, out host_left integer
+    tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[],
+    host uuid, host_limit integer, most_jobs integer, inout missed text[], out places jsonb
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    wanted text[];
-    held text[];
+    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+    slots constant integer := 16;
+    -- a claim takes half of the slots at most, so that others find some
+    most_slots constant integer := 8;
+    -- the limited scopes, column by column
+    names text[] := '{}';
+    scopes text[] := '{}';
+    ids uuid[] := '{}';
+    others uuid[] := '{}';
+    mosts integer[] := '{}';
+    seen uuid[] := '{}';
+    tenant uuid;
+    definition uuid;
+    share integer;
+    number integer;
+    has_slots_of text := coalesce(current_setting('fairlead.has_slots_of', true), '');
+    -- the slots that this claim got where the limit is far from full, null elsewhere
+    got integer[];
+    -- the names of scopes of which this claim has all rows
+    held text[] := '{}';
 begin
-    tenant_left := '{}'; definition_left := '{}'; pair_left := '{}';
-    select array_agg(distinct s.scope || ' ' || s.scope_id || ' ' || s.other_id) into wanted
-    from unnest(budgets.tenants, budgets.definitions) as p(tenant_id, definition_id)
-    join fairlead.tenants t on t.id = p.tenant_id
-    join fairlead.job_definitions d on d.id = p.definition_id
-    cross join lateral (values
-        ('tenant', t.id, '00000000-0000-0000-0000-000000000000'::uuid, t.max_running),
-        ('definition', d.id, '00000000-0000-0000-0000-000000000000', d.max_running),
-        ('definition_tenant', d.id, t.id, d.max_running_per_tenant)
-    ) as s(scope, scope_id, other_id, most)
-    where s.most is not null;
+    -- Loops: to begin a statement that does all this would take several times as long.
     if budgets.host is not null then
-        wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
+        names := array[budgets.host::text]; scopes := array['host'];
+        ids := array[budgets.host]; others := array[nobody]; mosts := array[budgets.host_limit];
     end if;
-    if wanted is null then
+    for i in 1 .. cardinality(budgets.tenants) loop
+        tenant := budgets.tenants[i];
+        definition := budgets.definitions[i];
+        -- the pairs of a tenant come together
+        if budgets.tenant_limits[i] is not null and tenant is distinct from budgets.tenants[i - 1] then
+            names := names || tenant::text; scopes := scopes || 'tenant'::text;
+            ids := ids || tenant; others := others || nobody; mosts := mosts || budgets.tenant_limits[i];
+        end if;
+        if budgets.definition_limits[i] is not null and definition <> all(seen) then
+            seen := seen || definition;
+            names := names || definition::text; scopes := scopes || 'definition'::text;
+            ids := ids || definition; others := others || nobody; mosts := mosts || budgets.definition_limits[i];
+        end if;
+        if budgets.pair_limits[i] is not null then
+            names := names || (definition || ' ' || tenant); scopes := scopes || 'definition_tenant'::text;
+            ids := ids || definition; others := others || tenant; mosts := mosts || budgets.pair_limits[i];
+        end if;
+    end loop;
+    if names = '{}' then
         return;
     end if;
 
-    -- a row that somebody else is making now would be waited for, to the end of his transaction: leave it to him
-    insert into fairlead.limit_locks (scope, scope_id, other_id)
-    select split_part(w, ' ', 1), split_part(w, ' ', 2)::uuid, split_part(w, ' ', 3)::uuid
-    from unnest(wanted) w
-    where case when not exists (
-            select from fairlead.limit_locks k where k.scope = split_part(w, ' ', 1)
-                and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid)
-        then pg_try_advisory_xact_lock(hashtextextended('fairlead.limit_locks ' || w, 0)) end
-    on conflict do nothing;
+    got := array_fill(null::integer, array[cardinality(names)]);
+    for i in 1 .. cardinality(names) loop
+        share := mosts[i] / (4 * slots);
+        -- a slot's worth bounds what a transaction takes: if this one has slots of a scope already, it takes all rows
+        if share > 0 and scopes[i] <> 'host' and position(names[i] in has_slots_of) = 0
+            and mosts[i] - slots * share >= fairlead.running_in(scopes[i], ids[i], others[i])
+        then
+            select count(*) into number from (
+                select from fairlead.limit_locks k
+                where k.scope = scopes[i] and k.scope_id = ids[i] and k.other_id = others[i] and k.slot > 0
+                    and k.worth = share
+                order by k.slot limit least(most_slots, 1 + (budgets.most_jobs - 1) / share)
+                for update skip locked) k;
+            if number > 0 then
+                got[i] := number;
+                perform set_config(
+                    'fairlead.has_slots_of', concat_ws(',', current_setting('fairlead.has_slots_of', true), names[i]), true);
+            elsif exists (
+                select from fairlead.limit_locks k
+                where k.scope = scopes[i] and k.scope_id = ids[i] and k.other_id = others[i] and k.slot > 0
+                    and k.worth = share)
+            then
+                got[i] := 0;
+            end if;
+        end if;
+    end loop;
 
-    select array_agg(k.scope || ' ' || k.scope_id || ' ' || k.other_id) into held
-    from (
-        select k.scope, k.scope_id, k.other_id
-        from fairlead.limit_locks k
-        join unnest(wanted) w on k.scope = split_part(w, ' ', 1)
-            and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid
-        order by k.scope, k.scope_id, k.other_id
-        for update of k skip locked
-    ) k;
-    missed := missed || array(select w from unnest(wanted) w where held is null or w <> all(held));
+    if array_position(got, null) is not null then
+        -- a row that another claim is making now would be waited for, to the end of its transaction: leave it alone
+        insert into fairlead.limit_locks (scope, scope_id, other_id)
+        select s.scope, s.id, s.other
+        from unnest(scopes, ids, others) as s(scope, id, other)
+        where case when not exists (
+                select from fairlead.limit_locks k where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other)
+            then pg_try_advisory_xact_lock(hashtextextended(concat_ws(' ', 'fairlead.limit_locks', s.scope, s.id, s.other), 0))
+            end
+        on conflict do nothing;
 
-    select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
-            then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
-            else 0 end), '{}')
-    into tenant_left
-    from fairlead.tenants t where t.id = any(budgets.tenants) and t.max_running is not null;
-
-    select coalesce(jsonb_object_agg(d.id, case when 'definition ' || d.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
-            then greatest(0, d.max_running - (select count(*) from fairlead.leases l where l.definition_id = d.id))
-            else 0 end), '{}')
-    into definition_left
-    from fairlead.job_definitions d where d.id = any(budgets.definitions) and d.max_running is not null;
-
-    select coalesce(jsonb_object_agg(p.definition_id || ' ' || p.tenant_id,
-            case when 'definition_tenant ' || p.definition_id || ' ' || p.tenant_id = any(held)
-            then greatest(0, d.max_running_per_tenant - (
-                select count(*) from fairlead.leases l
-                where l.definition_id = p.definition_id and l.tenant_id = p.tenant_id))
-            else 0 end), '{}')
-    into pair_left
-    from (select distinct u.tenant_id, u.definition_id
-        from unnest(budgets.tenants, budgets.definitions) as u(tenant_id, definition_id)) p
-    join fairlead.job_definitions d on d.id = p.definition_id
-    where d.max_running_per_tenant is not null;
-
-    if budgets.host is not null then
-        select case when 'host ' || h.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
-            then greatest(0, h.max_running - (select count(*) from fairlead.leases l where l.host_id = h.id)) else 0 end
-        into host_left from fairlead.hosts h where h.id = budgets.host;
+        select array_agg(k.name) into held from (
+            select s.name
+            from unnest(names, scopes, ids, others, got) as s(name, scope, id, other, got)
+            join fairlead.limit_locks k
+                on k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot = 0
+            where s.got is null
+            for update of k skip locked
+        ) k;
+        -- slots are made under the lock of row 0: who has it, sees all that there are
+        select array_agg(s.name) into held
+        from unnest(names, scopes, ids, others) as s(name, scope, id, other)
+        where s.name = any(held) and (
+            select count(*) from fairlead.limit_locks k
+            where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot > 0
+        ) = (
+            select count(*) from (
+                select from fairlead.limit_locks k
+                where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot > 0
+                for update skip locked) k);
+        insert into fairlead.limit_locks (scope, scope_id, other_id, slot, worth)
+        select s.scope, s.id, s.other, n, s.most / (4 * slots)
+        from unnest(names, scopes, ids, others, mosts) as s(name, scope, id, other, most), generate_series(1, slots) n
+        where s.most >= 4 * slots and s.scope <> 'host' and s.name = any(held)
+            and s.most / (4 * slots) is distinct from (
+                select k.worth from fairlead.limit_locks k
+                where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot = 1)
+        on conflict (scope, scope_id, other_id, slot) do update set worth = excluded.worth;
     end if;
+
+    select jsonb_object_agg(s.name, coalesce(s.place, 0)),
+        missed || coalesce(array_agg(s.name) filter (where s.place is null), '{}')
+    into places, missed
+    from (
+        select s.name, case
+            when s.got > 0 then case when s.most - s.most / (4 * slots) * slots >= s.running
+                then s.got * (s.most / (4 * slots)) end
+            when s.name = any(held) then greatest(0, s.most - s.running) end as place
+        from (
+            select s.*, fairlead.running_in(s.scope, s.id, s.other) as running
+            from unnest(names, scopes, ids, others, mosts, got) as s(name, scope, id, other, most, got)
+            offset 0
+        ) s
+    ) s;
 end
 $$;
 
-revoke execute on function fairlead.budgets(uuid[], uuid[], uuid, text[]) from public;
+revoke execute on function fairlead.budgets(
+    uuid[], uuid[], integer[], integer[], integer[], uuid, integer, integer, text[]) from public;

@@ -37,8 +37,14 @@ declare
     priorities integer[];
     times timestamptz[];
     jobs uuid[];
-    left_over record;
+    tenant_limits integer[];
+    definition_limits integer[];
+    pair_limits integer[];
+    host_limit integer;
+    -- how many more may run in each limited scope
+    places jsonb;
     limited boolean;
+    most integer;
     spots tid[];
     next_tenant uuid;
     next_credit integer;
@@ -56,12 +62,14 @@ begin
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nobody as open_tenant, 0 as open_tenants,
                     null::integer as weight, null as slug, false as limited, false as crowded,
-                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
+                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id,
+                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
+                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.of_tenant, gate.of_definition, gate.of_pair
                 from walk w
                 cross join lateral (
                     (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
@@ -77,12 +85,12 @@ begin
                 ) hop
                 left join lateral (
                     select case when not room.missing then t.weight end as weight, t.slug, room.limited,
-                        room.missing as crowded
+                        room.missing as crowded, t.max_running as of_tenant, d.max_running as of_definition,
+                        d.max_running_per_tenant as of_pair
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, limits.are_set and (
                             (passed and array[
-                                'tenant ' || t.id || ' ' || nobody, 'definition ' || d.id || ' ' || nobody,
-                                'definition_tenant ' || d.id || ' ' || t.id] && missed)
+                                t.id::text, d.id::text, d.id || ' ' || t.id] && missed)
                             or not fairlead.has_room(
                                 t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as missing
                         from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
@@ -102,8 +110,13 @@ begin
                 array_agg(w.slug) filter (where w.weight is not null),
                 array_agg(w.priority) filter (where w.weight is not null),
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
-                array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
-            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
+                array_agg(w.job_id) filter (where w.weight is not null),
+                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded),
+                array_agg(w.of_tenant) filter (where w.weight is not null),
+                array_agg(w.of_definition) filter (where w.weight is not null),
+                array_agg(w.of_pair) filter (where w.weight is not null)
+            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded,
+                tenant_limits, definition_limits, pair_limits
             from walk w;
         else
             -- a host has one tenant: there is nothing to share, all its jobs are one turn
@@ -115,8 +128,9 @@ begin
                     where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
-            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
-            into tenants, definitions, slugs, limited
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
+                array_agg(t.max_running), array_agg(d.max_running), array_agg(d.max_running_per_tenant), min(h.max_running)
+            into tenants, definitions, slugs, limited, tenant_limits, definition_limits, pair_limits, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -128,9 +142,11 @@ begin
             return json_build_object('busy', missed <> '{}', 'crowded', crowded or passed);
         end if;
 
+        places := null;
         if limited then
-            select * into left_over from fairlead.budgets(tenants, definitions, claim.host, missed);
-            missed := left_over.missed;
+            select b.missed, b.places into missed, places from fairlead.budgets(
+                tenants, definitions, tenant_limits, definition_limits, pair_limits, claim.host, host_limit,
+                claim.wanted, missed) b;
         end if;
 
         if claim.host is not null then
@@ -142,39 +158,41 @@ begin
                     select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                     where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(claim.wanted, left_over.host_left,
-                        (left_over.definition_left ->> p.definition_id::text)::integer,
-                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                    limit least(claim.wanted, (places ->> claim.host::text)::integer,
+                        (places ->> p.definition_id::text)::integer,
+                        (places ->> (p.definition_id || ' ' || p.tenant_id))::integer)
                     for update skip locked) h
                 order by h.priority, h.scheduled_for, h.job_id
-                limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
+                limit least(claim.wanted, (places ->> claim.host::text)::integer, (places ->> tenants[1]::text)::integer)
             ) h;
-        elsif cardinality(tenants) = 1 and not limited then
-            -- one pair and no limit, as on a quiet system: its heads, without the dealing
+        elsif cardinality(tenants) = 1 then
+            -- one pair, as on a quiet system: its heads, without the dealing
+            most := claim.wanted;
+            if limited then
+                most := least(most, (places ->> tenants[1]::text)::integer, (places ->> definitions[1]::text)::integer,
+                    (places ->> (definitions[1] || ' ' || tenants[1]))::integer);
+            end if;
             select array_agg(h.spot), tenants[1] into spots, next_tenant
             from (
                 select r.ctid as spot from fairlead.ready r
                 where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
                     and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                limit claim.wanted for update skip locked) h;
+                limit most for update skip locked) h;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
                 then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
             if next_credit < 0 then
                 next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
             end if;
         else
-            if not limited then
-                select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
-            end if;
             with numbered as (
                 select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
                     row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
                     min(p.n) over (partition by p.tenant_id) as place,
                     least(
-                        (left_over.tenant_left ->> p.tenant_id::text)::integer,
-                        (left_over.definition_left ->> p.definition_id::text)::integer,
-                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+                        (places ->> p.tenant_id::text)::integer,
+                        (places ->> p.definition_id::text)::integer,
+                        (places ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
                 from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
                     as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
             ), pair as materialized (
@@ -204,7 +222,7 @@ begin
                         else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
                 from ranked r
                 where not limited
-                    or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+                    or coalesce(r.of_tenant <= (places ->> r.tenant_id::text)::integer, true)
             ), queued as (
                 -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
                 select t.*, case when limited then row_number() over (
@@ -214,7 +232,7 @@ begin
                 select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
                 from queued q
                 where not limited
-                    or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+                    or coalesce(q.of_definition <= (places ->> q.definition_id::text)::integer, true)
                 order by q.round, q.place, q.of_tenant
                 limit claim.wanted
             )

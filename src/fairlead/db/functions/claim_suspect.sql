@@ -39,6 +39,7 @@ begin
                 order by l.tenant_id, l.definition_id, l.due_at, l.job_id limit 1) hop
         )
         select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
+            t.max_running as tenant_limit, d.max_running as definition_limit, d.max_running_per_tenant as pair_limit,
             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
             select l.due_at from fairlead.later l join fairlead.jobs j on j.id = l.job_id
@@ -60,11 +61,13 @@ begin
             return '{}';
         end if;
         if pair.limited then
-            select * into left_over from fairlead.budgets(array[pair.tenant_id], array[pair.definition_id], null);
-            continue when left_over.busy or least(
-                (left_over.tenant_left ->> pair.tenant_id::text)::integer,
-                (left_over.definition_left ->> pair.definition_id::text)::integer,
-                (left_over.pair_left ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
+            select b.* into left_over from fairlead.budgets(
+                array[pair.tenant_id], array[pair.definition_id], array[pair.tenant_limit], array[pair.definition_limit],
+                array[pair.pair_limit], null, null, 1, '{}') b;
+            continue when left_over.missed <> '{}' or least(
+                (left_over.places ->> pair.tenant_id::text)::integer,
+                (left_over.places ->> pair.definition_id::text)::integer,
+                (left_over.places ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
         end if;
         select l.ctid into spot from fairlead.later l join fairlead.jobs j on j.id = l.job_id
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id

@@ -3,13 +3,12 @@ create or replace function fairlead.has_room(
     tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer
 ) returns boolean language plpgsql stable as $$
 begin
-    return (tenant_most is null or tenant_most > (
-            select count(*) from fairlead.leases l where l.tenant_id = has_room.tenant))
-        and (definition_most is null or definition_most > (
-            select count(*) from fairlead.leases l where l.definition_id = has_room.definition))
-        and (pair_most is null or pair_most > (
-            select count(*) from fairlead.leases l
-            where l.definition_id = has_room.definition and l.tenant_id = has_room.tenant));
+    if tenant_most is not null and tenant_most <= fairlead.running_in('tenant', tenant, null) then
+        return false;
+    elsif definition_most is not null and definition_most <= fairlead.running_in('definition', definition, null) then
+        return false;
+    end if;
+    return pair_most is null or pair_most > fairlead.running_in('definition_tenant', definition, tenant);
 end
 $$;
 
