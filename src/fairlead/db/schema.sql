@@ -66,82 +66,140 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, INOUT missed text[], OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) RETURNS record
+CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 declare
-    wanted text[];
-    held text[];
+    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+    slots constant integer := 16;
+    -- a claim takes half of the slots at most, so that others find some
+    most_slots constant integer := 8;
+    -- the limited scopes, column by column
+    names text[] := '{}';
+    scopes text[] := '{}';
+    ids uuid[] := '{}';
+    others uuid[] := '{}';
+    mosts integer[] := '{}';
+    seen uuid[] := '{}';
+    tenant uuid;
+    definition uuid;
+    share integer;
+    number integer;
+    has_slots_of text := coalesce(current_setting('fairlead.has_slots_of', true), '');
+    -- the slots that this claim got where the limit is far from full, null elsewhere
+    got integer[];
+    -- the names of scopes of which this claim has all rows
+    held text[] := '{}';
 begin
-    tenant_left := '{}'; definition_left := '{}'; pair_left := '{}';
-    select array_agg(distinct s.scope || ' ' || s.scope_id || ' ' || s.other_id) into wanted
-    from unnest(budgets.tenants, budgets.definitions) as p(tenant_id, definition_id)
-    join fairlead.tenants t on t.id = p.tenant_id
-    join fairlead.job_definitions d on d.id = p.definition_id
-    cross join lateral (values
-        ('tenant', t.id, '00000000-0000-0000-0000-000000000000'::uuid, t.max_running),
-        ('definition', d.id, '00000000-0000-0000-0000-000000000000', d.max_running),
-        ('definition_tenant', d.id, t.id, d.max_running_per_tenant)
-    ) as s(scope, scope_id, other_id, most)
-    where s.most is not null;
+    -- Loops: to begin a statement that does all this would take several times as long.
     if budgets.host is not null then
-        wanted := wanted || ('host ' || budgets.host || ' 00000000-0000-0000-0000-000000000000');
+        names := array[budgets.host::text]; scopes := array['host'];
+        ids := array[budgets.host]; others := array[nobody]; mosts := array[budgets.host_limit];
     end if;
-    if wanted is null then
+    for i in 1 .. cardinality(budgets.tenants) loop
+        tenant := budgets.tenants[i];
+        definition := budgets.definitions[i];
+        -- the pairs of a tenant come together
+        if budgets.tenant_limits[i] is not null and tenant is distinct from budgets.tenants[i - 1] then
+            names := names || tenant::text; scopes := scopes || 'tenant'::text;
+            ids := ids || tenant; others := others || nobody; mosts := mosts || budgets.tenant_limits[i];
+        end if;
+        if budgets.definition_limits[i] is not null and definition <> all(seen) then
+            seen := seen || definition;
+            names := names || definition::text; scopes := scopes || 'definition'::text;
+            ids := ids || definition; others := others || nobody; mosts := mosts || budgets.definition_limits[i];
+        end if;
+        if budgets.pair_limits[i] is not null then
+            names := names || (definition || ' ' || tenant); scopes := scopes || 'definition_tenant'::text;
+            ids := ids || definition; others := others || tenant; mosts := mosts || budgets.pair_limits[i];
+        end if;
+    end loop;
+    if names = '{}' then
         return;
     end if;
 
-    -- a row that somebody else is making now would be waited for, to the end of his transaction: leave it to him
-    insert into fairlead.limit_locks (scope, scope_id, other_id)
-    select split_part(w, ' ', 1), split_part(w, ' ', 2)::uuid, split_part(w, ' ', 3)::uuid
-    from unnest(wanted) w
-    where case when not exists (
-            select from fairlead.limit_locks k where k.scope = split_part(w, ' ', 1)
-                and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid)
-        then pg_try_advisory_xact_lock(hashtextextended('fairlead.limit_locks ' || w, 0)) end
-    on conflict do nothing;
+    got := array_fill(null::integer, array[cardinality(names)]);
+    for i in 1 .. cardinality(names) loop
+        share := mosts[i] / (4 * slots);
+        -- a slot's worth bounds what a transaction takes: if this one has slots of a scope already, it takes all rows
+        if share > 0 and scopes[i] <> 'host' and position(names[i] in has_slots_of) = 0
+            and mosts[i] - slots * share >= fairlead.running_in(scopes[i], ids[i], others[i])
+        then
+            select count(*) into number from (
+                select from fairlead.limit_locks k
+                where k.scope = scopes[i] and k.scope_id = ids[i] and k.other_id = others[i] and k.slot > 0
+                    and k.worth = share
+                order by k.slot limit least(most_slots, 1 + (budgets.most_jobs - 1) / share)
+                for update skip locked) k;
+            if number > 0 then
+                got[i] := number;
+                perform set_config(
+                    'fairlead.has_slots_of', concat_ws(',', current_setting('fairlead.has_slots_of', true), names[i]), true);
+            elsif exists (
+                select from fairlead.limit_locks k
+                where k.scope = scopes[i] and k.scope_id = ids[i] and k.other_id = others[i] and k.slot > 0
+                    and k.worth = share)
+            then
+                got[i] := 0;
+            end if;
+        end if;
+    end loop;
 
-    select array_agg(k.scope || ' ' || k.scope_id || ' ' || k.other_id) into held
-    from (
-        select k.scope, k.scope_id, k.other_id
-        from fairlead.limit_locks k
-        join unnest(wanted) w on k.scope = split_part(w, ' ', 1)
-            and k.scope_id = split_part(w, ' ', 2)::uuid and k.other_id = split_part(w, ' ', 3)::uuid
-        order by k.scope, k.scope_id, k.other_id
-        for update of k skip locked
-    ) k;
-    missed := missed || array(select w from unnest(wanted) w where held is null or w <> all(held));
+    if array_position(got, null) is not null then
+        -- a row that another claim is making now would be waited for, to the end of its transaction: leave it alone
+        insert into fairlead.limit_locks (scope, scope_id, other_id)
+        select s.scope, s.id, s.other
+        from unnest(scopes, ids, others) as s(scope, id, other)
+        where case when not exists (
+                select from fairlead.limit_locks k where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other)
+            then pg_try_advisory_xact_lock(hashtextextended(concat_ws(' ', 'fairlead.limit_locks', s.scope, s.id, s.other), 0))
+            end
+        on conflict do nothing;
 
-    select coalesce(jsonb_object_agg(t.id, case when 'tenant ' || t.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
-            then greatest(0, t.max_running - (select count(*) from fairlead.leases l where l.tenant_id = t.id))
-            else 0 end), '{}')
-    into tenant_left
-    from fairlead.tenants t where t.id = any(budgets.tenants) and t.max_running is not null;
-
-    select coalesce(jsonb_object_agg(d.id, case when 'definition ' || d.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
-            then greatest(0, d.max_running - (select count(*) from fairlead.leases l where l.definition_id = d.id))
-            else 0 end), '{}')
-    into definition_left
-    from fairlead.job_definitions d where d.id = any(budgets.definitions) and d.max_running is not null;
-
-    select coalesce(jsonb_object_agg(p.definition_id || ' ' || p.tenant_id,
-            case when 'definition_tenant ' || p.definition_id || ' ' || p.tenant_id = any(held)
-            then greatest(0, d.max_running_per_tenant - (
-                select count(*) from fairlead.leases l
-                where l.definition_id = p.definition_id and l.tenant_id = p.tenant_id))
-            else 0 end), '{}')
-    into pair_left
-    from (select distinct u.tenant_id, u.definition_id
-        from unnest(budgets.tenants, budgets.definitions) as u(tenant_id, definition_id)) p
-    join fairlead.job_definitions d on d.id = p.definition_id
-    where d.max_running_per_tenant is not null;
-
-    if budgets.host is not null then
-        select case when 'host ' || h.id || ' 00000000-0000-0000-0000-000000000000' = any(held)
-            then greatest(0, h.max_running - (select count(*) from fairlead.leases l where l.host_id = h.id)) else 0 end
-        into host_left from fairlead.hosts h where h.id = budgets.host;
+        select array_agg(k.name) into held from (
+            select s.name
+            from unnest(names, scopes, ids, others, got) as s(name, scope, id, other, got)
+            join fairlead.limit_locks k
+                on k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot = 0
+            where s.got is null
+            for update of k skip locked
+        ) k;
+        -- slots are made under the lock of row 0: who has it, sees all that there are
+        select array_agg(s.name) into held
+        from unnest(names, scopes, ids, others) as s(name, scope, id, other)
+        where s.name = any(held) and (
+            select count(*) from fairlead.limit_locks k
+            where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot > 0
+        ) = (
+            select count(*) from (
+                select from fairlead.limit_locks k
+                where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot > 0
+                for update skip locked) k);
+        insert into fairlead.limit_locks (scope, scope_id, other_id, slot, worth)
+        select s.scope, s.id, s.other, n, s.most / (4 * slots)
+        from unnest(names, scopes, ids, others, mosts) as s(name, scope, id, other, most), generate_series(1, slots) n
+        where s.most >= 4 * slots and s.scope <> 'host' and s.name = any(held)
+            and s.most / (4 * slots) is distinct from (
+                select k.worth from fairlead.limit_locks k
+                where k.scope = s.scope and k.scope_id = s.id and k.other_id = s.other and k.slot = 1)
+        on conflict (scope, scope_id, other_id, slot) do update set worth = excluded.worth;
     end if;
+
+    select jsonb_object_agg(s.name, coalesce(s.place, 0)),
+        missed || coalesce(array_agg(s.name) filter (where s.place is null), '{}')
+    into places, missed
+    from (
+        select s.name, case
+            when s.got > 0 then case when s.most - s.most / (4 * slots) * slots >= s.running
+                then s.got * (s.most / (4 * slots)) end
+            when s.name = any(held) then greatest(0, s.most - s.running) end as place
+        from (
+            select s.*, fairlead.running_in(s.scope, s.id, s.other) as running
+            from unnest(names, scopes, ids, others, mosts, got) as s(name, scope, id, other, most, got)
+            offset 0
+        ) s
+    ) s;
 end
 $$;
 
@@ -178,8 +236,14 @@ declare
     priorities integer[];
     times timestamptz[];
     jobs uuid[];
-    left_over record;
+    tenant_limits integer[];
+    definition_limits integer[];
+    pair_limits integer[];
+    host_limit integer;
+    -- how many more may run in each limited scope
+    places jsonb;
     limited boolean;
+    most integer;
     spots tid[];
     next_tenant uuid;
     next_credit integer;
@@ -197,12 +261,14 @@ begin
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nobody as open_tenant, 0 as open_tenants,
                     null::integer as weight, null as slug, false as limited, false as crowded,
-                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id
+                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id,
+                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id
+                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.of_tenant, gate.of_definition, gate.of_pair
                 from walk w
                 cross join lateral (
                     (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
@@ -218,12 +284,12 @@ begin
                 ) hop
                 left join lateral (
                     select case when not room.missing then t.weight end as weight, t.slug, room.limited,
-                        room.missing as crowded
+                        room.missing as crowded, t.max_running as of_tenant, d.max_running as of_definition,
+                        d.max_running_per_tenant as of_pair
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, limits.are_set and (
                             (passed and array[
-                                'tenant ' || t.id || ' ' || nobody, 'definition ' || d.id || ' ' || nobody,
-                                'definition_tenant ' || d.id || ' ' || t.id] && missed)
+                                t.id::text, d.id::text, d.id || ' ' || t.id] && missed)
                             or not fairlead.has_room(
                                 t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as missing
                         from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
@@ -243,8 +309,13 @@ begin
                 array_agg(w.slug) filter (where w.weight is not null),
                 array_agg(w.priority) filter (where w.weight is not null),
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
-                array_agg(w.job_id) filter (where w.weight is not null), bool_or(w.limited), bool_or(w.crowded)
-            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded
+                array_agg(w.job_id) filter (where w.weight is not null),
+                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded),
+                array_agg(w.of_tenant) filter (where w.weight is not null),
+                array_agg(w.of_definition) filter (where w.weight is not null),
+                array_agg(w.of_pair) filter (where w.weight is not null)
+            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded,
+                tenant_limits, definition_limits, pair_limits
             from walk w;
         else
             -- a host has one tenant: there is nothing to share, all its jobs are one turn
@@ -256,8 +327,9 @@ begin
                     where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
-            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true
-            into tenants, definitions, slugs, limited
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
+                array_agg(t.max_running), array_agg(d.max_running), array_agg(d.max_running_per_tenant), min(h.max_running)
+            into tenants, definitions, slugs, limited, tenant_limits, definition_limits, pair_limits, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -269,9 +341,11 @@ begin
             return json_build_object('busy', missed <> '{}', 'crowded', crowded or passed);
         end if;
 
+        places := null;
         if limited then
-            select * into left_over from fairlead.budgets(tenants, definitions, claim.host, missed);
-            missed := left_over.missed;
+            select b.missed, b.places into missed, places from fairlead.budgets(
+                tenants, definitions, tenant_limits, definition_limits, pair_limits, claim.host, host_limit,
+                claim.wanted, missed) b;
         end if;
 
         if claim.host is not null then
@@ -283,39 +357,41 @@ begin
                     select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                     where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(claim.wanted, left_over.host_left,
-                        (left_over.definition_left ->> p.definition_id::text)::integer,
-                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                    limit least(claim.wanted, (places ->> claim.host::text)::integer,
+                        (places ->> p.definition_id::text)::integer,
+                        (places ->> (p.definition_id || ' ' || p.tenant_id))::integer)
                     for update skip locked) h
                 order by h.priority, h.scheduled_for, h.job_id
-                limit least(claim.wanted, left_over.host_left, (left_over.tenant_left ->> tenants[1]::text)::integer)
+                limit least(claim.wanted, (places ->> claim.host::text)::integer, (places ->> tenants[1]::text)::integer)
             ) h;
-        elsif cardinality(tenants) = 1 and not limited then
-            -- one pair and no limit, as on a quiet system: its heads, without the dealing
+        elsif cardinality(tenants) = 1 then
+            -- one pair, as on a quiet system: its heads, without the dealing
+            most := claim.wanted;
+            if limited then
+                most := least(most, (places ->> tenants[1]::text)::integer, (places ->> definitions[1]::text)::integer,
+                    (places ->> (definitions[1] || ' ' || tenants[1]))::integer);
+            end if;
             select array_agg(h.spot), tenants[1] into spots, next_tenant
             from (
                 select r.ctid as spot from fairlead.ready r
                 where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
                     and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                limit claim.wanted for update skip locked) h;
+                limit most for update skip locked) h;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
                 then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
             if next_credit < 0 then
                 next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
             end if;
         else
-            if not limited then
-                select '{}'::jsonb as tenant_left, '{}'::jsonb as definition_left, '{}'::jsonb as pair_left into left_over;
-            end if;
             with numbered as (
                 select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
                     row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
                     min(p.n) over (partition by p.tenant_id) as place,
                     least(
-                        (left_over.tenant_left ->> p.tenant_id::text)::integer,
-                        (left_over.definition_left ->> p.definition_id::text)::integer,
-                        (left_over.pair_left ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+                        (places ->> p.tenant_id::text)::integer,
+                        (places ->> p.definition_id::text)::integer,
+                        (places ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
                 from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
                     as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
             ), pair as materialized (
@@ -345,7 +421,7 @@ begin
                         else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
                 from ranked r
                 where not limited
-                    or coalesce(r.of_tenant <= (left_over.tenant_left ->> r.tenant_id::text)::integer, true)
+                    or coalesce(r.of_tenant <= (places ->> r.tenant_id::text)::integer, true)
             ), queued as (
                 -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
                 select t.*, case when limited then row_number() over (
@@ -355,7 +431,7 @@ begin
                 select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
                 from queued q
                 where not limited
-                    or coalesce(q.of_definition <= (left_over.definition_left ->> q.definition_id::text)::integer, true)
+                    or coalesce(q.of_definition <= (places ->> q.definition_id::text)::integer, true)
                 order by q.round, q.place, q.of_tenant
                 limit claim.wanted
             )
@@ -464,6 +540,7 @@ begin
                 order by l.tenant_id, l.definition_id, l.due_at, l.job_id limit 1) hop
         )
         select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
+            t.max_running as tenant_limit, d.max_running as definition_limit, d.max_running_per_tenant as pair_limit,
             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
             select l.due_at from fairlead.later l join fairlead.jobs j on j.id = l.job_id
@@ -485,11 +562,13 @@ begin
             return '{}';
         end if;
         if pair.limited then
-            select * into left_over from fairlead.budgets(array[pair.tenant_id], array[pair.definition_id], null);
-            continue when left_over.busy or least(
-                (left_over.tenant_left ->> pair.tenant_id::text)::integer,
-                (left_over.definition_left ->> pair.definition_id::text)::integer,
-                (left_over.pair_left ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
+            select b.* into left_over from fairlead.budgets(
+                array[pair.tenant_id], array[pair.definition_id], array[pair.tenant_limit], array[pair.definition_limit],
+                array[pair.pair_limit], null, null, 1, '{}') b;
+            continue when left_over.missed <> '{}' or least(
+                (left_over.places ->> pair.tenant_id::text)::integer,
+                (left_over.places ->> pair.definition_id::text)::integer,
+                (left_over.places ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
         end if;
         select l.ctid into spot from fairlead.later l join fairlead.jobs j on j.id = l.job_id
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
@@ -925,13 +1004,12 @@ CREATE FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition u
     LANGUAGE plpgsql STABLE
     AS $$
 begin
-    return (tenant_most is null or tenant_most > (
-            select count(*) from fairlead.leases l where l.tenant_id = has_room.tenant))
-        and (definition_most is null or definition_most > (
-            select count(*) from fairlead.leases l where l.definition_id = has_room.definition))
-        and (pair_most is null or pair_most > (
-            select count(*) from fairlead.leases l
-            where l.definition_id = has_room.definition and l.tenant_id = has_room.tenant));
+    if tenant_most is not null and tenant_most <= fairlead.running_in('tenant', tenant, null) then
+        return false;
+    elsif definition_most is not null and definition_most <= fairlead.running_in('definition', definition, null) then
+        return false;
+    end if;
+    return pair_most is null or pair_most > fairlead.running_in('definition_tenant', definition, tenant);
 end
 $$;
 
@@ -1279,6 +1357,26 @@ CREATE FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) RETUR
             and not exists (
                 select from unnest(d.secret_paths) as secret(path)
                 where secret.path like '%*%' or starts_with(d.resource_pointer || '/', secret.path || '/'))), '{}')
+$$;
+
+CREATE FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    number bigint;
+begin
+    if running_in.scope = 'tenant' then
+        select count(*) into number from fairlead.leases l where l.tenant_id = running_in.scope_id;
+    elsif running_in.scope = 'definition' then
+        select count(*) into number from fairlead.leases l where l.definition_id = running_in.scope_id;
+    elsif running_in.scope = 'definition_tenant' then
+        select count(*) into number from fairlead.leases l
+        where l.definition_id = running_in.scope_id and l.tenant_id = running_in.other_id;
+    else
+        select count(*) into number from fairlead.leases l where l.host_id = running_in.scope_id;
+    end if;
+    return number;
+end
 $$;
 
 CREATE FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) RETURNS record
@@ -1822,6 +1920,8 @@ CREATE TABLE fairlead.limit_locks (
     scope text NOT NULL,
     scope_id uuid NOT NULL,
     other_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    slot smallint DEFAULT 0 NOT NULL,
+    worth integer DEFAULT 0 NOT NULL,
     CONSTRAINT limit_locks_scope CHECK ((scope = ANY (ARRAY['tenant'::text, 'definition'::text, 'definition_tenant'::text, 'host'::text])))
 );
 
@@ -2181,7 +2281,7 @@ ALTER TABLE ONLY fairlead.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY fairlead.limit_locks
-    ADD CONSTRAINT limit_locks_pkey PRIMARY KEY (scope, scope_id, other_id);
+    ADD CONSTRAINT limit_locks_pkey PRIMARY KEY (scope, scope_id, other_id, slot);
 
 ALTER TABLE ONLY fairlead.live_tickets
     ADD CONSTRAINT live_tickets_pkey PRIMARY KEY (ticket_hash);
@@ -2626,8 +2726,8 @@ GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, INOUT missed text[], OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], host uuid, INOUT missed text[], OUT tenant_left jsonb, OUT definition_left jsonb, OUT pair_left jsonb, OUT host_left integer) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
@@ -2714,6 +2814,9 @@ GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expecte
 REVOKE ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_tenant;
