@@ -135,7 +135,10 @@ async def findings(settings: Settings) -> dict[str, Finding]:
     return {finding.check: finding async for finding in doctor.examine(settings.database_url, settings)}
 
 
-async def test_the_doctor_is_content_with_a_direct_address(settings: Settings) -> None:
+async def test_the_doctor_is_content_with_a_direct_address(settings: Settings, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        [(name,)] = connection.execute("select current_database()").fetchall()
+        connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '10s'")
     found = await findings(settings)
 
     assert {"database", "notifications", "schema", "rights", "consistency"} <= found.keys()

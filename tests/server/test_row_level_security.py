@@ -35,6 +35,7 @@ SYSTEM_ONLY = {
     "duties": "the fleet's own chores; closed to tenants",
     "lost_workers": "which workers the fleet lost; closed to tenants",
     "pulse": "the fleet's own; closed to tenants",
+    "checks": "what the fleet's checks last found; closed to tenants",
     "migrations": "what was applied; closed to tenants",
     "function_sources": "what was applied; closed to tenants",
     "limit_locks": "rows to lock, made of ids; closed to tenants",
