@@ -261,15 +261,26 @@ async def test_the_oldest_is_found_across_definitions_priorities_and_hosts(
 ) -> None:
     moment = datetime.now(UTC) - timedelta(hours=2)
     await enqueued(fl, 3)
-    await enqueued(fl, 1, priority=7, scheduled_for=moment + timedelta(hours=1))
+    await enqueued(fl, 1, priority=7)
+    await waiting_since(fl, moment + timedelta(hours=1), priority=7)
     assert await oldest(fl, tenant) == moment + timedelta(hours=1)
 
-    await enqueued(fl, 1, priority=90, scheduled_for=moment)
+    await enqueued(fl, 1, priority=90)
+    await waiting_since(fl, moment, priority=90)
     assert await oldest(fl, tenant) == moment
 
     hosts = await backlog.hosts(fl, 1, tenant=given.TENANT)
     await backlog.queued(fl, 9000, print, tenant=given.TENANT, hosts=hosts)
     assert (await oldest(fl, tenant)) < moment
+
+
+async def waiting_since(fl: Fairlead, moment: datetime, *, priority: int) -> None:
+    """Jobs of this priority were enqueued at that time."""
+    async with fl.transaction() as tx:
+        values = [moment, priority]
+        await tx.run("update fairlead.ready set scheduled_for = %s where priority = %s", values)
+        await tx.run("update fairlead.jobs set scheduled_for = %s where priority = %s", values)
+        await tx.run("update fairlead.jobs set queued_at = scheduled_for where priority = %s", [priority])
 
 
 async def oldest(fl: Fairlead, tenant: UUID) -> datetime:

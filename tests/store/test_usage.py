@@ -117,7 +117,9 @@ async def test_every_attempt_is_one_run_with_one_fate_whoever_ended_it(tx: Tx) -
 
 async def test_a_run_tells_how_long_it_took_and_how_long_its_job_had_waited(tx: Tx) -> None:
     await given.queued_job(tx)
-    await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '90 s'")
+    await tx.run(
+        "update fairlead.jobs set scheduled_for = scheduled_for - interval '90 s', queued_at = queued_at - interval '90 s'"
+    )
     await tx.run("update fairlead.ready set scheduled_for = scheduled_for - interval '90 s'")
     claim = await queue.claim(tx, worker="w1", wanted=1, lease_seconds=30)
     await tx.run("update fairlead.leases set started_at = started_at - interval '5 s'")

@@ -141,13 +141,13 @@ class _Load:
     def _formatted(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
         owner = copying.uuid(place.tenant_id) + copying.uuid(place.definition_id)
         priority = copying.int4(place.priority if new.priority is None else new.priority)
-        due = copying.timestamptz(self._now if new.scheduled_for is None else new.scheduled_for)
+        due = self._now if new.scheduled_for is None else new.scheduled_for
         job = (
             owner,
             copying.uuid(new.parent_id),
             priority,
             copying.int4(place.max_attempts if new.max_attempts is None else new.max_attempts),
-            due,
+            copying.timestamptz(due),
             copying.timestamptz(self._now),
             copying.text(new.source),
             copying.text(new.source_ref),
@@ -155,7 +155,8 @@ class _Load:
             copying.text(new.correlation_id),
             self._actor,
         )
-        return b"".join(job), owner + priority + due
+        # its turn and its waiting begin now, however long ago it was meant for
+        return b"".join(job), owner + priority + copying.timestamptz(max(due, self._now))
 
 
 async def _count(tx: Tx, places: Sequence[Place], now: datetime) -> None:

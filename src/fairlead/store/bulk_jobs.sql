@@ -50,21 +50,23 @@ where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is
 
 -- name: cancel_queued
 with wanted as materialized (
-    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
+        -- in ready by the later of the two; by the first alone where an older version put it there
+        array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)] as ready_times
     from fairlead.jobs j where j.id = any(%(ids)s) and j.status = 'queued'
 ), of_tenant as materialized (
     select r.spot from wanted w cross join lateral (
         select r.ctid as spot from fairlead.ready r
         where w.host_id is null and r.host_id is null and r.tenant_id = w.tenant_id
             and r.definition_id = w.definition_id and r.priority = w.priority
-            and r.scheduled_for = w.scheduled_for and r.job_id = w.id
+            and r.scheduled_for = any(w.ready_times) and r.job_id = w.id
         limit 1 for update skip locked) r
 ), of_host as materialized (
     select r.spot from wanted w cross join lateral (
         select r.ctid as spot from fairlead.ready r
         where r.host_id = w.host_id and r.tenant_id = w.tenant_id
             and r.definition_id = w.definition_id and r.priority = w.priority
-            and r.scheduled_for = w.scheduled_for and r.job_id = w.id
+            and r.scheduled_for = any(w.ready_times) and r.job_id = w.id
         limit 1 for update skip locked) r
 ), not_due as materialized (
     select l.spot from wanted w cross join lateral (

@@ -15,7 +15,7 @@ with job as (
     from fairlead.job_definitions d where d.id = %s and d.version = %s and d.is_active
         -- those of a host go the other way
         and d.resource_pointer is null and d.kind <> 'host'
-    returning id, tenant_id, definition_id, priority, scheduled_for, created_by
+    returning id, tenant_id, definition_id, priority, greatest(scheduled_for, queued_at) as scheduled_for, created_by
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
     select id, tenant_id, definition_id, priority, scheduled_for from job
@@ -200,16 +200,19 @@ update fairlead.jobs set secret_paths = %(paths)s where id = %(id)s;
 -- name: cancel_queued
 -- No row comes back when the job was not waiting any more: read it again and decide again.
 with job as (
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from fairlead.jobs where id = %(id)s
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for,
+        -- in ready by the later of the two; by the first alone where an older version put it there
+        array[scheduled_for, greatest(scheduled_for, queued_at)] as ready_times
+    from fairlead.jobs where id = %(id)s
 ), from_tenant as (
     delete from fairlead.ready r using job j
     where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
-        and r.priority = j.priority and r.scheduled_for = j.scheduled_for and r.job_id = j.id
+        and r.priority = j.priority and r.scheduled_for = any(j.ready_times) and r.job_id = j.id
     returning r.job_id
 ), from_host as (
     delete from fairlead.ready r using job j
     where r.host_id = j.host_id and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
-        and r.priority = j.priority and r.scheduled_for = j.scheduled_for and r.job_id = j.id
+        and r.priority = j.priority and r.scheduled_for = any(j.ready_times) and r.job_id = j.id
     returning r.job_id
 ), from_later as (
     delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id
@@ -301,7 +304,8 @@ union all
 select j.id, 'differs from its row in ' || hot.place
 from fairlead.jobs j join hot on hot.job_id = j.id
 where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
-    or j.host_id is distinct from hot.host_id or j.priority <> hot.priority or j.scheduled_for <> hot.at
+    or j.host_id is distinct from hot.host_id or j.priority <> hot.priority
+    or hot.at <> j.scheduled_for and (hot.place = 'later' or hot.at <> greatest(j.scheduled_for, j.queued_at))
 union all
 select k.job_id, 'holds an active key but is not active'
 from fairlead.active_keys k

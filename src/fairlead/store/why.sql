@@ -78,7 +78,8 @@ cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(se
 -- Jobs that are claimed before this one, in its tenant or on its host, counted to a bound. Definition by definition,
 -- as the index has them; other definitions that are paused, or of which as many run as may, stand in nobody's way.
 with recursive job as (
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from fairlead.jobs where id = %(id)s
+    select id, tenant_id, definition_id, host_id, priority, greatest(scheduled_for, queued_at) as scheduled_for
+    from fairlead.jobs where id = %(id)s
 ), kinds as (
     select '00000000-0000-0000-0000-000000000000'::uuid as definition_id
     union all

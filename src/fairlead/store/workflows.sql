@@ -148,7 +148,8 @@ with new as (
         clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
         n.host_id, n.resource_id
     from new n
-    returning id, tenant_id, definition_id, workflow_run_id, priority, scheduled_for, created_by, host_id
+    returning id, tenant_id, definition_id, workflow_run_id, priority, greatest(scheduled_for, queued_at) as scheduled_for,
+        created_by, host_id
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
     select id, tenant_id, definition_id, priority, scheduled_for, host_id from job

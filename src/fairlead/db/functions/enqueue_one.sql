@@ -80,9 +80,10 @@ begin
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
             coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
     else
+        -- its turn and its waiting begin now, however long ago it was meant for
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), coalesce(enqueue_one.scheduled_for, moment), target.target_host);
+            coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host);
     end if;
 
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)

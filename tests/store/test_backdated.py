@@ -1,0 +1,80 @@
+"""Jobs that are meant for a time long ago: they wait from when they were enqueued."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from fairlead.actions import bulk_jobs, enqueue, jobs
+from fairlead.actions.jobs import Filter
+from fairlead.db.tx import Tx
+from fairlead.store import jobs as stored
+from fairlead.store import metrics, queue, stats
+from tests import given
+from tests.given import TESTER
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+async def one(tx: Tx) -> UUID:
+    return await given.queued_job(tx, scheduled_for=LONG_AGO)
+
+
+async def load(tx: Tx) -> UUID:
+    [job] = await enqueue.enqueue_many(tx, TESTER, given.catalog(), [given.request(scheduled_for=LONG_AGO)])
+    return job.id
+
+
+async def plain_sql(tx: Tx) -> UUID:
+    [(job_id, _)] = await tx.values(
+        """select * from fairlead.enqueue('acme', 'greet', '{"name": "x"}', scheduled_for => %s)""",
+        [LONG_AGO],
+    )
+    return UUID(str(job_id))
+
+
+WAYS = pytest.mark.parametrize("way", [one, load, plain_sql], ids=["one", "load", "plain SQL"])
+Way = Callable[[Tx], Awaitable[UUID]]
+
+
+@WAYS
+async def test_a_backdated_job_does_not_pass_an_older_one(tx: Tx, way: Way) -> None:
+    older = await given.queued_job(tx)
+    backdated = await way(tx)
+
+    claim = await queue.claim(tx, worker="w", wanted=2, lease_seconds=30)
+
+    assert [job.job_id for job in claim.jobs] == [older, backdated]
+    found = await stored.get(tx, backdated)
+    assert found is not None
+    assert found.scheduled_for == LONG_AGO
+    assert await stored.inconsistencies(tx) == []
+
+
+@WAYS
+async def test_a_backdated_job_has_waited_since_it_was_enqueued(tx: Tx, way: Way) -> None:
+    job_id = await way(tx)
+    found = await stored.get(tx, job_id)
+    assert found is not None
+    assert await stats.oldest_ready(tx, tenant_id=found.tenant_id) == found.queued_at
+    assert (await metrics.oldest(tx, [found.tenant_id]))[found.tenant_id] < 3600
+
+    claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30, waits=True)
+
+    assert claim.jobs[0].waited < 3600
+    [attempt] = await stored.attempts(tx, job_id)
+    assert attempt.queue_ms is not None
+    assert attempt.queue_ms < 3_600_000
+
+
+@WAYS
+async def test_a_backdated_job_can_be_canceled(tx: Tx, way: Way) -> None:
+    alone, among_others = await way(tx), await way(tx)
+
+    assert (await jobs.cancel(tx, TESTER, alone)).status == "canceled"
+    await bulk_jobs.cancel(tx, TESTER, Filter(tenant=given.TENANT, definition_key="greet"))
+
+    assert (await jobs.show(tx, TESTER, among_others))[0].status == "canceled"
+    assert await given.count(tx, "ready") == 0
+    assert await stored.inconsistencies(tx) == []
