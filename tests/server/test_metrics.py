@@ -16,9 +16,10 @@ from fairlead import Context, Fairlead, Settings
 from fairlead.cli import log
 from fairlead.cli.session import Session
 from fairlead.db.tx import Database
+from fairlead.model.outcome import Backoff, Budget, Failed, Lost, Succeeded, decide
 from fairlead.runtime import meter as metering
 from fairlead.server import metrics as scraping
-from fairlead.store import metrics, retention
+from fairlead.store import metrics, queue, retention
 from tests import given
 from tests.processes import free_port
 from tests.server.world import BASE, World, world_on
@@ -291,3 +292,38 @@ def test_a_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     line = json.loads(capsys.readouterr().err)
 
     assert (line["event"], line["level"], line["n"]) == ("said", "info", 1)
+
+
+async def test_what_became_of_runs_is_counted_by_tenant(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for outcome in (Succeeded(None), Failed("x", "x"), Failed("x", "x", retryable=False), Lost()):
+            await given.queued_job(tx)
+            claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
+            change = decide(Budget(3, 0, 0, Backoff()), outcome)
+            await queue.finish(tx, [(claim.lease(claim.jobs[0]), change)], actor="w")
+    wanted = {"succeeded": 1, "failed": 1, "dead_letter": 0, "retried": 2, "lost": 1}
+
+    text = await scraped(world)
+
+    for tenant in (given.TENANT, "_all"):
+        assert {
+            end: value(text, "fairlead_runs_total", tenant=tenant, outcome=end) for end in wanted
+        } == wanted
+
+
+async def test_quantiles_of_waiting_and_running_are_told_by_tenant_and_definition(world: World) -> None:
+    async with world.fl.database.transaction() as tx:
+        for n in range(1, 101):
+            job_id = await given.ended_job(tx, "succeeded", definition="anything")
+            await tx.run(
+                "update fairlead.job_attempts set queue_ms = %s, duration_ms = %s where job_id = %s",
+                [n * 1000, n * 10, job_id],
+            )
+    text = await scraped(world)
+    async with world.fl.database.transaction() as tx:  # as usage has them
+        await tx.run("update fairlead.job_attempts set queue_ms = 3, duration_ms = 20")
+
+    labels = {"tenant": given.TENANT, "definition": "anything"}
+    assert value(text, "fairlead_recent_queue_seconds", **labels, quantile="0.5") == 50.5
+    assert 95 <= value(text, "fairlead_recent_queue_seconds", **labels, quantile="0.95") <= 96
+    assert value(text, "fairlead_recent_run_seconds", **labels, quantile="0.5") == 0.505

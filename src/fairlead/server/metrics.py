@@ -22,7 +22,7 @@ from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
 from fairlead.server.live import Live
 from fairlead.server.problems import route_of
 from fairlead.store import metrics
-from fairlead.store.metrics import Fleet, Levels
+from fairlead.store.metrics import QUANTILES, Fleet, Levels, Recent
 
 log = structlog.get_logger("fairlead.request")
 
@@ -36,6 +36,7 @@ REMEMBER_SECONDS = 2.0
 # Where reading takes long, it is done one part in so many of the time.
 SHARE = 10
 STATUSES = ("queued", "running", "succeeded", "failed", "dead_letter", "canceled")
+RUN_ENDS = ("succeeded", "failed", "dead_letter", "retried", "lost")
 EVENTS = ("enqueued", "succeeded", "failed", "dead_letter", "canceled")
 Family = CounterMetricFamily | GaugeMetricFamily
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -50,6 +51,9 @@ class Figures:
     oldest: dict[str, float]
     fleet: Fleet
     checks: list[Finding]
+    # what became of runs, ever, by tenant
+    runs: dict[str, dict[str, int]]
+    recent: list[Recent]
 
 
 class Metrics:
@@ -94,15 +98,19 @@ class Metrics:
             oldest = await metrics.oldest(tx, [one.tenant_id for one in shown])
             fleet = await metrics.fleet(tx)
             found = await checks.show_stored(tx)
+            recent = await metrics.recent(tx, by_tenant=not self._fl.settings.metrics_public)
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
         # of all and not of the others: those change, and a sum of theirs would fall at times, which no counter may
         enqueued = {ALL: sum(one.enqueued for one in levels)}
+        runs = {one.tenant: _runs(one) for one in _summed(levels, ALL)}
         if self._fl.settings.metrics_public:
             # whoever asks: not who our tenants are
-            longest = {ALL: max(by_slug.values(), default=0.0)}
-            return Figures(_summed(levels, ALL), enqueued, longest, fleet, found)
+            oldest_of_all = {ALL: max(by_slug.values(), default=0.0)}
+            return Figures(_summed(levels, ALL), enqueued, oldest_of_all, fleet, found, runs, recent)
         enqueued |= {one.tenant: one.enqueued for one in shown}
-        return Figures([*shown, *_summed(levels[MOST_TENANTS:], OTHERS)], enqueued, by_slug, fleet, found)
+        runs |= {one.tenant: _runs(one) for one in shown}
+        named = [*shown, *_summed(levels[MOST_TENANTS:], OTHERS)]
+        return Figures(named, enqueued, by_slug, fleet, found, runs, recent)
 
     def collect(self) -> Iterator[Family]:
         """What is not counted here but read, for the registry."""
@@ -120,6 +128,32 @@ def _summed(levels: list[Levels], name: str) -> list[Levels]:
     numbers = [one.name for one in fields(Levels) if one.name not in ("tenant", "tenant_id")]
     total = {number: sum(getattr(one, number) for one in levels) for number in numbers}
     return [Levels(tenant=name, tenant_id=levels[0].tenant_id, **total)]
+
+
+def _runs(levels: Levels) -> dict[str, int]:
+    return {end: getattr(levels, f"runs_{end}") for end in RUN_ENDS}
+
+
+def _run_families(figures: Figures) -> Iterator[Family]:
+    ended = CounterMetricFamily(
+        "fairlead_runs",
+        "Attempts that ended, ever, by what became of their jobs; those that were lost are also counted apart.",
+        labels=["tenant", "outcome"],
+    )
+    for tenant, numbers in figures.runs.items():
+        for outcome, number in numbers.items():
+            ended.add_metric([tenant, outcome], number)
+    yield ended
+    for name, about in (("queue", "waited before their claim"), ("run", "ran")):
+        family = GaugeMetricFamily(
+            f"fairlead_recent_{name}_seconds",
+            f"How long jobs {about}, of attempts that ended in the last five minutes.",
+            labels=["tenant", "definition", "quantile"],
+        )
+        for one in figures.recent:
+            for quantile, seconds in zip(QUANTILES, getattr(one, f"{name}_seconds"), strict=True):
+                family.add_metric([one.tenant or ALL, one.definition, str(quantile)], seconds)
+        yield family
 
 
 def _families(figures: Figures) -> Iterator[Family]:
@@ -151,6 +185,7 @@ def _families(figures: Figures) -> Iterator[Family]:
     for tenant, number in figures.enqueued.items():
         enqueued.add_metric([tenant], number)
     yield from (jobs, minute, oldest, enqueued)
+    yield from _run_families(figures)
     for name, about, value in (
         ("fairlead_workers", "Workers seen in the last minute.", figures.fleet.workers),
         ("fairlead_worker_slots", "Jobs that they could run at once.", figures.fleet.slots),

@@ -10,6 +10,12 @@ from fairlead.db.tx import Tx
 
 sql = queries_beside(__file__)
 
+QUANTILES = (0.5, 0.95, 0.99)
+# Attempts of the newest jobs that are looked at, how long ago they may have ended, and how many groups are told of.
+RECENT_LOOK = 5000
+RECENT_SECONDS = 300.0
+MOST_RECENT = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
@@ -37,6 +43,17 @@ class Levels:
     runs_lost: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent:
+    """How long jobs of a tenant (None: of all) and definition waited and ran lately, at each of QUANTILES."""
+
+    tenant: str | None
+    definition: str
+    attempts: int
+    queue_seconds: list[float]
+    run_seconds: list[float]
+
+
 class Fleet(NamedTuple):
     """The workers that are there, how many jobs they could run at once, and whether the system's gate is open."""
 
@@ -54,6 +71,18 @@ async def oldest(tx: Tx, tenants: Sequence[UUID], *, most: int = 200) -> dict[UU
     """How long the oldest due job of each tenant waits; `most` definitions and priorities of each are looked at."""
     found = await tx.values(sql.oldest, {"tenants": list(tenants), "most": most})
     return {tenant: float(seconds) for tenant, seconds in found}
+
+
+async def recent(tx: Tx, *, by_tenant: bool) -> list[Recent]:
+    """How long jobs waited and ran in the last minutes, those with the most attempts first."""
+    values = {
+        "by_tenant": by_tenant,
+        "quantiles": list(QUANTILES),
+        "look": RECENT_LOOK,
+        "seconds": RECENT_SECONDS,
+        "most": MOST_RECENT,
+    }
+    return await tx.all(Recent, sql.recent, values)
 
 
 async def fleet(tx: Tx) -> Fleet:

@@ -63,3 +63,24 @@ select (select count(*) from fairlead.job_workers where last_seen_at > clock_tim
     (select coalesce(sum(concurrency), 0) from fairlead.job_workers
         where last_seen_at > clock_timestamp() - interval '1 minute'),
     (select online from fairlead.system);
+
+-- name: recent
+-- How long jobs waited and ran, by tenant (or of all as one) and definition: of attempts that ended lately, among those of
+-- the newest jobs. A bounded look by the index of attempts, since ids of jobs are in the order of their making.
+with newest as materialized (
+    select a.job_id, a.queue_ms, a.duration_ms, a.finished_at from fairlead.job_attempts a
+    order by a.job_id desc, a.attempt_no desc limit %(look)s
+), grouped as (
+    select case when %(by_tenant)s then j.tenant_id end as tenant_id, j.definition_id, count(*) as attempts,
+        percentile_cont(%(quantiles)s::float8[]) within group (order by n.queue_ms / 1000.0::float8) as queue_seconds,
+        percentile_cont(%(quantiles)s::float8[]) within group (order by n.duration_ms / 1000.0::float8) as run_seconds
+    from newest n join fairlead.jobs j on j.id = n.job_id
+    where n.finished_at > clock_timestamp() - make_interval(secs => %(seconds)s)
+        and n.queue_ms is not null and n.duration_ms is not null
+    group by 1, 2
+)
+select t.slug as tenant, d.key as definition, g.attempts, g.queue_seconds, g.run_seconds
+from grouped g
+join fairlead.job_definitions d on d.id = g.definition_id
+left join fairlead.tenants t on t.id = g.tenant_id
+order by g.attempts desc, t.slug, d.key limit %(most)s;

@@ -102,7 +102,7 @@ begin
     ), attempted as (
         insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
         select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim_suspect.token,
-            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
+            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -119,7 +119,7 @@ begin
         'secrets', case when s.secret_paths is not null then json_build_object(s.id, s.secret_paths) end,
         'traces', case when s.trace is not null then json_build_object(s.id, s.trace) end,
         'waits', case when claim_suspect.with_waits
-            then json_build_object(s.id, date_part('epoch', now_on - s.scheduled_for)) end,
+            then json_build_object(s.id, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at))) end,
         'probations', json_build_object(s.id, s.probation))
     into answer from started s;
     return answer;
