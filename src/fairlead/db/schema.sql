@@ -465,7 +465,7 @@ begin
             claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, j.scheduled_for, j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+            j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
@@ -603,7 +603,7 @@ begin
     ), attempted as (
         insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
         select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim_suspect.token,
-            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
+            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -620,7 +620,7 @@ begin
         'secrets', case when s.secret_paths is not null then json_build_object(s.id, s.secret_paths) end,
         'traces', case when s.trace is not null then json_build_object(s.id, s.trace) end,
         'waits', case when claim_suspect.with_waits
-            then json_build_object(s.id, date_part('epoch', now_on - s.scheduled_for)) end,
+            then json_build_object(s.id, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at))) end,
         'probations', json_build_object(s.id, s.probation))
     into answer from started s;
     return answer;
@@ -951,9 +951,10 @@ begin
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
             coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
     else
+        -- its turn and its waiting begin now, however long ago it was meant for
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), coalesce(enqueue_one.scheduled_for, moment), target.target_host);
+            coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host);
     end if;
 
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
