@@ -34,3 +34,9 @@ async def shared_world(module_url: str) -> AsyncIterator[World]:
     async with world_on(module_url) as made:
         made.app.state.gatekeeper._failures = Buckets(1e9, 1e9)
         yield made
+
+
+@pytest.fixture
+def stopped_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets that never fill up again by themselves: a slow machine must not give a guesser one more try."""
+    monkeypatch.setattr(Buckets.__init__, "__defaults__", (lambda: 0.0,))

@@ -214,6 +214,7 @@ async def test_only_bearers_are_let_in_by_a_token_even_a_known_one(world: World)
 # Rates
 
 
+@pytest.mark.usefixtures("stopped_buckets")
 async def test_who_guesses_passwords_has_to_wait(world: World) -> None:
     body = {"email": "nobody@fairlead.test", "password": "not the password"}
     answers = [await world.call("POST", "/login", who=None, json=body) for _ in range(11)]
@@ -222,6 +223,7 @@ async def test_who_guesses_passwords_has_to_wait(world: World) -> None:
     assert answers[-1].json()["code"] == "too_many_requests"
 
 
+@pytest.mark.usefixtures("stopped_buckets")
 async def test_who_guesses_tokens_has_to_wait_and_good_tokens_of_before_do_not(
     world: World, clock: Clock
 ) -> None:

@@ -1,5 +1,7 @@
 """Signing in and out over HTTP, and who one is."""
 
+import pytest
+
 from fairlead.model.access import Role
 from fairlead.server.app import PREFIX
 from fairlead.server.auth import COOKIE
@@ -71,6 +73,7 @@ async def test_a_failure_is_audited_in_the_users_tenant_without_the_password(wor
     assert WRONG["password"] not in entries.text
 
 
+@pytest.mark.usefixtures("stopped_buckets")
 async def test_those_who_guess_are_slowed_down_even_with_the_right_password(world: World) -> None:
     await world.signed_in()
     statuses = [(await world.call("POST", "/login", who=None, json=WRONG)).status_code for _ in range(12)]
