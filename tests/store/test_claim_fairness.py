@@ -216,3 +216,22 @@ async def test_a_full_tenant_does_not_stand_in_the_way(tx: Tx) -> None:
     )
     await tx.run("delete from fairlead.leases where job_id = %s", [job_id])
     assert [job.tenant_id for job in await Worker(tx).take(1)] == [last]
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+async def test_tenants_take_turns_beside_many_that_are_not_served(tx: Tx, batch: int) -> None:
+    """The walk goes another way when it has passed some pairs in vain, and stays fair."""
+    for slug in await add_tenants(tx, 30):
+        await fill(tx, slug, 1, definition="anything")
+    shared = {TENANT: 1, OTHER: 3, "small-7": 1}
+    for tenant, weight in shared.items():
+        await fill(tx, tenant, 50)
+        await weigh(tx, tenant, weight)
+    [(served,)] = await tx.values("select id from fairlead.job_definitions where key = 'greet'")
+    worker = Worker(tx, served=[served])
+
+    taken = Counter[str]()
+    for _ in range(40 // batch):
+        taken.update(job.tenant for job in await worker.take(batch))
+
+    assert taken == {tenant: 8 * weight for tenant, weight in shared.items()}

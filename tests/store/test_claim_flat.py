@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -193,6 +193,73 @@ async def test_a_claim_that_finds_nothing_costs_the_same(db: Database, settings:
         assert not (await queue.claim(tx, worker="w", wanted=100, lease_seconds=30, served=served)).jobs
 
     await costs(settings, [(work, 0)], lambda tx: fill(tx, TENANT, LARGE - SMALL))
+
+
+# Many tenants
+
+FEW, MANY = 10, 3000
+HOPELESS = {
+    "unserved": None,
+    "of paused tenants": "tenants set paused_at = now() where slug like 'many-%'",
+    "of a paused definition": ANYTHING.format("paused_at = now()"),
+    "of a full definition": ANYTHING.format("max_running = 1"),
+}
+
+
+async def add_pairs(tx: Tx, first: int, last: int) -> None:
+    """As many tenants with a ready job each."""
+    await tx.run(
+        "insert into fairlead.tenants (slug, name) select 'many-' || n, 'm' from generate_series(%s::int, %s) n",
+        [first, last],
+    )
+    await tx.run(
+        """
+        with new as (
+            insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload)
+            select fairlead.uuid7(), t.id, d.id, 100, 3, now(), '{}' from fairlead.tenants t, fairlead.job_definitions d
+            where t.slug in (select 'many-' || n from generate_series(%s::int, %s) n) and d.key = 'anything'
+            returning id, tenant_id, definition_id, priority, scheduled_for
+        ), counted as (
+            insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+            select tenant_id, definition_id, date_trunc('minute', now()), 1 from new
+        )
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) select * from new
+        """,
+        [first, last],
+    )
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+@pytest.mark.parametrize("waiting", [0, 5])
+async def test_a_claim_costs_the_same_beside_many_pairs_that_are(
+    name: str, waiting: int, db: Database, settings: Settings
+) -> None:
+    """The first worker finds all that waits, and so does one whose turn begins anywhere."""
+    async with db.transaction() as tx:
+        await fill(tx, TENANT, waiting)
+        await given.running_job(tx, definition="anything", payload={})
+        served = await served_by(tx, ("greet",) if name == "unserved" else ("greet", "anything"))
+
+    async def grow(tx: Tx, first: int, last: int) -> None:
+        await add_pairs(tx, first, last)
+        if (change := HOPELESS[name]) is not None:
+            await tx.run(f"update fairlead.{change}")
+
+    async def claim(tx: Tx) -> None:
+        claim = await queue.claim(
+            tx, worker="w", wanted=100, lease_seconds=30, served=served, cursor=queue.Cursor(uuid4())
+        )
+        assert len(claim.jobs) == waiting
+
+    await db.transact(lambda tx: grow(tx, 1, FEW))
+    async with opened(settings) as worker:
+        few = await cost(worker, claim)
+    await db.transact(lambda tx: grow(tx, FEW + 1, MANY))
+    await tidy(settings, analyze=True)
+    async with opened(settings) as worker:
+        many = await cost(worker, claim)
+    assert many.read < 3 * few.read
+    assert many.pages < 3 * few.pages + 20
 
 
 # Heartbeats and ends

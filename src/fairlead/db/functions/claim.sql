@@ -17,6 +17,11 @@ set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    -- pairs that the walk has passed and may not take; with so many of them it is made again in another way: through
+    -- the definitions that are open, if they are few
+    vain integer;
+    patience integer := 16;
+    streams uuid[];
     -- the walk begins behind (place, edge) and ends there
     place uuid := coalesce(claim.at_tenant, nobody);
     edge uuid := case when claim.credit > 0 then nobody else last_one end;
@@ -63,24 +68,30 @@ begin
                     nobody as open_tenant, 0 as open_tenants,
                     null::integer as weight, null as slug, false as limited, false as crowded,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id,
-                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair
+                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair, 0 as vain
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
                     gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
-                    gate.of_tenant, gate.of_definition, gate.of_pair
+                    gate.of_tenant, gate.of_definition, gate.of_pair, w.vain + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
                     (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                     where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                     where streams is null and r.host_id is null
+                        and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                         and (r.tenant_id, r.definition_id) <= (
                             case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                     union all
                     (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                     where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
+                     where streams is null and w.lap = 0 and r.host_id is null
+                        and (r.tenant_id, r.definition_id) <= (place, edge)
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                    union all
+                    (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
+                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams) n
+                     where streams is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
                 left join lateral (
@@ -102,7 +113,7 @@ begin
                         and t.id = hop.tenant_id and d.id = hop.definition_id
                         and t.paused_at is null and d.paused_at is null
                 ) gate on true
-                where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
+                where w.vain < patience and (w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant)
             )
             select array_agg(w.tenant_id) filter (where w.weight is not null),
                 array_agg(w.definition_id) filter (where w.weight is not null),
@@ -114,10 +125,20 @@ begin
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded),
                 array_agg(w.of_tenant) filter (where w.weight is not null),
                 array_agg(w.of_definition) filter (where w.weight is not null),
-                array_agg(w.of_pair) filter (where w.weight is not null)
+                array_agg(w.of_pair) filter (where w.weight is not null), max(w.vain)
             into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded,
-                tenant_limits, definition_limits, pair_limits
+                tenant_limits, definition_limits, pair_limits, vain
             from walk w;
+            if vain >= patience then
+                -- too many pairs in vain: again, and only to those whose gates are open
+                patience := 2147483647;
+                streams := fairlead.open_definitions(claim.served, claim.served_pairs);
+                continue;
+            end if;
+            if streams is not null and not crowded then
+                -- full definitions were left out
+                crowded := exists (select from fairlead.job_definitions d where d.max_running is not null);
+            end if;
         else
             -- a host has one tenant: there is nothing to share, all its jobs are one turn
             with recursive walk as (

@@ -1,0 +1,22 @@
+-- The definitions that a claim may take jobs of now: served, not paused, with ready jobs, not at their own limit. Null if
+-- they are many: then to look for each of them at every step would take longer than to pass over all other pairs.
+create or replace function fairlead.open_definitions(served uuid[], served_pairs text[]) returns uuid[]
+language plpgsql stable as $$
+#variable_conflict use_column
+declare
+    many constant integer := 32;
+    open uuid[];
+begin
+    open := array(
+        select d.id from fairlead.job_definitions d
+        where (open_definitions.served is null or d.id = any(open_definitions.served)
+                or d.id = any(array(select split_part(p, ' ', 1)::uuid from unnest(open_definitions.served_pairs) p)))
+            and d.paused_at is null
+            and exists (select from fairlead.ready r where r.host_id is null and r.definition_id = d.id)
+            and (d.max_running is null or d.max_running > fairlead.running_in('definition', d.id, null))
+        limit many + 1);
+    return case when cardinality(open) <= many then open end;
+end
+$$;
+
+revoke execute on function fairlead.open_definitions(uuid[], text[]) from public;
