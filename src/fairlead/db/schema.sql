@@ -216,6 +216,11 @@ CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_se
 declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    -- pairs that the walk has passed and may not take; with so many of them it is made again in another way: through
+    -- the definitions that are open, if they are few
+    vain integer;
+    patience integer := 16;
+    streams uuid[];
     -- the walk begins behind (place, edge) and ends there
     place uuid := coalesce(claim.at_tenant, nobody);
     edge uuid := case when claim.credit > 0 then nobody else last_one end;
@@ -262,24 +267,30 @@ begin
                     nobody as open_tenant, 0 as open_tenants,
                     null::integer as weight, null as slug, false as limited, false as crowded,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id,
-                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair
+                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair, 0 as vain
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
                     gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
-                    gate.of_tenant, gate.of_definition, gate.of_pair
+                    gate.of_tenant, gate.of_definition, gate.of_pair, w.vain + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
                     (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                     where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+                     where streams is null and r.host_id is null
+                        and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                         and (r.tenant_id, r.definition_id) <= (
                             case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                     union all
                     (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                     where w.lap = 0 and r.host_id is null and (r.tenant_id, r.definition_id) <= (place, edge)
+                     where streams is null and w.lap = 0 and r.host_id is null
+                        and (r.tenant_id, r.definition_id) <= (place, edge)
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+                    union all
+                    (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
+                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams) n
+                     where streams is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
                 left join lateral (
@@ -301,7 +312,7 @@ begin
                         and t.id = hop.tenant_id and d.id = hop.definition_id
                         and t.paused_at is null and d.paused_at is null
                 ) gate on true
-                where w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant
+                where w.vain < patience and (w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant)
             )
             select array_agg(w.tenant_id) filter (where w.weight is not null),
                 array_agg(w.definition_id) filter (where w.weight is not null),
@@ -313,10 +324,20 @@ begin
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded),
                 array_agg(w.of_tenant) filter (where w.weight is not null),
                 array_agg(w.of_definition) filter (where w.weight is not null),
-                array_agg(w.of_pair) filter (where w.weight is not null)
+                array_agg(w.of_pair) filter (where w.weight is not null), max(w.vain)
             into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded,
-                tenant_limits, definition_limits, pair_limits
+                tenant_limits, definition_limits, pair_limits, vain
             from walk w;
+            if vain >= patience then
+                -- too many pairs in vain: again, and only to those whose gates are open
+                patience := 2147483647;
+                streams := fairlead.open_definitions(claim.served, claim.served_pairs);
+                continue;
+            end if;
+            if streams is not null and not crowded then
+                -- full definitions were left out
+                crowded := exists (select from fairlead.job_definitions d where d.max_running is not null);
+            end if;
         else
             -- a host has one tenant: there is nothing to share, all its jobs are one turn
             with recursive walk as (
@@ -1225,6 +1246,59 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+declare
+    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+    last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    -- the definitions up to this one are done with the tenant that the search begins at
+    done_definition uuid := next_pair.after_definition;
+    from_tenant uuid := next_pair.after_tenant;
+    found_tenant uuid;
+    found_definition uuid;
+begin
+    loop
+        found_tenant := null;
+        if from_tenant is not null then
+            select n.tenant_id, d.id into found_tenant, found_definition
+            from unnest(next_pair.definitions) as d(id)
+            cross join lateral (
+                (select r.tenant_id from fairlead.ready r
+                 where d.id > done_definition and r.host_id is null and r.definition_id = d.id and r.tenant_id >= from_tenant
+                 order by r.definition_id, r.tenant_id limit 1)
+                union all
+                (select r.tenant_id from fairlead.ready r
+                 where d.id <= done_definition and r.host_id is null and r.definition_id = d.id and r.tenant_id > from_tenant
+                 order by r.definition_id, r.tenant_id limit 1)
+            ) n
+            where (n.tenant_id, d.id) <= (
+                case next_pair.lap when 0 then last_one else next_pair.place end,
+                case next_pair.lap when 0 then last_one else next_pair.edge end)
+            order by n.tenant_id, d.id limit 1;
+        end if;
+        if found_tenant is null then
+            exit when next_pair.lap = 1;
+            lap := 1;
+            from_tenant := nobody;
+        else
+            exit when exists (select from fairlead.tenants t where t.id = found_tenant and t.paused_at is null);
+            select t.id into from_tenant from fairlead.tenants t
+            where t.paused_at is null and t.id > found_tenant order by t.id limit 1;
+        end if;
+        done_definition := nobody;
+    end loop;
+    if found_tenant is not null then
+        tenant_id := found_tenant;
+        definition_id := found_definition;
+        select r.priority, r.scheduled_for, r.job_id into priority, scheduled_for, job_id from fairlead.ready r
+        where r.host_id is null and r.tenant_id = found_tenant and r.definition_id = found_definition
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1;
+    end if;
+end
+$$;
+
 CREATE FUNCTION fairlead.notify_in_transaction(word text) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1232,6 +1306,26 @@ begin
     if current_setting('fairlead.notify', true) is distinct from 'off' then
         perform pg_notify('fairlead', notify_in_transaction.word);
     end if;
+end
+$$;
+
+CREATE FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[]) RETURNS uuid[]
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+declare
+    many constant integer := 32;
+    open uuid[];
+begin
+    open := array(
+        select d.id from fairlead.job_definitions d
+        where (open_definitions.served is null or d.id = any(open_definitions.served)
+                or d.id = any(array(select split_part(p, ' ', 1)::uuid from unnest(open_definitions.served_pairs) p)))
+            and d.paused_at is null
+            and exists (select from fairlead.ready r where r.host_id is null and r.definition_id = d.id)
+            and (d.max_running is null or d.max_running > fairlead.running_in('definition', d.id, null))
+        limit many + 1);
+    return case when cardinality(open) <= many then open end;
 end
 $$;
 
@@ -2413,6 +2507,8 @@ CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host
 
 CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
 
+CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id) WHERE (host_id IS NULL);
+
 CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NOT NULL);
 
 CREATE UNIQUE INDEX ready_by_tenant ON fairlead.ready USING btree (tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
@@ -2424,6 +2520,8 @@ CREATE INDEX resources_by_host ON fairlead.resources USING btree (host_id);
 CREATE INDEX resources_by_name ON fairlead.resources USING btree (tenant_id, name);
 
 CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
+
+CREATE INDEX tenants_open ON fairlead.tenants USING btree (id) WHERE (paused_at IS NULL);
 
 CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
 
@@ -2792,8 +2890,14 @@ REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[]) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
 
