@@ -46,7 +46,7 @@ async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console:
     await page.fill("#change-arg_schema", '{"type": "object", "properties": {"pin": {"x-secret": true}}}')
     await page.locator("[id='change-backoff.factor']").fill("0.5")
     await page.click("#change >> text=Save")
-    await expect(page.locator("[id='change-backoff.factor-said']")).to_have_text("must be 1 to 100")
+    await expect(page.locator("[id='change-backoff.factor-said']")).to_have_text("must be a number, 1 to 100")
 
     await page.locator("[id='change-backoff.factor']").fill("1.5")
     await page.fill("#change-max_running", "9")
