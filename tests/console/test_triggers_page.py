@@ -137,7 +137,7 @@ async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: C
     await expect(page.locator(f"text=Emit {given.EVENT}")).to_be_visible()
 
     page = await console.visit(path=f"/triggers/{ends.id}")
-    await expect(page.locator("text=Fairlead itself tells of these events")).to_be_visible()
+    await expect(page.locator("text=Fairlead itself emits these events")).to_be_visible()
     await expect(page.locator("text=Emit job.failed")).to_have_count(0)
 
 
