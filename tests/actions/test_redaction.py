@@ -12,9 +12,6 @@ from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, N
 from fairlead.actions import access, definitions, jobs, troubles
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.jobs import Filter
-from fairlead.db import migrate
-from fairlead.db.scratch import scratch_database
-from fairlead.db.tx import Database
 from fairlead.errors import PayloadInvalid, SettingInvalid
 from fairlead.model.access import Role
 from fairlead.model.redact import MASK
@@ -313,27 +310,6 @@ async def test_nothing_is_shown_of_payloads_whose_definition_was_not_read_yet(fl
 
     assert put.secret_paths == ("/pin", "/token")
     assert (await fl.read(job.id)).payload == {"to": "ada", "token": MASK, "pin": MASK}
-
-
-async def test_the_migration_hides_the_payloads_of_marked_definitions(
-    server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = [one for one in migrate.migrations() if one.number < 10]
-    async with scratch_database(server, "before_redaction") as url:
-        with monkeypatch.context() as patch:
-            patch.setattr(migrate, "migrations", lambda: before)
-            await migrate.up(url, "fairlead")
-        async with Database(url, Settings()) as database, database.transaction() as tx:
-            await tx.run(
-                "insert into fairlead.job_definitions (key, arg_schema) values ('plain', '{\"properties\": {}}'), "
-                "('deep', '{\"anyOf\": [{\"items\": {\"x-secret\": true}}]}'), ('top', '{\"writeOnly\": true}'), "
-                "('not', '{\"writeOnly\": false}'), ('any', 'true')"
-            )
-        await migrate.up(url, "fairlead")
-        async with Database(url, Settings()) as database, database.transaction() as tx:
-            hides = await tx.values("select key from fairlead.job_definitions where secret_paths = '{/**}'")
-
-    assert sorted(hides) == [("deep",), ("top",)]
 
 
 # Configured patterns

@@ -21,7 +21,7 @@ from fairlead.store import access, counts, duties, events, firings, hosts, idemp
 log = structlog.get_logger(__name__)
 
 MINUTE = 60.0
-CHECK_SECONDS = 30.0
+CHECK_SECONDS = 60.0
 SAMPLE_SECONDS = 10.0
 HOUR = 3600.0
 DAY = 86_400.0
@@ -36,7 +36,7 @@ FORGET = 5000
 # Each with its steps.
 FORGET_RUNS = 100
 # Jobs that sleep although their run is over: looked for often, as they are in somebody's way, and rarely found.
-SLEEPERS_SECONDS = 10.0
+SLEEPERS_SECONDS = 60.0
 SLEEPERS = 100
 
 

@@ -21,8 +21,8 @@ class Turns:
         self, lease_seconds: float, poll_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._lease_seconds = lease_seconds
-        # twice as rare as claims: it is one more statement of an idle worker
-        self._look_seconds = min(2 * poll_seconds, self.settling_seconds)
+        # rarer than claims: it is one more statement of an idle worker
+        self._look_seconds = min(4 * poll_seconds, self.settling_seconds)
         self._clock = clock
         self._quiet_since: float | None = None
         self._probation_until = -math.inf

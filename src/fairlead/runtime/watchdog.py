@@ -77,12 +77,14 @@ class Watchdog:
 
     async def _swept(self) -> int:
         """How many leases were rescued: together, or one by one where one of them will not be."""
-        until = await self._database.single(
+        until, has_work = await self._database.single(
             partial(rescue.pulse, lease_seconds=self._lease_seconds, gap_seconds=self._gap_seconds)
         )
-        if (
-            until is None
-        ):  # the database was away: those who live have the time of a lease to hand in what they have
+        if until is None:
+            # the database was away: the owners of leases have the time of a lease to hand in what they have
+            return 0
+        await self._database.single(partial(workers.prune, seconds=self._lease_seconds * 10))
+        if not has_work:
             return 0
         resting = self._resting()
         try:
@@ -127,7 +129,6 @@ class Watchdog:
 
     async def _sweep(self, tx: Tx, *, until: datetime, but: list[UUID]) -> int:
         rescued = await self._rescue(tx, until=until, but=but)
-        await workers.prune(tx, seconds=self._lease_seconds * 10)
         if alive := await rescue.uncharge(tx):
             log.warning("loss_uncharged", jobs=len(alive), why="the worker was cut off, and is seen again")
         await rescue.forget_lost(tx, seconds=DAY_SECONDS)

@@ -5,7 +5,7 @@
 -- Of so many jobs behind a place, in the order of their ids: those that do not stand where their status says. Gives the
 -- next place; none: that were the last.
 with looked as materialized (
-    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.status, j.dedupe_key
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.queued_at, j.status, j.dedupe_key
     from fairlead.jobs j where j.id > %(place)s order by j.id limit %(look)s
 ), stands as materialized (
     select j.*, leased.there as is_leased, waits.there as is_later, coalesce(free.there, hosted.there) as is_ready
@@ -18,7 +18,8 @@ with looked as materialized (
         select true as there from fairlead.ready r
         where j.host_id is null and r.host_id is null and r.tenant_id = j.tenant_id
             and r.definition_id = j.definition_id and r.priority = j.priority
-            and r.scheduled_for = j.scheduled_for and r.job_id = j.id limit 1) free on true
+            and r.scheduled_for in (j.scheduled_for, greatest(j.scheduled_for, j.queued_at)) and r.job_id = j.id limit 1
+        ) free on true
     left join lateral (
         select true as there from fairlead.ready r
         where j.host_id is not null and r.host_id = j.host_id and r.job_id = j.id limit 1) hosted on true

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -17,14 +17,21 @@ from fairlead.store import queue
 sql = queries_beside(__file__)
 
 
-async def pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> datetime | None:
-    """Say that the database lives. Leases that ended up to the answer may be rescued; None: nothing yet.
+class Pulse(NamedTuple):
+    """Leases that ended up to `until` may be rescued (None: none yet), and whether a sweep has anything to do."""
+
+    until: datetime | None
+    has_work: bool
+
+
+async def pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> Pulse:
+    """Say that the database lives.
 
     A last pulse that is older than `gap_seconds` means that the database was away: owners then have the time of a lease.
     """
     values = {"lease_seconds": lease_seconds, "gap_seconds": gap_seconds}
-    [(until,)] = await tx.values(sql.pulse, values)
-    return until if isinstance(until, datetime) else None
+    [(until, has_work)] = await tx.values(sql.pulse, values)
+    return Pulse(until if isinstance(until, datetime) else None, has_work)
 
 
 class _Expired(msgspec.Struct, frozen=True):

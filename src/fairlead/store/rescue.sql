@@ -22,7 +22,9 @@ select case
         then nullif(s.resumed_at, '-infinity')
     when not s.is_gap and s.now >= s.resumed_before + make_interval(secs => %(lease_seconds)s)
         then nullif(s.resumed_before, '-infinity')
-    end
+    end,
+    -- nearly always there is nothing to do, and then the sweep is over
+    exists (select from fairlead.leases l where l.expires_at < s.now) or exists (select from fairlead.lost_workers)
 from seen s;
 
 -- name: runs_of_expired
