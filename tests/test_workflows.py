@@ -391,7 +391,7 @@ async def test_a_step_whose_workers_keep_dying_settles_its_run(fl: Fairlead) -> 
         assert len(await fl.claim()) == 1
         async with fl.transaction() as tx:
             await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-        await Watchdog(fl.database, lease_seconds=0.001, sweep_seconds=0)()
+        await Watchdog(fl.database, lease_seconds=60, sweep_seconds=0)()
 
     with pytest.raises(WorkflowRunFailed, match="poison"):
         await run.result(1)
