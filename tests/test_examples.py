@@ -147,7 +147,12 @@ def run(name: str, cwd: Path, **env: str) -> str:
         timeout=120,
     )
     # which database is used is told on stderr; nothing else may be
-    told = [line for line in done.stderr.splitlines() if line and "using the " not in line]
+    # (and, in a copy of an old template, that the duties are late)
+    told = [
+        line
+        for line in done.stderr.splitlines()
+        if line and "using the " not in line and "check_changed" not in line
+    ]
     assert (done.returncode, told) == (0, []), f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
