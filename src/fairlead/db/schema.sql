@@ -266,14 +266,13 @@ begin
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nobody as open_tenant, 0 as open_tenants,
                     null::integer as weight, null as slug, false as limited, false as crowded,
-                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id,
-                    null::integer as of_tenant, null::integer as of_definition, null::integer as of_pair, 0 as vain
+                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id, 0 as vain
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
                     gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
-                    gate.of_tenant, gate.of_definition, gate.of_pair, w.vain + (gate.weight is null)::integer
+                    w.vain + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
                     (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
@@ -295,8 +294,7 @@ begin
                 ) hop
                 left join lateral (
                     select case when not room.missing then t.weight end as weight, t.slug, room.limited,
-                        room.missing as crowded, t.max_running as of_tenant, d.max_running as of_definition,
-                        d.max_running_per_tenant as of_pair
+                        room.missing as crowded
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, limits.are_set and (
                             (passed and array[
@@ -321,12 +319,8 @@ begin
                 array_agg(w.priority) filter (where w.weight is not null),
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
-                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded),
-                array_agg(w.of_tenant) filter (where w.weight is not null),
-                array_agg(w.of_definition) filter (where w.weight is not null),
-                array_agg(w.of_pair) filter (where w.weight is not null), max(w.vain)
-            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded,
-                tenant_limits, definition_limits, pair_limits, vain
+                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded), max(w.vain)
+            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded, vain
             from walk w;
             if vain >= patience then
                 -- too many pairs in vain: again, and only to those whose gates are open
@@ -348,9 +342,8 @@ begin
                     where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
-            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
-                array_agg(t.max_running), array_agg(d.max_running), array_agg(d.max_running_per_tenant), min(h.max_running)
-            into tenants, definitions, slugs, limited, tenant_limits, definition_limits, pair_limits, host_limit
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true, min(h.max_running)
+            into tenants, definitions, slugs, limited, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -364,6 +357,12 @@ begin
 
         places := null;
         if limited then
+            select array_agg(t.max_running order by p.n), array_agg(d.max_running order by p.n),
+                array_agg(d.max_running_per_tenant order by p.n)
+            into tenant_limits, definition_limits, pair_limits
+            from unnest(tenants, definitions) with ordinality as p(tenant_id, definition_id, n)
+            join fairlead.tenants t on t.id = p.tenant_id
+            join fairlead.job_definitions d on d.id = p.definition_id;
             select b.missed, b.places into missed, places from fairlead.budgets(
                 tenants, definitions, tenant_limits, definition_limits, pair_limits, claim.host, host_limit,
                 claim.wanted, missed) b;
