@@ -272,13 +272,13 @@ async def test_rounds_that_follow_each_other_do_not_sweep_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept = []
-    sweep = Watchdog._sweep
+    sweep = Watchdog._swept
 
-    async def counted(self: Watchdog, tx: Tx, **bounds: Any) -> int:
+    async def counted(self: Watchdog) -> int:
         swept.append(1)
-        return await sweep(self, tx, **bounds)
+        return await sweep(self)
 
-    monkeypatch.setattr(Watchdog, "_sweep", counted)
+    monkeypatch.setattr(Watchdog, "_swept", counted)
     await old_jobs(db, 5)
     await only(db, "retention")
     dog = watchdog(db, sweep_seconds=600)
