@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from uuid_utils.compat import uuid7
 
 from fairlead import Settings
@@ -32,6 +33,14 @@ GREET = {
 }
 ANYTHING = {"key": "anything", "max_attempts": 5, "default_priority": 50}
 RETIRED = {"key": "retired", "is_active": False}
+
+
+def a_well_kept_database(url: str) -> None:
+    """Settings that doctor recommends, and no duty late: the template may have been made long ago."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        [(name,)] = connection.execute("select current_database()").fetchall()
+        connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '10s'")
+        connection.execute("update fairlead.duties set due_at = clock_timestamp()")
 
 
 async def tenants_and_definitions(tx: Tx) -> None:

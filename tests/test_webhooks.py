@@ -281,6 +281,7 @@ async def test_a_run_that_ends_is_told_with_why_and_without_secrets(fl: Fairlead
     assert (hidden.data["workflow"], hidden.data["last_error"]) == ("repairs", "Fatal: [redacted] ")
 
     await fl.retry_run(run.id)  # and ends once more
+    await settle(fl)
     await fl.start("fine", tenant=TENANT)
     await settle(fl)
     assert [body(one)["type"] for one in hook.asked[1:]] == ["workflow.failed", "workflow.succeeded"]

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from psycopg.conninfo import make_conninfo
 
 from fairlead.cli import main
+from tests import given
 
 
 class Shell:
@@ -219,9 +220,7 @@ def test_migrate_says_what_there_is_and_what_is_missing(shell: Shell, database_u
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(shell: Shell, database_url: str) -> None:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        [(name,)] = connection.execute("select current_database()").fetchall()
-        connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '10s'")
+    given.a_well_kept_database(database_url)
     result = shell("doctor")
     assert result.exit_code == 0
     assert "fail" not in result.output

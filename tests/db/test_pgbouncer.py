@@ -136,9 +136,7 @@ async def findings(settings: Settings) -> dict[str, Finding]:
 
 
 async def test_the_doctor_is_content_with_a_direct_address(settings: Settings, database_url: str) -> None:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        [(name,)] = connection.execute("select current_database()").fetchall()
-        connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '10s'")
+    given.a_well_kept_database(database_url)
     found = await findings(settings)
 
     assert {"database", "notifications", "schema", "rights", "consistency"} <= found.keys()
