@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead
-from fairlead.db.notifier import Notifier, Sent
+from fairlead.db.notifier import Notifier
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import JobIdTaken
 from fairlead.model.job import NewJob
@@ -62,7 +62,7 @@ async def test_a_word_after_a_quiet_gap_goes_out_at_once() -> None:
     line.free.set()
     notifier = Notifier(line)
     notifier.tell(["ready"])
-    await eventually(lambda: not notifier._sending, "the end of the gap")
+    await eventually(lambda: notifier.is_quiet, "the end of the gap")
     notifier.tell(["ready"])
     await asyncio.sleep(0)
     assert line.sent == ["ready"] * 2
@@ -104,8 +104,10 @@ class Silent(Notifier):
     def tell(self, words: Iterable[str]) -> None:
         self.told |= set(words)
 
-    def begin(self, word: str) -> Sent | None:
-        """Leaves nothing to the caller."""
+    def take(self, word: str) -> bool:
+        """Leaves nothing to a statement."""
+        self.told.add(word)
+        return False
 
     async def close(self) -> None:
         """Nothing is left to be sent."""
@@ -182,7 +184,7 @@ async def _heard(listener: psycopg.AsyncConnection[tuple[object, ...]]) -> list[
 async def test_the_first_notification_follows_its_enqueue_at_once(
     fl: Fairlead, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through the same connection: `send` has nothing to do."""
+    """In the same message to the server: `send` has nothing to do."""
     sent: list[str] = []
 
     async def send(word: str) -> None:
@@ -190,10 +192,13 @@ async def test_the_first_notification_follows_its_enqueue_at_once(
 
     monkeypatch.setattr(fl.database.notifier, "_send", send)
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener:
+        await fl.enqueue("greet", tenant=TENANT, payload=ADA)  # the definition is known now
+        await eventually(lambda: fl.database.notifier.is_quiet, "a quiet notifier")
         await listener.execute("listen fairlead")
+        sent.clear()
 
         await fl.enqueue("greet", tenant=TENANT, payload=ADA)
-        await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+        await eventually(lambda: fl.database.notifier.is_quiet, "a quiet notifier")
 
         assert await _heard(listener) == ["ready"]
         assert sent == []
@@ -201,11 +206,11 @@ async def test_the_first_notification_follows_its_enqueue_at_once(
 
 async def test_an_enqueue_that_fails_keeps_its_connection_and_the_notifier_going(fl: Fairlead) -> None:
     job = await fl.enqueue("greet", tenant=TENANT, payload=ADA)
-    await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+    await eventually(lambda: fl.database.notifier.is_quiet, "a quiet notifier")
     with pytest.raises(JobIdTaken):
         await fl.submit(NewJob(id=job.id, definition="greet", tenant=TENANT, payload=ADA))
 
-    await eventually(lambda: not fl.database.notifier._sending, "a quiet notifier")
+    await eventually(lambda: fl.database.notifier.is_quiet, "a quiet notifier")
     assert (await (await fl.enqueue("greet", tenant=TENANT, payload=ADA)).read()).status == "queued"
 
 

@@ -186,7 +186,7 @@ async def test_what_ended_is_read_from_counts_by_index(tx: Tx) -> None:
 
     nodes = await planned(tx, flow.sql.ended, {"tenants": tenants, "seconds": 3600}, "counts")
 
-    assert {one["Index Name"] for one in nodes} == {"counts_by_tenant"}
+    assert {one["Index Name"] for one in nodes} == {"counts_by_level"}
     assert sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes) <= 2 * 60
 
 

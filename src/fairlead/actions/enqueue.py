@@ -422,5 +422,5 @@ async def _audit_bulk(tx: Tx, principal: Principal, places: Mapping[tuple[str, s
             action="jobs_created",
             resource_type="job",
             tenant_id=tenant_id,
-            details={"count": sum(counts.values()), "definitions": counts, "tenant_id": str(tenant_id)},
+            details={"count": sum(counts.values()), "definitions": counts},
         )

@@ -6,8 +6,8 @@ from fairlead.app import Fairlead
 from fairlead.bench import backlog
 from fairlead.bench.draining import drain_rate, left, opened, until, workers
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.db.connection import Params
 from fairlead.db.scratch import settled
-from fairlead.db.tx import Params
 from fairlead.runtime.worker import CLAIM_BATCH
 from fairlead.settings import Settings
 

@@ -2,14 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from typing import Any
 
 import psycopg
 import structlog
-from psycopg import AsyncConnection
-from psycopg.generators import fetch_many
-from psycopg.pq import ExecStatus
 
 from fairlead.errors import FairleadError
 
@@ -19,10 +14,12 @@ log = structlog.get_logger(__name__)
 # enqueue, clients queue up behind each other's disk writes.
 SHORTEST_GAP_SECONDS = 0.005
 LONGEST_GAP_SECONDS = 0.05
+# A word that is to be sent again goes out behind the next statement, unless none comes so soon: that takes no second
+# connection.
+CARRIER_SECONDS = 0.002
 FLUSH_SECONDS = 2.0
 
 Send = Callable[[str], Awaitable[object]]
-Sent = asyncio.Future[Awaitable[object]]
 
 
 class Notifier:
@@ -33,97 +30,78 @@ class Notifier:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._sending: dict[str, asyncio.Task[None]] = {}
+        # for each word that was sent a moment ago, the end of the gap before the next time
+        self._gaps: dict[str, asyncio.TimerHandle] = {}
         self._told_again: set[str] = set()
-        self._closing = asyncio.Event()
+        # for each word whose gap is over and that was told again, how long the next gap is
+        self._due: dict[str, float] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a word that is told now goes out at once."""
+        return not self._gaps and not self._sending
 
     def tell(self, words: Iterable[str]) -> None:
         """Send these words soon. Never waits and never fails."""
         for word in words:
-            if word in self._sending:
+            if self.take(word):
+                self._begin_to_send(word)
+            else:
                 self._told_again.add(word)
-            elif not self._closing.is_set():
-                self._begin(word, self._send(word))
 
-    def begin(self, word: str) -> Sent | None:
-        """Leave the sending of a word to the caller, if it is to go out at once; None if it was sent a moment ago.
-
-        The caller sets as the result what is to be awaited for the end of that.
-        """
-        if word in self._sending or self._closing.is_set():
-            return None
-        sent: Sent = asyncio.get_running_loop().create_future()
-        self._begin(word, _of(sent))
-        return sent
-
-    def _begin(self, word: str, first: Awaitable[object]) -> None:
-        task = asyncio.create_task(self._send_while_told(word, first), name="fairlead-notify")
-        self._sending[word] = task
+    def take(self, word: str) -> bool:
+        """Whether this word is to go out at once, which is then left to the caller."""
+        if self._closed or (word in self._gaps and word not in self._due):
+            return False
+        self._begin_gap(word, self._due.pop(word, SHORTEST_GAP_SECONDS))
+        return True
 
     async def close(self) -> None:
-        """Send what is still to be sent, at once, and nothing more."""
-        self._closing.set()
+        """Send at once what still waits, and nothing more."""
+        self._closed = True
+        for gap in self._gaps.values():
+            gap.cancel()
+        self._gaps.clear()
+        for word in self._told_again:
+            self._begin_to_send(word)
         if left := list(self._sending.values()):
             _, late = await asyncio.wait(left, timeout=FLUSH_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _send_while_told(self, word: str, first: Awaitable[object]) -> None:
-        gap = SHORTEST_GAP_SECONDS
-        try:
-            await _try_to_send(word, first)
-            while await self._is_told_again(word, gap):
-                await _try_to_send(word, self._send(word))
-                gap = min(gap * 2, LONGEST_GAP_SECONDS)
-        finally:
-            del self._sending[word]
-
-    async def _is_told_again(self, word: str, gap: float) -> bool:
-        """Whether the word was told while it was being sent, or in the gap after that."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(gap):
-                await self._closing.wait()
-        again = word in self._told_again
+    def _begin_gap(self, word: str, seconds: float) -> None:
         self._told_again.discard(word)
-        return again
+        self._set_timer(word, seconds, self._end_gap, word, seconds)
 
+    def _end_gap(self, word: str, seconds: float) -> None:
+        if word not in self._told_again:
+            del self._gaps[word]
+        elif word in self._sending:
+            self._set_timer(word, seconds, self._end_gap, word, seconds)
+        else:
+            self._due[word] = min(seconds * 2, LONGEST_GAP_SECONDS)
+            self._set_timer(word, CARRIER_SECONDS, self.tell, [word])
 
-async def _try_to_send(word: str, sent: Awaitable[object]) -> None:
-    try:
-        await sent
-    except (psycopg.Error, FairleadError, OSError, TimeoutError) as error:
-        log.debug("notification_not_sent", word=word, why=str(error).strip())
+    def _set_timer(self, word: str, seconds: float, act: Callable[..., None], *arguments: object) -> None:
+        if before := self._gaps.get(word):
+            before.cancel()
+        self._gaps[word] = asyncio.get_running_loop().call_later(seconds, act, *arguments)
 
+    def _begin_to_send(self, word: str) -> None:
+        before = self._sending.get(word)
+        task = asyncio.create_task(self._try_to_send(word, after=before), name="fairlead-notify")
+        self._sending[word] = task
 
-async def _of(sent: Sent) -> None:
-    await (await sent)
-
-
-def begin_to_notify(connection: AsyncConnection[Any], channel: str, word: str) -> Awaitable[None]:
-    """Send a notification before anything else runs in this loop; await the result for its end.
-
-    Nothing is written, so its commit waits for no disk. A connection that does not answer is closed.
-    """
-    try:
-        line = connection.pgconn
-        line.send_query_params(b"select pg_notify($1, $2)", [channel.encode(), word.encode()])
-        line.flush()
-    except psycopg.Error as error:
-        return _raise(error)
-    return _notified(connection)
-
-
-async def _notified(connection: AsyncConnection[Any]) -> None:
-    try:
-        async with asyncio.timeout(FLUSH_SECONDS):
-            [result] = await connection.wait(fetch_many(connection.pgconn))
-    except BaseException:
-        await connection.close()
-        raise
-    if result.status != ExecStatus.TUPLES_OK:
-        raise psycopg.OperationalError(result.get_error_message())
-
-
-async def _raise(error: Exception) -> None:
-    raise error
+    async def _try_to_send(self, word: str, *, after: asyncio.Task[None] | None) -> None:
+        try:
+            if after is not None:
+                await asyncio.wait([after])
+            await self._send(word)
+        except (psycopg.Error, FairleadError, OSError, TimeoutError) as error:
+            log.debug("notification_not_sent", word=word, why=str(error).strip())
+        finally:
+            if self._sending.get(word) is asyncio.current_task():
+                del self._sending[word]

@@ -987,7 +987,7 @@ begin
             else fairlead.resource_named(about.definition_id, enqueue_one.payload)
                 || jsonb_build_object('resource_id', target.target_resource) end
         || case when target.target_host is null then '{}' else jsonb_build_object('host_id', target.target_host) end
-        || jsonb_build_object('definition_key', enqueue_one.definition_key, 'tenant_id', about.tenant_id)
+        || jsonb_build_object('definition_key', enqueue_one.definition_key)
         -- through a door: which role it really was, whoever it says it is. (Who acts for a tenant has come in by no door.)
         || case when session_user <> current_user and current_user <> 'fairlead_tenant'
             then jsonb_build_object('role', session_user) else '{}' end);
@@ -2450,9 +2450,7 @@ CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, 
 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
 
-CREATE INDEX counts_by_tenant ON fairlead.counts USING btree (tenant_id, minute);
-
-CREATE INDEX counts_not_leveled ON fairlead.counts USING btree (tenant_id) WHERE (NOT leveled);
+CREATE INDEX counts_by_level ON fairlead.counts USING btree (leveled, tenant_id, minute);
 
 CREATE INDEX dedupe_windows_by_age ON fairlead.dedupe_windows USING btree (expires_at);
 

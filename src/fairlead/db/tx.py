@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from uuid import UUID
 
@@ -13,13 +13,14 @@ import msgspec
 import psycopg
 import psycopg_pool
 import structlog
-from psycopg import AsyncConnection, AsyncCursor, IsolationLevel
+from psycopg import AsyncConnection, IsolationLevel
 from psycopg import errors as pg
 from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow
 from psycopg.types.json import set_json_loads
 
-from fairlead.db.notifier import Notifier, begin_to_notify
+from fairlead.db.connection import Connection, Params
+from fairlead.db.notifier import Notifier
 from fairlead.db.refusals import (
     FAILED,
     IDLE,
@@ -45,7 +46,6 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Row = TypeVar("Row")
-Params = Mapping[str, Any] | Sequence[Any]
 
 OLDEST_VERSION = 140000
 RETRIES = 5
@@ -93,31 +93,36 @@ def json_text(value: Any) -> JsonText:
     return JsonText(msgspec.json.encode(value))
 
 
-class Connection(AsyncConnection[TupleRow]):
-    """A connection with a cursor to use again: making one costs a tenth of a small statement."""
-
-    @cached_property
-    def own_cursor(self) -> AsyncCursor[TupleRow]:
-        return self.cursor()
-
-
 class Tx:
     """A transaction in progress. Store functions take one; they never open or end it."""
 
     def __init__(
-        self, connection: Connection, settings: Settings, redact_patterns: tuple[re.Pattern[str], ...] = ()
+        self,
+        connection: Connection,
+        settings: Settings,
+        redact_patterns: tuple[re.Pattern[str], ...] = (),
+        *,
+        goes_out_at_once: Callable[[str], bool] | None = None,
     ) -> None:
         self.connection = connection
+        # where each statement is a transaction of its own: whether a word is to be sent right behind one
+        self._goes_out_at_once = goes_out_at_once
         self.settings = settings
         self.schema = settings.schema
         # what nobody is to read in what comes back, nor in the audit log
         self.redact_patterns = redact_patterns
-        # what the database sends to listeners after the commit
+        # for listeners, after the commit
         self.words: set[str] = set()
+        self._sent: tuple[str, ...] = ()
 
     def notify(self, word: str) -> None:
-        """Wake those who wait for such a word, after this transaction has committed."""
+        """Wake the listeners that wait for such a word, after this transaction has committed."""
         self.words.add(word)
+
+    @property
+    def unsent(self) -> set[str]:
+        """The words that no statement took along."""
+        return self.words.difference(self._sent)
 
     async def all(self, row: type[Row], query: str, params: Params | None = None) -> list[Row]:
         """Every row, each as the given type."""
@@ -142,10 +147,15 @@ class Tx:
         return await cursor.fetchall()
 
     async def quick(self, query: str, params: Params) -> list[TupleRow]:
-        """Like `values`, through the connection's own cursor: for whoever has the connection to himself."""
-        cursor = self.connection.own_cursor
-        await cursor.execute(self._text(query), params)
-        return await cursor.fetchall()
+        """Like `values`, without a cursor: for the statements that run most often.
+
+        Words that were noted before go out behind it, where it is a transaction of its own and they are the first.
+        """
+        take = self._goes_out_at_once
+        words = tuple(word for word in self.words if take(word)) if take and self.words else ()
+        rows = await self.connection.run(self._text(query), params, channel=self.schema, words=words)
+        self._sent = words
+        return rows
 
     async def by_index(self) -> None:
         """Have the rest of this transaction look things up by index in its order, however small a table seems now.
@@ -331,39 +341,21 @@ class Database:
                 return await work(tx)
         self.check_loop()
         connection = self._take_spare() or await self._pool.getconn()
-        tx = Tx(connection, self.settings, self._redact_patterns)
+        tx = Tx(connection, self.settings, self._redact_patterns, goes_out_at_once=self.notifier.take)
         try:
             answer = await self._in_time(connection, work(tx))
         except BaseException as error:
             # what its earlier statements wrote is committed, and perhaps even what the last one did
-            self.notifier.tell(tx.words)
+            self.notifier.tell(tx.unsent)
             if isinstance(error, STANDBY):
                 await connection.close()
             await self._pool.putconn(connection)
             if isinstance(error, IDLE):
                 raise idle(error) from error
             raise
-        if not self._tell_through(connection, tx.words):
-            await self._put_back(connection)
+        await self._put_back(connection)
+        self.notifier.tell(tx.unsent)
         return answer
-
-    def _tell_through(self, connection: Connection, words: set[str]) -> bool:
-        """Send a first word through this connection before the caller goes on. Whether it is put back after that."""
-        for word in words:
-            if sent := self.notifier.begin(word):
-                sent.set_result(
-                    self._put_back_after(begin_to_notify(connection, self.schema, word), connection)
-                )
-                self.notifier.tell(words - {word})
-                return True
-        self.notifier.tell(words)
-        return False
-
-    async def _put_back_after(self, sent: Awaitable[None], connection: Connection) -> None:
-        try:
-            await sent
-        finally:
-            await (self._pool.putconn(connection) if connection.closed else self._put_back(connection))
 
     async def _notify(self, word: str) -> None:
         await self._single(lambda tx: tx.run(NOTIFY, [word]))

@@ -90,7 +90,8 @@ select coalesce(sum(n - 1), 0)::bigint from (
         select c.tenant_id, c.definition_id, c.minute
         from fairlead.tenants t cross join lateral (
             select c.tenant_id, c.definition_id, c.minute from fairlead.counts c
-            where c.tenant_id = t.id and c.minute >= clock_timestamp() - interval '30 minutes'
+            where c.leveled in (false, true) and c.tenant_id = t.id
+                and c.minute >= clock_timestamp() - interval '30 minutes'
                 and c.minute < clock_timestamp() - interval '15 minutes' offset 0) c
         limit %(look)s) c
     group by c.tenant_id, c.definition_id, c.minute) of_minute;

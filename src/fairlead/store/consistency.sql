@@ -146,7 +146,7 @@ from (
         from fairlead.counts c, lateral (values
             ('queued', c.queued), ('running', c.running), ('succeeded', c.succeeded), ('failed', c.failed),
             ('dead_letter', c.dead_letter), ('canceled', c.canceled)) as s(status, counted)
-        where c.tenant_id = %(tenant_id)s
+        where c.leveled in (false, true) and c.tenant_id = %(tenant_id)s
         union all
         select j.definition_id, j.status::text, 0, count(*) from fairlead.jobs j
         where j.tenant_id = %(tenant_id)s group by j.definition_id, j.status
@@ -167,7 +167,7 @@ from (
             where tenant_id = %(tenant_id)s
             union all
             select definition_id, runs, run_ms, queue_ms, cost_cents from fairlead.counts
-            where tenant_id = %(tenant_id)s and runs is not null
+            where leveled in (false, true) and tenant_id = %(tenant_id)s and runs is not null
         ) parts
         group by definition_id
     ) u

@@ -22,17 +22,18 @@ with still_minutes as materialized (
     select b.since, b.until, least(b.until, b.since + interval '10 minutes') as upto
     from (
         select w.until, coalesce((
-            select min(c.minute) from fairlead.tenants t cross join lateral (
+            select min(c.minute) from (values (false), (true)) as v(leveled) cross join fairlead.tenants t cross join lateral (
                 select c.minute from fairlead.counts c
-                where c.tenant_id = t.id and c.minute >= w.since and c.minute < w.until
-                order by c.tenant_id, c.minute limit 1) c), w.until) as since
+                where c.leveled = v.leveled and c.tenant_id = t.id and c.minute >= w.since and c.minute < w.until
+                order by c.leveled, c.tenant_id, c.minute limit 1) c), w.until) as since
         from still_minutes w) b
 ), slice as (
     select c.spot, c.tenant_id, c.definition_id, c.minute, c.leveled,
         count(*) over (partition by c.tenant_id, c.definition_id, c.minute) as together
     from bounds b cross join fairlead.tenants t cross join lateral (
         select c.ctid as spot, c.tenant_id, c.definition_id, c.minute, c.leveled from fairlead.counts c
-        where c.tenant_id = t.id and c.minute >= b.since and c.minute < b.upto offset 0) c
+        where c.leveled in (false, true) and c.tenant_id = t.id and c.minute >= b.since and c.minute < b.upto
+        offset 0) c
 ), crowded as materialized (
     -- in this order at most one group is cut in two
     select spot from slice where together > 1 or not leveled order by tenant_id, definition_id, minute limit %(limit)s
@@ -89,14 +90,15 @@ with old as materialized (
     select c.spot, c.tenant_id, c.definition_id
     from fairlead.tenants t cross join lateral (
         select c.ctid as spot, c.tenant_id, c.definition_id from fairlead.counts c
-        where c.tenant_id = t.id and c.minute > to_timestamp(0)
+        where c.leveled in (false, true) and c.tenant_id = t.id and c.minute > to_timestamp(0)
             and c.minute < date_trunc('minute', clock_timestamp()) - interval '25 hours'
         limit %(limit)s) c
     limit %(limit)s
 ), level as materialized (
     select c.spot from (select distinct tenant_id, definition_id from old) o cross join lateral (
         select c.ctid as spot from fairlead.counts c
-        where c.tenant_id = o.tenant_id and c.minute = to_timestamp(0) and c.definition_id = o.definition_id
+        where c.leveled in (false, true) and c.tenant_id = o.tenant_id and c.minute = to_timestamp(0)
+            and c.definition_id = o.definition_id
         offset 0) c
 ), gone as (
     delete from fairlead.counts where ctid = any(array(select spot from old union all select spot from level))

@@ -10,7 +10,7 @@ with steps as (
     select date_bin(make_interval(secs => %(step)s), minute, 'epoch') as at,
         sum(succeeded)::bigint as succeeded, sum(failed + dead_letter)::bigint as failed
     from fairlead.counts
-    where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
+    where leveled in (false, true) and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
         and minute >= clock_timestamp() - make_interval(secs => %(seconds)s + %(step)s)
     group by 1
 )
@@ -24,4 +24,5 @@ from unnest(%(tenants)s::uuid[]) as t(tenant_id)
 cross join lateral (
     select sum(c.succeeded)::bigint as succeeded, sum(c.failed + c.dead_letter)::bigint as failed
     from fairlead.counts c
-    where c.tenant_id = t.tenant_id and c.minute >= clock_timestamp() - make_interval(secs => %(seconds)s)) c;
+    where c.leveled in (false, true) and c.tenant_id = t.tenant_id
+        and c.minute >= clock_timestamp() - make_interval(secs => %(seconds)s)) c;

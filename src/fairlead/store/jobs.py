@@ -76,7 +76,9 @@ async def enqueue(
     if trace is not None:
         arguments["trace"] = trace
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
-    [values] = await tx.values(f"{sql.enqueue}({named})", arguments)
+    # before it is sent: the listeners then hear of it with its commit, and its answer may be lost and the job be there
+    tx.notify("ready" if new.scheduled_for is None else "later")
+    [values] = await tx.quick(f"{sql.enqueue}({named})", arguments)
     answer = Answer(*values)
     if answer.waits is not None:
         tx.notify("later" if answer.waits else "ready")
@@ -88,7 +90,6 @@ async def enqueue_plain(
 ) -> bool:
     """Enqueue a request without options; False if the definition is no longer that version."""
     values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, new.definition)
-    # before it is sent: its answer may be lost and the job be there
     tx.notify("ready")
     return bool(await tx.quick(sql.enqueue_plain, values))
 

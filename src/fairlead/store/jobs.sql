@@ -25,7 +25,7 @@ with job as (
 ), audited as (
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     select scheduled_for, tenant_id, created_by, 'job_created', 'job', id::text,
-        jsonb_build_object('definition_key', %s::text, 'tenant_id', tenant_id) from job
+        jsonb_build_object('definition_key', %s::text) from job
 )
 select id from job
 

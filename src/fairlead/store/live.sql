@@ -40,7 +40,7 @@ select clock_timestamp();
 -- Of these tenants, those with something running, or with a change in the last minutes.
 select t.id from unnest(%(tenants)s::uuid[]) as t(id)
 where exists (select from fairlead.leases l where l.tenant_id = t.id)
-    or exists (select from fairlead.counts c where c.tenant_id = t.id
+    or exists (select from fairlead.counts c where c.leveled in (false, true) and c.tenant_id = t.id
         and c.minute >= date_trunc('minute', clock_timestamp()) - interval '1 minute')
     or exists (select from fairlead.audit_log a where a.tenant_id = t.id
         and a.at > clock_timestamp() - interval '10 seconds');

@@ -71,7 +71,7 @@ select %(id)s, definition_id, to_timestamp(0), sum(queued), sum(running), sum(su
 from (
     select c.definition_id, -c.queued as queued, -c.running as running, -c.succeeded as succeeded, -c.failed as failed,
         -c.dead_letter as dead_letter, -c.canceled as canceled
-    from fairlead.counts c where c.tenant_id = %(id)s
+    from fairlead.counts c where c.leveled in (false, true) and c.tenant_id = %(id)s
     union all
     select j.definition_id, count(*) filter (where j.status = 'queued'), count(*) filter (where j.status = 'running'),
         count(*) filter (where j.status = 'succeeded'), count(*) filter (where j.status = 'failed'),

@@ -15,8 +15,8 @@ with parts as (
     select tenant_id, definition_id, date_trunc('hour', minute, 'UTC'), runs, succeeded, failed, dead_letter, canceled,
         retried, run_ms, queue_ms, cost_cents
     from fairlead.counts
-    where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and minute >= %(since)s and minute < %(until)s
-        and runs is not null
+    where leveled in (false, true) and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
+        and minute >= %(since)s and minute < %(until)s and runs is not null
 ), used as (
     select case when %(per)s = 'definition' then definition_id end as definition_id,
         case when %(per)s = 'tenant' then tenant_id end as tenant_id,

@@ -160,7 +160,7 @@ with new as (
 )
 insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
 select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
-    jsonb_build_object('count', count(*), 'tenant_id', tenant_id)
+    jsonb_build_object('count', count(*))
 from job group by tenant_id, workflow_run_id;
 
 -- name: ends

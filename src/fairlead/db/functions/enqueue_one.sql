@@ -96,7 +96,7 @@ begin
             else fairlead.resource_named(about.definition_id, enqueue_one.payload)
                 || jsonb_build_object('resource_id', target.target_resource) end
         || case when target.target_host is null then '{}' else jsonb_build_object('host_id', target.target_host) end
-        || jsonb_build_object('definition_key', enqueue_one.definition_key, 'tenant_id', about.tenant_id)
+        || jsonb_build_object('definition_key', enqueue_one.definition_key)
         -- through a door: which role it really was, whoever it says it is. (Who acts for a tenant has come in by no door.)
         || case when session_user <> current_user and current_user <> 'fairlead_tenant'
             then jsonb_build_object('role', session_user) else '{}' end);

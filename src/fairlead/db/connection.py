@@ -1,0 +1,144 @@
+"""A connection that sends the statements that run most often without a cursor, and notifications along with them."""
+
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
+from itertools import count
+from typing import Any
+
+import structlog
+from psycopg import AsyncConnection, abc
+from psycopg import errors as pg
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.generators import execute, fetch_many, send
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.rows import TupleRow
+
+log = structlog.get_logger(__name__)
+
+Params = Mapping[str, Any] | Sequence[Any]
+Command = Callable[[], None]
+
+# More texts than these are not prepared, so that a server process does not keep plans without bound.
+MOST_PREPARED = 100
+NOTIFY = b"select pg_notify($1, $2)"
+FAILED = ExecStatus.FATAL_ERROR
+
+_PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s|%%")
+
+
+class Connection(AsyncConnection[TupleRow]):
+    """For its own statements it needs no cursor, which costs the client as much as a small one costs the server."""
+
+    async def run(
+        self, query: str, params: Params, *, channel: str = "", words: Sequence[str] = ()
+    ) -> list[TupleRow]:
+        """The rows of one statement; each word is sent to the channel after its commit.
+
+        The server reads the notifications behind the statement, as transactions of their own: listeners hear of the
+        commit without waiting for the client to hear of it first. They are sent also if the statement fails.
+        """
+        text, names = numbered(query)
+        values = params if isinstance(params, Sequence) else [params[name] for name in names]
+        async with self.lock:
+            command = await self._command(text, values)
+            if words:
+                notifications = [self._notification(channel, word) for word in words]
+                result = await self._run_and_notify(command, notifications)
+            else:
+                command()
+                [result, *_] = await self.wait(execute(self.pgconn))
+            self._check(result)
+            self._transformer.set_pgresult(result)
+            return self._transformer.load_rows(0, result.ntuples, tuple)
+
+    @cached_property
+    def _transformer(self) -> abc.Transformer:
+        return Transformer(self)
+
+    @cached_property
+    def _names(self) -> dict[tuple[str, Any], bytes]:
+        """Of the statements that are prepared on the server."""
+        return {}
+
+    @cached_property
+    def _numbers(self) -> Iterator[int]:
+        return count()
+
+    def _deallocate(self, name: bytes | None) -> Generator[Any, Any, None]:
+        """Psycopg drops every prepared statement, ours too, when a transaction is rolled back."""
+        if name is None:
+            self._names.clear()
+        return super()._deallocate(name)
+
+    async def _command(self, text: str, values: Sequence[Any]) -> Command:
+        """What sends a statement; the first time it is prepared."""
+        line, transformer = self.pgconn, self._transformer
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        types, formats = transformer.types, transformer.formats
+        name = self._names.get((text, types))
+        if name is None:
+            if self.prepare_threshold is None or len(self._names) >= MOST_PREPARED:
+                return partial(line.send_query_params, text.encode(), dumped, types, formats)
+            name = b"fairlead_%d" % next(self._numbers)
+            line.send_prepare(name, text.encode(), types)
+            [result, *_] = await self.wait(execute(line))
+            self._check(result)
+            self._names[text, types or ()] = name
+        return partial(line.send_query_prepared, name, dumped, formats)
+
+    def _check(self, result: PGresult) -> None:
+        if result.status == FAILED:
+            raise pg.error_from_result(result, encoding=self.info.encoding)
+
+    def _notification(self, channel: str, word: str) -> Command:
+        return partial(self.pgconn.send_query_params, NOTIFY, [channel.encode(), word.encode()])
+
+    async def _run_and_notify(self, command: Command, notifications: list[Command]) -> PGresult:
+        try:
+            result, *sent = await self.wait(_exchange(self.pgconn, [command, *notifications]))
+        except BaseException:
+            # an answer that is still on its way would be taken for that to the next statement
+            await self.close()
+            raise
+        for one in sent:
+            if one.status == FAILED:  # each listener also polls
+                log.debug("notification_not_sent", why=one.get_error_message().strip())
+        return result
+
+
+def _exchange(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list[PGresult]]:
+    """Send all commands at once, each a transaction of its own, and read their answers."""
+    line.enter_pipeline_mode()
+    for command in commands:
+        command()
+        line.pipeline_sync()
+    yield from send(line)
+    results: list[PGresult] = []
+    for _ in commands:
+        results += yield from fetch_many(line)
+        yield from fetch_many(line)  # the answer to the sync
+        if line.status == ConnStatus.BAD:
+            return results
+    line.exit_pipeline_mode()
+    return results
+
+
+@cache
+def numbered(query: str) -> tuple[str, tuple[str, ...]]:
+    """A statement with its placeholders as PostgreSQL numbers them, and the names of those that have one."""
+    names: list[str] = []
+    numbers = count(1)
+
+    def number(found: re.Match[str]) -> str:
+        if found.group() == "%%":
+            return "%"
+        name = found.group(1)
+        if name is None:
+            return f"${next(numbers)}"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    return _PLACEHOLDER.sub(number, query), tuple(names)
