@@ -2504,7 +2504,7 @@ CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host
 
 CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
 
-CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id) WHERE (host_id IS NULL);
+CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
 
 CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NOT NULL);
 

@@ -329,9 +329,11 @@ class Worker:
 
     def _start(self, held: list[Held]) -> None:
         now = lease_clock()
+        settles_at = now + self._turns.settling_seconds
         for one in held:
             attempt = self._attempts[one.lease] = Attempt(one, self._ended, self._worker_id)
-            attempt.settles_at = now + (one.job.probation or self._turns.settling_seconds)
+            probation = one.job.probation
+            attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
             self._begin(attempt)
 
@@ -343,23 +345,20 @@ class Worker:
             self._wake.set()
         if attempt.lost:
             # it was stopped by us, for want of the database: if it is still ours when that is back, nobody is to blame
-            self.finisher.add(attempt.held.lease, self._released(attempt, Released()), is_lost=True)
+            self.finisher.add(attempt.held.lease, self._change(attempt, Released()), is_lost=True)
             return
         if attempt.released and isinstance(outcome, Canceled):
             outcome = Released()
-        change = self._released(attempt, outcome)
+        change = self._change(attempt, outcome)
         if isinstance(outcome, Failed):
             failures.tell(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
 
-    def _released(self, attempt: Attempt, outcome: Outcome) -> Change:
+    def _change(self, attempt: Attempt, outcome: Outcome) -> Change:
         change = attempt.change(outcome)
-        has_settled = attempt.settles_at <= lease_clock()
-        return (
-            _still_suspect(attempt.held, change)
-            if isinstance(outcome, Released) and not has_settled
-            else change
-        )
+        if isinstance(outcome, Released) and attempt.settles_at > lease_clock():
+            return _still_suspect(attempt.held, change)
+        return change
 
     def _written(self, leases: list[Lease]) -> None:
         self.done += len(leases)
