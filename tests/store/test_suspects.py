@@ -147,19 +147,20 @@ async def test_retry_by_hand_forgets_the_suspicion(tx: Tx) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "seen", "charged"), [("1.0", "1 s", 0), ("1.0", "-60 s", 1), ("http", "1 s", 1)]
+    ("metadata", "seen", "charged"),
+    [("{}", "1 s", 0), ("{}", "-60 s", 1), ('{"transport": "http"}', "1 s", 1)],
 )
 async def test_a_loss_is_not_charged_if_its_worker_is_seen_again(
-    tx: Tx, version: str, seen: str, charged: int
+    tx: Tx, metadata: str, seen: str, charged: int
 ) -> None:
     """It was cut off. One over HTTP may be a new process under an old name."""
     one = await given.queued_job(tx)
     await lose(tx, *await take(tx))
     assert await stands(tx, one) == ("queued", 1, 0, False)
     await tx.run(
-        "insert into fairlead.job_workers (worker_id, hostname, version, last_seen_at) "
-        "values ('w', 'box', %s, clock_timestamp() + %s::interval)",
-        [version, seen],
+        "insert into fairlead.job_workers (worker_id, hostname, version, metadata, last_seen_at) "
+        "values ('w', 'box', '1.0', %s, clock_timestamp() + %s::interval)",
+        [metadata, seen],
     )
 
     assert await rescue.uncharge(tx) == ([] if charged else [one])

@@ -116,7 +116,7 @@ select
     (select count(*) from pg_catalog.pg_stat_activity a
      where coalesce(a.backend_type, 'client backend') = 'client backend') as connected,
     (select count(*) from fairlead.job_workers w
-     where w.version <> 'http' and w.last_seen_at > clock_timestamp() - interval '1 minute') as workers,
+     where w.metadata ->> 'transport' is distinct from 'http' and w.last_seen_at > clock_timestamp() - interval '1 minute') as workers,
     (select greatest(age(d.datfrozenxid), mxid_age(d.datminmxid))::bigint
      from pg_catalog.pg_database d where d.datname = current_database()) as frozen_age,
     current_setting('autovacuum_freeze_max_age')::bigint as freeze_max_age,

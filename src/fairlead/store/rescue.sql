@@ -86,7 +86,7 @@ with alive as (
     where w.charged_job is not null and (
         exists (
             select from fairlead.job_workers s
-            where s.worker_id = w.worker_id and s.version <> 'http' and s.last_seen_at > w.expired_at)
+            where s.worker_id = w.worker_id and s.metadata ->> 'transport' is distinct from 'http' and s.last_seen_at > w.expired_at)
         or exists (
             select from fairlead.hosts h
             where 'agent:' || h.id || ':' || h.session_id = w.worker_id and h.last_seen_at > w.expired_at))
