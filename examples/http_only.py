@@ -4,8 +4,15 @@ Used by http_worker.py.
 """
 
 import json
+import time
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+from uuid import uuid4
+
+CLAIM = {"definitions": ["example.shout"], "worker_id": "example", "wait": 1}
+PAUSE_SECONDS = 0.5
 
 
 class Worker:
@@ -14,11 +21,12 @@ class Worker:
     def __init__(self, url: str, token: str) -> None:
         self._url = f"{url}/worker/jobs"
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._claim_id = str(uuid4())  # the same until an answer has jobs: one may be lost on its way
 
     def work(self) -> bool:
         """Wait a moment for a job and run it; False if there was none. A loop in earnest waits 25 s, again and again."""
-        claim = {"definitions": ["example.shout"], "worker_id": "example", "wait": 1}
-        jobs = self._post("claim", claim)["items"]
+        if jobs := self._post("claim", {**CLAIM, "claim_id": self._claim_id})["items"]:
+            self._claim_id = str(uuid4())
         for job in jobs:
             print(f"attempt {job['attempt_no']}: {self._run(job)}")
         return bool(jobs)
@@ -26,7 +34,6 @@ class Worker:
     def _run(self, job: dict[str, Any]) -> str:
         name = job["payload"]["name"]
         self._tell(job, "logs", chunks=[{"seq": 0, "text": f"shouting at {name}\n"}])
-        self._tell(job, "progress", percent=50)
         # at least every third of lease_seconds while the work goes on
         if self._tell(job, "heartbeat")["cancel_requested"]:
             return str(self._tell(job, "release")["status"])
@@ -40,7 +47,13 @@ class Worker:
         lease = {"attempt_no": job["attempt_no"], "lease_token": job["lease_token"]}
         return self._post(f"{job['job_id']}/{what}", {**lease, **body})
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
+    def _post(self, path: str, body: dict[str, Any], tries: int = 8) -> Any:
+        """Make a request, again if its answer is lost: each of them is safe to repeat."""
         request = Request(f"{self._url}/{path}", json.dumps(body).encode(), self._headers)  # noqa: S310
-        with urlopen(request, timeout=60) as answer:  # noqa: S310
-            return json.load(answer)
+        try:
+            return json.load(urlopen(request, timeout=60))  # noqa: S310
+        except (OSError, HTTPException) as error:
+            if tries == 1 or (isinstance(error, HTTPError) and error.code < 500):
+                raise
+        time.sleep(PAUSE_SECONDS)
+        return self._post(path, body, tries - 1)

@@ -269,6 +269,12 @@ class LeaseLost(FairleadError):
     code = "lease_lost"
 
 
+class ClaimSettled(Refused):
+    """The id of this claim was used before, and the jobs that it took have ended."""
+
+    code = "claim_settled"
+
+
 class Forbidden(Refused):
     code = "forbidden"
 

@@ -34,6 +34,7 @@ SYSTEM_ONLY = {
     "system": "the gate, one row",
     "duties": "the fleet's own chores; closed to tenants",
     "lost_workers": "which workers the fleet lost; closed to tenants",
+    "worker_claims": "which jobs a claim over HTTP took, by ids; closed to tenants",
     "pulse": "the fleet's own; closed to tenants",
     "checks": "what the fleet's checks last found; closed to tenants",
     "migrations": "what was applied; closed to tenants",

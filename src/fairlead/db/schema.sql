@@ -2231,6 +2231,15 @@ CREATE TABLE fairlead.users (
 
 ALTER TABLE ONLY fairlead.users FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.worker_claims (
+    worker_id text NOT NULL,
+    claim_id uuid NOT NULL,
+    token uuid NOT NULL,
+    jobs uuid[] NOT NULL,
+    repeated boolean DEFAULT false NOT NULL,
+    made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE fairlead.workflow_runs (
     id uuid NOT NULL,
     tenant_id uuid NOT NULL,
@@ -2431,6 +2440,9 @@ ALTER TABLE ONLY fairlead.usage_told
 ALTER TABLE ONLY fairlead.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY fairlead.worker_claims
+    ADD CONSTRAINT worker_claims_pkey PRIMARY KEY (worker_id, claim_id);
+
 ALTER TABLE ONLY fairlead.workflow_runs
     ADD CONSTRAINT workflow_runs_pkey PRIMARY KEY (id);
 
@@ -2533,6 +2545,8 @@ CREATE INDEX usage_hourly_by_hour ON fairlead.usage_hourly USING btree (hour);
 CREATE INDEX users_by_tenant ON fairlead.users USING btree (tenant_id, id);
 
 CREATE UNIQUE INDEX users_email ON fairlead.users USING btree (lower(email));
+
+CREATE INDEX worker_claims_made ON fairlead.worker_claims USING btree (made_at);
 
 CREATE INDEX workflow_runs_by_key ON fairlead.workflow_runs USING btree (tenant_id, key, id);
 
@@ -3051,6 +3065,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.usage_told TO fairlead_syste
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.users TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.worker_claims TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.workflow_runs TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.workflow_runs TO fairlead_tenant;

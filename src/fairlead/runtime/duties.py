@@ -16,7 +16,18 @@ from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.finding import Verdict
-from fairlead.store import access, counts, duties, events, firings, hosts, idempotency, retention, workflows
+from fairlead.store import (
+    access,
+    counts,
+    duties,
+    events,
+    firings,
+    hosts,
+    idempotency,
+    retention,
+    worker_claims,
+    workflows,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -189,6 +200,7 @@ async def _expired(tx: Tx, place: str | None) -> Round:
     await access.forget_sessions(tx)
     await idempotency.forget(tx)
     await hosts.forget(tx)
+    await worker_claims.forget(tx)
     return Round(HOUR, place)
 
 

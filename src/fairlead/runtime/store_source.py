@@ -6,7 +6,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from uuid import UUID, uuid4
 
@@ -18,7 +18,7 @@ from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Budget, Change, Released, decide
 from fairlead.runtime.source import EndsPostponed, Held
-from fairlead.store import queue, workflows
+from fairlead.store import queue, worker_claims, workflows
 from fairlead.store.queue import Beat, Claim, Cursor
 
 log = structlog.get_logger(__name__)
@@ -68,6 +68,11 @@ class Unheard:
         self._until[token] = time.monotonic() + self._seconds
         self._look_at = -math.inf
 
+    def drop(self, tokens: Iterable[UUID]) -> None:
+        """Look no longer for what these claims took."""
+        for token in tokens:
+            self._until.pop(token, None)
+
     def due(self) -> list[UUID]:
         """The tokens to look for now: a moment after the last look, so that claims do not wait for it each time."""
         now = time.monotonic()
@@ -77,6 +82,10 @@ class Unheard:
         tokens = list(self._until)
         self._until = {token: until for token, until in self._until.items() if now < until}
         return tokens
+
+
+class ClaimRepeated(Exception):
+    """The id of this claim has taken jobs before; this time it took none."""
 
 
 class StoreSource:
@@ -110,34 +119,43 @@ class StoreSource:
         # whose turn it is first, for those who claim once only
         self._had_suspect = bool(random.getrandbits(1))
         self._unheard = Unheard(lease_seconds + database.settings.statement_timeout_seconds)
+        # of claims that have an id: their workers may have asked again, and then keep what they took
+        self._noted: set[UUID] = set()
         # of what is held: steps of runs, and jobs that wait for runs. By lease, since the end of an attempt that was lost may
         # still be on its way when the next one has begun
         self._of_runs: set[Lease] = set()
 
-    async def claim(self, wanted: int) -> list[Held]:
-        """Take up to this many jobs, going on round the circle of tenants where the last claim stopped."""
+    async def claim(self, wanted: int, *, claim_id: UUID | None = None) -> list[Held]:
+        """Take up to this many jobs, going on round the circle of tenants where the last claim stopped.
+
+        A `claim_id` takes jobs once: raises ClaimRepeated if it has done so before.
+        """
         await self.release_unheard()
-        claim = await self._claim(wanted)
+        claim = await self._claim(wanted, claim_id)
         for _ in range(LOOKS):
             if claim.jobs or not claim.busy:
                 break
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
-            claim = await self._claim(wanted)
+            claim = await self._claim(wanted, claim_id)
         return self._held(claim)
 
-    async def claim_some(self, wanted: int, *, is_any_ready: bool = True) -> list[Held]:
+    async def claim_some(
+        self, wanted: int, *, is_any_ready: bool = True, claim_id: UUID | None = None
+    ) -> list[Held]:
         """Take up to this many jobs, or one suspect: for those who start all they are given at once, and wait for it.
 
         Where there are both, they take turns. Only a worker that holds nothing is given a suspect.
         """
-        if not self._had_suspect and (held := await self.claim_suspect(idle=None)):
+        if not self._had_suspect and (held := await self.claim_suspect(idle=None, claim_id=claim_id)):
             self._had_suspect = True
             return held
         had_suspect, self._had_suspect = self._had_suspect, False
-        held = await self.claim(wanted) if is_any_ready else []
-        return held if held or not had_suspect else await self.claim_suspect(idle=None)
+        held = await self.claim(wanted, claim_id=claim_id) if is_any_ready else []
+        if held or not had_suspect:
+            return held
+        return await self.claim_suspect(idle=None, claim_id=claim_id)
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+    async def claim_suspect(self, *, idle: bool | None, claim_id: UUID | None = None) -> list[Held]:
         """Take one job that is to be started by itself, or none. `idle`: this worker runs nothing; None: look."""
         await self.release_unheard()
         claim = await self._ask(
@@ -150,7 +168,8 @@ class StoreSource:
                 idle=idle,
                 waits=self._waits,
                 token=token,
-            )
+            ),
+            claim_id,
         )
         return self._held(claim)
 
@@ -173,7 +192,7 @@ class StoreSource:
             self._of_runs.update(one.lease for one in held if one.lease.job_id in of_runs)
         return held
 
-    async def _claim(self, wanted: int) -> Claim:
+    async def _claim(self, wanted: int, claim_id: UUID | None = None) -> Claim:
         claim = await self._ask(
             lambda tx, token: queue.claim(
                 tx,
@@ -185,20 +204,53 @@ class StoreSource:
                 cursor=self._cursor,
                 waits=self._waits,
                 token=token,
-            )
+            ),
+            claim_id,
         )
         self._cursor = claim.cursor
         self.crowded = claim.crowded
         return claim
 
-    async def _ask(self, ask: Callable[[Tx, UUID], Awaitable[Claim]]) -> Claim:
+    async def _ask(self, ask: Callable[[Tx, UUID], Awaitable[Claim]], claim_id: UUID | None = None) -> Claim:
         """What a claim answers. If no answer comes, it may have taken jobs all the same, or may do so later."""
         token = uuid4()
         try:
-            return await self._database.single(lambda tx: ask(tx, token))
+            if claim_id is None:
+                return await self._database.single(lambda tx: ask(tx, token))
+            return await self._database.transact(lambda tx: self._once(tx, ask, token, claim_id))
+        except ClaimRepeated:
+            raise
         except BaseException:
             self._unheard.add(token)
+            if claim_id is not None:
+                self._noted.add(token)
             raise
+
+    async def _once(
+        self, tx: Tx, ask: Callable[[Tx, UUID], Awaitable[Claim]], token: UUID, claim_id: UUID
+    ) -> Claim:
+        """What a claim answers, unless its id has taken jobs before: all that this one took is rolled back then."""
+        claim = await ask(tx, token)
+        jobs = [job.job_id for job in claim.jobs]
+        if jobs and not await worker_claims.note(
+            tx, worker=self._worker, claim_id=claim_id, token=token, jobs=jobs
+        ):
+            raise ClaimRepeated
+        return claim
+
+    async def give_back(self, taken: Sequence[Held], *, claim_id: UUID | None = None) -> None:
+        """Give back what was claimed and not begun, unless its worker has asked for it again under the claim's id."""
+        tokens = {one.lease.token for one in taken} if claim_id is not None else set()
+        kept = await self._withdraw(tokens) if tokens else set()
+        ends = [(one.lease, decide(one.job, Released())) for one in taken if one.lease.token not in kept]
+        if ends:
+            await self.finish(ends)
+
+    async def _withdraw(self, tokens: set[UUID]) -> set[UUID]:
+        """Forget these claims. Those that come back were asked for again: what they took is not to be given back."""
+        return await self._database.single(
+            lambda tx: worker_claims.withdraw(tx, worker=self._worker, tokens=sorted(tokens))
+        )
 
     @property
     def is_unheard(self) -> bool:
@@ -210,6 +262,12 @@ class StoreSource:
         tokens = self._unheard.due()
         if not tokens:
             return
+        if noted := self._noted.intersection(tokens):
+            kept = await self._withdraw(noted)
+            self._unheard.drop(kept)
+            tokens = [token for token in tokens if token not in kept]
+        if not self._unheard:
+            self._noted.clear()
         taken = await self._database.single(
             lambda tx: queue.of_claims(tx, worker=self._worker, tokens=tokens)
         )

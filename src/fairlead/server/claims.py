@@ -6,16 +6,17 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
+from uuid import UUID
 
+from fairlead.actions import worker_claims
 from fairlead.actions.leases import Served
 from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Tx
-from fairlead.model.outcome import Released, decide
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.source import Held
 from fairlead.runtime.stager import stage
-from fairlead.runtime.store_source import StoreSource
+from fairlead.runtime.store_source import ClaimRepeated, StoreSource
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import leases, workers
 
@@ -50,30 +51,61 @@ class Claims:
         wait: float,
         waits: Waits,
         version: str = "",
+        claim_id: UUID | None = None,
     ) -> list[Held]:
-        """Take up to `limit` due jobs; if there are none, look again for `wait` seconds, at every wake and poll."""
+        """Take up to `limit` due jobs; if there are none, look again for `wait` seconds, at every wake and poll.
+
+        A claim with an id that has taken jobs before is answered with those.
+        """
         await self._be_seen(worker, keys, limit, version)
         source = self._source(worker, served)
+        before: list[Held] = []
 
         async def look() -> list[Held]:
+            nonlocal before
             await self._sweep()
             is_any_ready = await self._staged(served)
             self._asking.add(source)
-            return await source.claim_some(limit, is_any_ready=is_any_ready)
+            if before := await self._repeat(worker, served, claim_id):
+                return before
+            try:
+                return await source.claim_some(limit, is_any_ready=is_any_ready, claim_id=claim_id)
+            except ClaimRepeated:  # another request with this id was first, a moment ago
+                before = await self._repeat(worker, served, claim_id)
+                return before
 
         taken = await look()
         if not taken and wait:
             taken = await self._look_until(look, time.monotonic() + wait, waits)
-        return await self._unless_gone(source, taken, waits) if taken else []
+        if before or not taken:
+            return taken
+        return await self._unless_gone(source, taken, waits, claim_id)
 
-    async def _unless_gone(self, source: StoreSource, taken: list[Held], waits: Waits) -> list[Held]:
+    async def _repeat(self, worker: str, served: Served, claim_id: UUID | None) -> list[Held]:
+        """What the claim with this id took before; nothing if it may take jobs now."""
+        if claim_id is None:
+            return []
+        found = await self._fl.database.transact(
+            lambda tx: worker_claims.repeat(
+                tx,
+                worker=worker,
+                claim_id=claim_id,
+                tenant_id=served.tenant_id,
+                lease_seconds=self._fl.settings.lease_seconds,
+            )
+        )
+        return [Held(lease, job) for lease, job in found or ()]
+
+    async def _unless_gone(
+        self, source: StoreSource, taken: list[Held], waits: Waits, claim_id: UUID | None
+    ) -> list[Held]:
         """What was taken, or given back at once: nobody would know of it until the leases end."""
         still = False
         try:
             still = await waits()
         finally:
             if not still:
-                await source.finish([(one.lease, decide(one.job, Released())) for one in taken])
+                await source.give_back(taken, claim_id=claim_id)
         return taken if still else []
 
     async def _look_until(self, look: Look, until: float, waits: Waits) -> list[Held]:

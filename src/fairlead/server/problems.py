@@ -64,6 +64,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.DefinitionUnsettled: 409,
     errors.IdempotencyClash: 409,
     errors.LeaseLost: 409,
+    errors.ClaimSettled: 409,
     errors.AlreadyRegistered: 409,
     errors.HostExists: 409,
     errors.HostInUse: 409,

@@ -38,6 +38,11 @@ class ClaimBody(Body):
     version: Text | None = Field(
         None, max_length=100, description="Your own version, for the list of workers."
     )
+    claim_id: Id | None = Field(
+        None,
+        description="A UUID of your choice. Send it again until an answer has items: "
+        "if an earlier answer was lost, you are given the same jobs.",
+    )
     limit: int = Field(1, ge=1, le=MOST_JOBS)
     wait: float = Field(0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for the first one.")
 
@@ -186,7 +191,10 @@ class AppendedView(View):
 
 @router.post("/claim")
 async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[ClaimedView]:
-    """Take up to `limit` due jobs; with `wait`, the answer waits for the first one."""
+    """Take up to `limit` due jobs; with `wait`, the answer waits for the first one.
+
+    A claim with a `claim_id` that has taken jobs before is answered with the same jobs again.
+    """
     async with caller.transaction(as_system=True) as tx:
         served = await leases.served(tx, caller.principal, body.definitions)
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
@@ -204,6 +212,7 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
         wait=body.wait,
         waits=waits,
         version=body.version or "",
+        claim_id=body.claim_id,
     )
     lease_seconds = caller.fl.settings.lease_seconds
     return ListOf(items=[ClaimedView.given(one, lease_seconds=lease_seconds) for one in taken])

@@ -1,0 +1,45 @@
+"""Claims over HTTP whose answers were lost: the worker asks again under the claim's id, and is told of the same jobs."""
+
+from uuid import UUID
+
+import structlog
+
+from fairlead.actions import settling
+from fairlead.db.tx import Tx
+from fairlead.errors import ClaimSettled
+from fairlead.model.job import Lease
+from fairlead.model.outcome import Backoff, Budget, Released, decide
+from fairlead.store import bulk, queue, worker_claims
+from fairlead.store.queue import Claimed
+
+log = structlog.get_logger(__name__)
+
+
+async def repeat(
+    tx: Tx, *, worker: str, claim_id: UUID, tenant_id: UUID | None, lease_seconds: float
+) -> list[tuple[Lease, Claimed]] | None:
+    """The jobs that this claim took, of this tenant, renewed; None if it may take some now.
+
+    It may if it took none, or if all that it took is lost: no job is charged for that, since no work had begun.
+    """
+    noted = await worker_claims.repeat(tx, worker=worker, claim_id=claim_id)
+    if noted is None:
+        return None
+    if uncharged := await worker_claims.uncharge(tx, noted, worker=worker):
+        log.warning("loss_uncharged", jobs=len(uncharged), why="the worker never heard of its claim")
+    held = await worker_claims.held(tx, noted, tenant_id=tenant_id)
+    alive = await queue.heartbeat(tx, held, lease_seconds=lease_seconds) if held else {}
+    if alive:
+        jobs = await queue.again(tx, list(alive))
+        return [(lease, jobs[lease.job_id]) for lease in alive if lease.job_id in jobs]
+    if not held and not await worker_claims.is_any_lost(tx, noted):
+        raise ClaimSettled(
+            f"The claim {claim_id} was answered before, and its jobs have ended. "
+            "Choose a new claim_id after each answer that has items."
+        )
+    if held:  # expired, and no watchdog has seen it yet
+        change = decide(Budget(1, 0, 0, Backoff()), Released())
+        await settling.finish(tx, [(lease, change) for lease in held], actor=f"worker:{worker}")
+        await bulk.notify(tx, "ready")
+    await worker_claims.forget_one(tx, worker=worker, claim_id=claim_id)
+    return None
