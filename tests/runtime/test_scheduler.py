@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import Settings
 from fairlead.actions import firing, instants, triggers
+from fairlead.actions.dispatch import dispatch
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import PayloadTooDeep
 from fairlead.model.trigger import FiringOutcome, Trigger
@@ -122,3 +123,20 @@ async def test_a_new_schedule_is_heard_of_at_once_and_runs_at_its_second(setting
             [one] = await firings.page(tx, trigger.id, outcome=None, before=None, limit=10)
     assert one.scheduled_at == start
     assert timedelta(0) <= one.fired_at - start < timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(("lease", "idle"), [(3.0, "1s"), (9.0, "3s"), (30.0, "5s")])
+async def test_a_round_that_is_stopped_is_ended_within_a_lease(
+    settings: Settings, lease: float, idle: str
+) -> None:
+    shown = "show idle_in_transaction_session_timeout"
+    database = Database(str(settings.database_url), replace(settings, lease_seconds=lease))
+    async with database:
+        scheduler = Scheduler(database, given.catalog(), poll_seconds=POLL)
+        async with database.transaction() as tx:
+            await scheduler._round(tx)
+            assert await tx.values(shown) == [(idle,)]
+        async with database.transaction() as tx:
+            await given.event(tx)
+            assert await dispatch(tx, given.catalog(), limit=10) == 1
+            assert await tx.values(shown) == [(idle,)]

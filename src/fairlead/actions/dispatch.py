@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.firing import PATIENCE_SECONDS, Shot, failed, fire_all
+from fairlead.actions.firing import Shot, failed, fire_all, patience_of
 from fairlead.actions.triggers import secret_event_paths
 from fairlead.db.tx import Tx
 from fairlead.errors import FilterInvalid, TriggerCircle
@@ -30,7 +30,7 @@ async def dispatch(
     catalog: Catalog,
     *,
     limit: int,
-    patience_seconds: float = PATIENCE_SECONDS,
+    patience_seconds: float | None = None,
     taken: Callable[[Sequence[UUID]], None] | None = None,
 ) -> int:
     """Dispatch events that wait, and say how many: each makes one record for every trigger that it matches.
@@ -38,7 +38,8 @@ async def dispatch(
     `taken` is told which, before anything is done with them. Left idle for longer than its patience, the transaction
     ends, and others have them.
     """
-    found = await events.take(tx, limit=limit, patience_seconds=patience_seconds)
+    patience = patience_of(tx) if patience_seconds is None else patience_seconds
+    found = await events.take(tx, limit=limit, patience_seconds=patience)
     if taken is not None:
         taken([event.id for event in found])
     if not found:

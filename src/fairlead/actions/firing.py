@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fairlead.actions import enqueue
 from fairlead.actions.catalog import Catalog
+from fairlead.db.session import idle_seconds
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
 from fairlead.model.access import Principal, trusted
@@ -24,7 +25,7 @@ from fairlead.store.firings import Claim, NewFiring, Window
 
 OVERLAP = "overlap"
 LONGEST_DETAIL = 500
-# How long others wait for a process that was stopped in the middle of a round.
+# How long others wait at most for a process that was stopped in the middle of a round.
 PATIENCE_SECONDS = 5.0
 # How long one works without a word to the database: what is silent for too long is taken for stopped.
 SILENCE_SECONDS = 0.1
@@ -58,6 +59,11 @@ class Load:
 
 
 Holders = dict[Window, UUID]
+
+
+def patience_of(tx: Tx) -> float:
+    """How long this transaction may be idle in a round: not longer than any other, so less than a lease."""
+    return min(PATIENCE_SECONDS, idle_seconds(tx.settings))
 
 
 def rendered(trigger: Trigger, context: Mapping[str, Any], *, max_bytes: int) -> Any:

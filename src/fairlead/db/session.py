@@ -32,13 +32,19 @@ def lasting(settings: Settings) -> dict[str, str]:
     return {"default_transaction_isolation": "read committed", **SERVER_KEEPALIVES, **bounds(settings)}
 
 
+def idle_seconds(settings: Settings) -> float:
+    """How long a transaction may be idle."""
+    return max(SHORTEST_IDLE_SECONDS, settings.lease_seconds * IDLE_PART)
+
+
 def bounds(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
     """How long statements, waits for locks and idle transactions may take."""
-    of_lease = max(SHORTEST_IDLE_SECONDS, settings.lease_seconds * IDLE_PART)
     seconds = {
         "statement_timeout": 0.0 if unhurried else settings.statement_timeout_seconds,
         "lock_timeout": settings.lock_timeout_seconds,
-        "idle_in_transaction_session_timeout": UNHURRIED_IDLE_SECONDS if unhurried else of_lease,
+        "idle_in_transaction_session_timeout": UNHURRIED_IDLE_SECONDS
+        if unhurried
+        else idle_seconds(settings),
     }
     return {name: str(int(value * 1000)) for name, value in seconds.items()}
 

@@ -1,7 +1,7 @@
 """The scheduler: fires schedules at their instants, to the second, with any number of others at the same work."""
 
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.firing import PATIENCE_SECONDS
+from fairlead.actions.firing import patience_of
 from fairlead.actions.instants import fire_due
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError, Refused
@@ -42,7 +42,7 @@ class Scheduler:
         return self._poll_seconds if due is None else min(due, self._poll_seconds)
 
     async def _round(self, tx: Tx) -> float:
-        if not await triggers.lead(tx, patience_seconds=PATIENCE_SECONDS):
+        if not await triggers.lead(tx, patience_seconds=patience_of(tx)):
             return FOLLOW_SECONDS
         found = await fire_due(
             tx, self._catalog, limit=BATCH, grace_seconds=self._grace_seconds, careful=self._careful
