@@ -58,6 +58,11 @@ async def echo(n: int) -> int:
 
 
 @fl.job
+async def measure(text: str) -> int:
+    return len(text)
+
+
+@fl.job
 async def total(outs: list[int]) -> int:
     return sum(outs)
 

@@ -61,14 +61,15 @@ class Stage(Fleet):
 
         `is_idle`: the process is in the middle of a transaction, and so leaves it idle.
         """
-        until(lambda: self._backends("wait_event = 'PgSleep'"), "the process to come to the gate")
+        until(lambda: self.backends("wait_event = 'PgSleep'"), "the process to come to the gate")
         process.signal(signal.SIGSTOP)
         then.signal(signal.SIGCONT)
         self.rows("delete from public.gate")
         if is_idle:
-            until(lambda: self._backends("state = 'idle in transaction'"), "its transaction to be idle")
+            until(lambda: self.backends("state = 'idle in transaction'"), "its transaction to be idle")
 
-    def _backends(self, what: str) -> list[tuple[Any, ...]]:
+    def backends(self, what: str) -> list[tuple[Any, ...]]:
+        """Sessions of Fairlead's processes that are so now."""
         return self.rows(
             "select pid from pg_stat_activity where datname = current_database() and "
             f"application_name = 'fairlead' and {what}"
@@ -146,6 +147,18 @@ def test_stopped_while_it_claims_under_a_limit_of_all_tenants(stage: Stage) -> N
         stage.stop_at_gate(stopped, then=other, is_idle=False)
 
         stage.succeeds_in_time(stage.for_other("echo", n=2))
+
+
+def test_stopped_while_a_large_claim_is_on_its_way_to_it(stage: Stage) -> None:
+    """The answer does not fit into the socket: PostgreSQL waits for the process in the middle of the statement."""
+    with stage.two_workers() as (stopped, other):
+        stage.gate("leases")
+        stage.limit("measure")
+        stage.enqueue_many(*[("measure", {"text": "x" * 250_000})] * 3)
+        stage.stop_at_gate(stopped, then=other, is_idle=False)
+        until(lambda: stage.backends("wait_event = 'ClientWrite'"), "PostgreSQL to wait for it")
+
+        stage.succeeds_in_time(stage.for_other("measure", text="x"))
 
 
 def test_stopped_while_it_ends_a_step_of_a_run(stage: Stage) -> None:

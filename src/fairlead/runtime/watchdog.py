@@ -14,6 +14,7 @@ from fairlead.actions import settling
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.runtime.duties import Duties
+from fairlead.runtime.unread import Unread
 from fairlead.store import bulk, rescue, workers
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,7 @@ class Watchdog:
         # two sweeps may be further apart than half a lease, and the database lives all the same
         self._gap_seconds = max(lease_seconds / 2, sweep_seconds * 1.5)
         self._sweep_at = -math.inf
+        self._unread = Unread(database)
         self._failures: dict[UUID, Failure] = {}
         self.rescued = 0
 
@@ -60,11 +62,20 @@ class Watchdog:
         """Seconds until the next sweep, or the next round of a duty that has more to do."""
         now = asyncio.get_running_loop().time
         if now() >= self._sweep_at:
+            await self._end_unread()
             rescued = await self._swept()
             self.rescued += rescued
             self._sweep_at = now() + (0.0 if rescued == BATCH else self._sweep_seconds)
         pause = math.inf if self._duties is None else await self._dutifully(self._duties)
         return max(0.0, min(pause, self._sweep_at - now()))
+
+    async def _end_unread(self) -> None:
+        try:
+            await self._unread()
+        except DatabaseUnreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 - a right that is missing, say: leases must be rescued all the same
+            log.error("unread_sessions_not_ended", why=repr(error))  # noqa: TRY400 - one line
 
     async def _dutifully(self, duties: Duties) -> float:
         try:
