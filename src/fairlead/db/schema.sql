@@ -217,10 +217,11 @@ declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
     -- pairs that the walk has passed and may not take; with so many of them it is made again in another way: through
-    -- the definitions that are open, if they are few
+    -- the definitions that are open, if they are few, and past the tenants that are full
     vain integer;
     patience integer := 16;
     streams uuid[];
+    full_tenants jsonb;
     -- the walk begins behind (place, edge) and ends there
     place uuid := coalesce(claim.at_tenant, nobody);
     edge uuid := case when claim.credit > 0 then nobody else last_one end;
@@ -288,7 +289,7 @@ begin
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                     union all
                     (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
-                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams) n
+                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams, full_tenants) n
                      where streams is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
@@ -326,11 +327,15 @@ begin
                 -- too many pairs in vain: again, and only to those whose gates are open
                 patience := 2147483647;
                 streams := fairlead.open_definitions(claim.served, claim.served_pairs);
+                if streams is not null then
+                    full_tenants := fairlead.full_tenants();
+                end if;
                 continue;
             end if;
             if streams is not null and not crowded then
-                -- full definitions were left out
-                crowded := exists (select from fairlead.job_definitions d where d.max_running is not null);
+                -- full definitions and tenants were left out
+                crowded := full_tenants is not null
+                    or exists (select from fairlead.job_definitions d where d.max_running is not null);
             end if;
         else
             -- a host has one tenant: there is nothing to share, all its jobs are one turn
@@ -1021,6 +1026,24 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
         where fairlead.listens_to_ends(actor.name))
 $$;
 
+CREATE FUNCTION fairlead.full_tenants() RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'on'
+    SET enable_hashjoin TO 'on'
+    AS $$
+#variable_conflict use_column
+begin
+    if not exists (select from fairlead.tenants t where t.max_running is not null) then
+        return null;
+    end if;
+    return (
+        select jsonb_object_agg(t.id, true) from fairlead.tenants t
+        left join (select l.tenant_id, count(*) as number from fairlead.leases l group by l.tenant_id) running
+            on running.tenant_id = t.id
+        where t.max_running is not null and coalesce(running.number, 0) >= t.max_running);
+end
+$$;
+
 CREATE FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) RETURNS boolean
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1245,7 +1268,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) RETURNS record
+CREATE FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
 #variable_conflict use_column
@@ -1282,9 +1305,12 @@ begin
             lap := 1;
             from_tenant := nobody;
         else
-            exit when exists (select from fairlead.tenants t where t.id = found_tenant and t.paused_at is null);
+            exit when (next_pair.full_tenants ? found_tenant::text) is not true
+                and exists (select from fairlead.tenants t where t.id = found_tenant and t.paused_at is null);
             select t.id into from_tenant from fairlead.tenants t
-            where t.paused_at is null and t.id > found_tenant order by t.id limit 1;
+            where t.paused_at is null and t.id > found_tenant
+                and (next_pair.full_tenants ? t.id::text) is not true
+            order by t.id limit 1;
         end if;
         done_definition := nobody;
     end loop;
@@ -2530,6 +2556,8 @@ CREATE INDEX resources_by_name ON fairlead.resources USING btree (tenant_id, nam
 
 CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
 
+CREATE INDEX tenants_limited ON fairlead.tenants USING btree (id) WHERE (max_running IS NOT NULL);
+
 CREATE INDEX tenants_open ON fairlead.tenants USING btree (id) WHERE (paused_at IS NULL);
 
 CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
@@ -2879,6 +2907,9 @@ REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.full_tenants() FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.full_tenants() TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
 
@@ -2901,8 +2932,8 @@ REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;

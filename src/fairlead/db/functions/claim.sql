@@ -18,10 +18,11 @@ declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
     -- pairs that the walk has passed and may not take; with so many of them it is made again in another way: through
-    -- the definitions that are open, if they are few
+    -- the definitions that are open, if they are few, and past the tenants that are full
     vain integer;
     patience integer := 16;
     streams uuid[];
+    full_tenants jsonb;
     -- the walk begins behind (place, edge) and ends there
     place uuid := coalesce(claim.at_tenant, nobody);
     edge uuid := case when claim.credit > 0 then nobody else last_one end;
@@ -89,7 +90,7 @@ begin
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                     union all
                     (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
-                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams) n
+                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams, full_tenants) n
                      where streams is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
@@ -127,11 +128,15 @@ begin
                 -- too many pairs in vain: again, and only to those whose gates are open
                 patience := 2147483647;
                 streams := fairlead.open_definitions(claim.served, claim.served_pairs);
+                if streams is not null then
+                    full_tenants := fairlead.full_tenants();
+                end if;
                 continue;
             end if;
             if streams is not null and not crowded then
-                -- full definitions were left out
-                crowded := exists (select from fairlead.job_definitions d where d.max_running is not null);
+                -- full definitions and tenants were left out
+                crowded := full_tenants is not null
+                    or exists (select from fairlead.job_definitions d where d.max_running is not null);
             end if;
         else
             -- a host has one tenant: there is nothing to share, all its jobs are one turn

@@ -1,9 +1,10 @@
 -- The next step of a claim's walk: the first pair behind (after_tenant, after_definition) that has ready jobs, is of one of
--- the definitions and of a tenant that is not paused, and its first job. In lap 0 the walk goes to the end, in lap 1 from
+-- the definitions and of a tenant that is neither paused nor full, and its first job. In lap 0 the walk goes to the end, in lap 1 from
 -- the beginning to (place, edge). What lies between costs nothing, however much it is: each definition's tenants are found
--- by its index entries, and runs of paused tenants are skipped by those that are open.
+-- by its index entries, and runs of paused tenants are skipped by those that are open. A full tenant costs a
+-- search among them.
 create or replace function fairlead.next_pair(
-    after_tenant uuid, after_definition uuid, inout lap integer, place uuid, edge uuid, definitions uuid[],
+    after_tenant uuid, after_definition uuid, inout lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb,
     out tenant_id uuid, out definition_id uuid, out priority integer, out scheduled_for timestamptz, out job_id uuid
 ) language plpgsql stable as $$
 #variable_conflict use_column
@@ -40,9 +41,12 @@ begin
             lap := 1;
             from_tenant := nobody;
         else
-            exit when exists (select from fairlead.tenants t where t.id = found_tenant and t.paused_at is null);
+            exit when (next_pair.full_tenants ? found_tenant::text) is not true
+                and exists (select from fairlead.tenants t where t.id = found_tenant and t.paused_at is null);
             select t.id into from_tenant from fairlead.tenants t
-            where t.paused_at is null and t.id > found_tenant order by t.id limit 1;
+            where t.paused_at is null and t.id > found_tenant
+                and (next_pair.full_tenants ? t.id::text) is not true
+            order by t.id limit 1;
         end if;
         done_definition := nobody;
     end loop;
@@ -56,4 +60,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.next_pair(uuid, uuid, integer, uuid, uuid, uuid[]) from public;
+revoke execute on function fairlead.next_pair(uuid, uuid, integer, uuid, uuid, uuid[], jsonb) from public;
