@@ -120,6 +120,20 @@ async def test_connections_that_were_cut_heal_by_themselves(fl: Fairlead, databa
         assert await given.count(tx, "jobs") == 40
 
 
+async def test_a_transaction_begins_on_a_connection_that_lives(fl: Fairlead, database_url: str) -> None:
+    """Also on the first one after the server has ended those that were idle."""
+    for _ in range(2):
+        async with fl.transaction() as tx:
+            await given.count(tx, "jobs")
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute(
+                "select pg_terminate_backend(pid, 30000) from pg_stat_activity "
+                "where datname = current_database() and pid <> pg_backend_pid()"
+            )
+    async with fl.transaction() as tx:
+        assert await given.count(tx, "jobs") == 0
+
+
 async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
     bounded = replace(settings, statement_timeout_seconds=0.2)
     async with Fairlead(settings=bounded) as fl:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -192,6 +193,14 @@ class Tx:
         return in_schema(query, self.schema)
 
 
+async def _check_if_told(connection: Connection) -> None:
+    """Ask a connection only if something has come on it while it was idle: mostly the server's farewell."""
+    told = select.poll()
+    told.register(connection.pgconn.socket, select.POLLIN)
+    if told.poll(0):
+        await psycopg_pool.AsyncConnectionPool.check_connection(connection)
+
+
 def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
     """A row factory that makes dataclasses, nested ones and enums included."""
 
@@ -232,6 +241,7 @@ class Database:
             open=False,
             connection_class=Connection,
             configure=self._configure,
+            check=_check_if_told,
             kwargs={
                 "autocommit": True,
                 # a pooler in transaction mode hands the next transaction another connection
