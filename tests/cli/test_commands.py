@@ -1,5 +1,6 @@
 """The commands as a person and a script use them, against a real database."""
 
+import asyncio
 import json
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 from psycopg.conninfo import make_conninfo
 
+from fairlead import Settings
 from fairlead.cli import main
+from fairlead.db.tx import Database
 from tests import given
 
 
@@ -349,3 +352,21 @@ def test_a_webhook_that_signs_with_what_is_not_set_up_here_is_added_with_a_warni
         result = shell(*add, tenant, "--sign-with", name)
         assert result.exit_code == 0
         assert f"There is no signing secret '{name}' in {file} here" in result.stderr
+
+
+def test_the_times_of_a_tenant_are_a_table_or_json(shell: Shell, database_url: str) -> None:
+    assert "No job of this tenant has ended" in shell("jobs", "times", "--tenant", "acme").output
+
+    async def end_one() -> None:
+        async with Database(database_url, Settings(database_url=database_url)) as db, db.transaction() as tx:
+            await given.ended_job(tx, "succeeded")
+
+    asyncio.run(end_one())
+    assert [
+        line.split()[:2] for line in shell("jobs", "times", "--tenant", "acme").output.splitlines()[1:]
+    ] == [
+        ["all", "1"],
+        ["greet", "1"],
+    ]
+    told = shell.json("jobs", "times", "--tenant", "acme")
+    assert (told["jobs"], set(told["wait_ms"])) == (1, {"p50", "p95", "p99"})

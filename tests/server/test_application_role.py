@@ -39,6 +39,7 @@ async def test_an_application_reads_its_jobs_and_runs(world: World) -> None:
     paths = [
         "/jobs",
         "/jobs/summary",
+        "/jobs/times",
         f"/jobs/{job}",
         *(f"/jobs/{job}/{what}" for what in ("attempts", "why", "logs")),
     ]

@@ -309,6 +309,27 @@ async def test_a_super_admin_names_the_tenant_of_a_summary(world: World) -> None
     assert named.status_code == 200
 
 
+# Times
+
+PERCENTILES = {"p50", "p95", "p99"}
+
+
+async def test_the_times_are_those_of_the_tenants_jobs_that_have_ended(world: World) -> None:
+    empty = (await world.call("GET", "/jobs/times", who="viewer")).json()
+    assert empty == {"jobs": 0, "wait_ms": None, "run_ms": None, "definitions": []}
+    async with world.fl.transaction() as tx:
+        for _ in range(3):
+            await given.ended_job(tx, "succeeded", definition="anything", payload={})
+        await given.running_job(tx)
+        await given.ended_job(tx, "failed", tenant=given.OTHER)
+
+    told = (await world.call("GET", "/jobs/times", who="viewer")).json()
+
+    [part] = told.pop("definitions")
+    assert part == {"definition_key": "anything", **told}
+    assert (told["jobs"], set(told["wait_ms"]), set(told["run_ms"])) == (3, PERCENTILES, PERCENTILES)
+
+
 # Tick
 
 

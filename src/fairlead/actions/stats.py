@@ -10,9 +10,10 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
 from fairlead.store import flow, stats, tenants
 from fairlead.store.flow import Step
-from fairlead.store.stats import Counts, Failure, RunningJob
+from fairlead.store.stats import Counts, Failure, Percentiles, RunningJob, Times
 
 ROWS = 10
+NEWEST = 1000
 DAY_SECONDS = 86_400
 
 
@@ -60,6 +61,26 @@ async def summary(tx: Tx, principal: Principal, *, tenant: str | None = None) ->
         counts=await stats.counts(tx, tenant_id=tenant_id),
         oldest_ready_at=await stats.oldest_ready(tx, tenant_id=tenant_id),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TenantTimes:
+    """How long a tenant's newest jobs waited and ran, in milliseconds, and those of each definition."""
+
+    jobs: int
+    wait_ms: Percentiles | None
+    run_ms: Percentiles | None
+    definitions: list[Times]
+
+
+async def times(tx: Tx, principal: Principal, *, tenant: str | None = None) -> TenantTimes:
+    """How long a tenant's newest 1,000 jobs waited and ran, each in its last attempt that has ended."""
+    tenant_id = await _scope(tx, principal, tenant)
+    if tenant_id is None:
+        raise InvalidInput("Name the tenant whose times are wanted.", [Fault("tenant", "is missing")])
+    await tx.by_index()
+    whole, *parts = await stats.times(tx, tenant_id=tenant_id, look=NEWEST)
+    return TenantTimes(jobs=whole.jobs, wait_ms=whole.wait_ms, run_ms=whole.run_ms, definitions=parts)
 
 
 async def throughput(tx: Tx, principal: Principal, *, seconds: int, step: int) -> list[Step]:

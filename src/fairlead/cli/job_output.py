@@ -8,8 +8,10 @@ from rich.text import Text
 from fairlead.cli import output
 from fairlead.model.ansi import Plain
 from fairlead.model.job import Attempt, Job, JobStatus
+from fairlead.store.stats import Times
 
 COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error")
+TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95", "p99")
 
 
 def row(job: Job) -> tuple[Any, ...]:
@@ -26,6 +28,17 @@ def row(job: Job) -> tuple[Any, ...]:
         due,
         job.last_error,
     )
+
+
+def times_row(times: Times) -> tuple[Any, ...]:
+    """How long the jobs of a definition, or all, waited and ran."""
+    figures = [
+        value
+        for one in (times.wait_ms, times.run_ms)
+        if one is not None
+        for value in (one.p50, one.p95, one.p99)
+    ]
+    return (times.definition_key or "all", times.jobs, *figures)
 
 
 def print_job(job: Job) -> None:

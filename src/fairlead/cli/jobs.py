@@ -11,7 +11,7 @@ import click
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fairlead.actions import bulk_jobs, hosts, tenants
+from fairlead.actions import bulk_jobs, hosts, stats, tenants
 from fairlead.actions import jobs as actions
 from fairlead.app import Fairlead
 from fairlead.cli import job_output, output
@@ -23,6 +23,7 @@ from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.request import parsed, unknown_tenant
+from fairlead.store.stats import Times
 
 
 @click.group()
@@ -192,6 +193,25 @@ async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
         job_output.print_job(job)
         job_output.print_attempts(attempts)
         job_output.print_traceback(job)
+
+
+@jobs.command()
+@click.option("--tenant", required=True, help="Whose jobs, slug or id.")
+@output.json_option
+@command
+async def times(session: Session, *, tenant: str, as_json: bool) -> None:
+    """Show how long a tenant's newest 1,000 jobs waited and ran: percentiles in milliseconds."""
+    async with session.open() as fl, fl.transaction() as tx:
+        found = await stats.times(tx, fl.principal, tenant=tenant)
+    if as_json:
+        output.say_json(found)
+        return
+    whole = Times(definition_key=None, jobs=found.jobs, wait_ms=found.wait_ms, run_ms=found.run_ms)
+    output.table(
+        job_output.TIMES_COLUMNS,
+        [job_output.times_row(one) for one in (whole, *found.definitions) if one.jobs],
+        empty="No job of this tenant has ended yet.",
+    )
 
 
 CANCEL = Verb(bulk_jobs.cancel, "cancel", "canceled", "are queued or running")

@@ -197,6 +197,32 @@ class SummaryView(View):
     oldest_queued_at: datetime | None
 
 
+class PercentilesView(View):
+    """The median, the 95th and the 99th percentile."""
+
+    p50: int
+    p95: int
+    p99: int
+
+
+class DefinitionTimesView(View):
+    """How long the newest jobs of a definition waited and ran, in milliseconds."""
+
+    definition_key: str
+    jobs: int
+    wait_ms: PercentilesView
+    run_ms: PercentilesView
+
+
+class TimesView(View):
+    """How long a tenant's newest jobs waited and ran, in milliseconds; null while none has ended."""
+
+    jobs: int
+    wait_ms: PercentilesView | None
+    run_ms: PercentilesView | None
+    definitions: list[DefinitionTimesView]
+
+
 class BulkView(View):
     """How many jobs it was (or, with `dry_run`, would be), and whether there are more.
 

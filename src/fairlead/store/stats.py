@@ -56,6 +56,25 @@ class Failure:
     last_error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The median, the 95th and the 99th percentile."""
+
+    p50: int
+    p95: int
+    p99: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """How long jobs waited and ran, in milliseconds; of all definitions if it has none."""
+
+    definition_key: str | None
+    jobs: int
+    wait_ms: Percentiles | None
+    run_ms: Percentiles | None
+
+
 async def counts(tx: Tx, *, tenant_id: UUID | None) -> Counts:
     [found] = await tx.all(Counts, sql.counts, {"tenant_id": tenant_id})
     return found
@@ -65,6 +84,11 @@ async def oldest_ready(tx: Tx, *, tenant_id: UUID) -> datetime | None:
     """When the job of a tenant that has waited longest fell due; None if none waits that may run."""
     [(moment,)] = await tx.values(sql.oldest_ready, {"tenant_id": tenant_id})
     return cast("datetime | None", moment)
+
+
+async def times(tx: Tx, *, tenant_id: UUID, look: int) -> list[Times]:
+    """Percentiles of a tenant's newest so many jobs: first of all of them, then by definition."""
+    return await tx.all(Times, sql.times, {"tenant_id": tenant_id, "look": look})
 
 
 async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:

@@ -42,6 +42,29 @@ with recursive free as (
 )
 select least((select min(scheduled_for) from free), (select min(scheduled_for) from bound));
 
+-- name: times
+-- How long a tenant's newest jobs waited and ran, all together (no definition) and by definition: the last attempt of each
+-- that has ended. A bounded look, however many jobs there are.
+select d.key as definition_key, t.jobs,
+    case when t.jobs > 0 then
+        jsonb_build_object('p50', t.wait_ms[1], 'p95', t.wait_ms[2], 'p99', t.wait_ms[3]) end as wait_ms,
+    case when t.jobs > 0 then
+        jsonb_build_object('p50', t.run_ms[1], 'p95', t.run_ms[2], 'p99', t.run_ms[3]) end as run_ms
+from (
+    select j.definition_id, count(*) as jobs,
+        percentile_disc(array[0.5, 0.95, 0.99]) within group (order by coalesce(a.queue_ms, 0)) as wait_ms,
+        percentile_disc(array[0.5, 0.95, 0.99]) within group (order by coalesce(a.duration_ms, 0)) as run_ms
+    from (
+        select j.id, j.definition_id, j.attempt_count from fairlead.jobs j
+        where j.tenant_id = %(tenant_id)s order by j.tenant_id desc, j.id desc limit %(look)s) j
+    cross join lateral (
+        select a.queue_ms, a.duration_ms from fairlead.job_attempts a
+        where a.job_id = j.id and a.attempt_no = j.attempt_count and a.finished_at is not null offset 0) a
+    group by grouping sets ((), (j.definition_id))
+) t
+left join fairlead.job_definitions d on d.id = t.definition_id
+order by d.key nulls first;
+
 -- name: running
 -- The longest running first.
 select l.job_id, l.attempt_no, d.key as definition_key, t.slug as tenant, l.worker_id, l.started_at

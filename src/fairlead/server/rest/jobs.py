@@ -35,6 +35,7 @@ from fairlead.server.views import (
     Text,
     TickView,
     Time,
+    TimesView,
     WhyView,
     one_name,
     plain,
@@ -233,6 +234,14 @@ async def summary(caller: Reader) -> SummaryView:
         oldest_queued_age_seconds=found.oldest_ready_seconds,
         oldest_queued_at=found.oldest_ready_at,
     )
+
+
+@router.get("/jobs/times")
+async def times(caller: Reader) -> TimesView:
+    """How long the newest 1,000 jobs waited and ran: percentiles of all of them and by definition."""
+    tenant = str(caller.tenant)
+    async with caller.transaction() as tx:
+        return TimesView.of(await stats.times(tx, caller.principal, tenant=tenant))
 
 
 @router.post("/jobs/cancel")

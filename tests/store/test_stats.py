@@ -1,0 +1,28 @@
+"""What goes on now, as the tables say it."""
+
+from fairlead.db.tx import Tx
+from fairlead.store import stats
+from fairlead.store.stats import Percentiles
+from tests import given
+from tests.given import TENANT
+
+
+async def test_times_are_percentiles_of_the_newest_jobs_and_by_definition(tx: Tx) -> None:
+    for n in range(1, 101):
+        definition = "greet" if n <= 50 else "anything"
+        job_id = await given.ended_job(tx, "succeeded", definition=definition)
+        values = [n, 2 * n, job_id]
+        await tx.run(
+            "update fairlead.job_attempts set queue_ms = %s, duration_ms = %s where job_id = %s", values
+        )
+    [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
+
+    whole, anything, greet = await stats.times(tx, tenant_id=tenant_id, look=1000)
+    newest, *_ = await stats.times(tx, tenant_id=tenant_id, look=10)
+
+    assert (whole.definition_key, whole.jobs) == (None, 100)
+    assert whole.wait_ms == Percentiles(50, 95, 99)
+    assert whole.run_ms == Percentiles(100, 190, 198)
+    assert (anything.definition_key, anything.wait_ms) == ("anything", Percentiles(75, 98, 100))
+    assert (greet.definition_key, greet.wait_ms) == ("greet", Percentiles(25, 48, 50))
+    assert (newest.jobs, newest.wait_ms) == (10, Percentiles(95, 100, 100))
