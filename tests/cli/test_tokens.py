@@ -46,3 +46,14 @@ def test_what_cannot_be_is_refused(database_url: str) -> None:
     assert refusal(database_url, "create", "x", "--role", "viewer") == "invalid_input"
     assert refusal(database_url, "create", "x", "--role", "viewer", "--tenant", "nope") == "tenant_unknown"
     assert refusal(database_url, "revoke", missing) == "token_unknown"
+
+
+def test_a_token_ends_by_itself_and_is_for_some_definitions(database_url: str) -> None:
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    assert run("definitions", "put", "mine", env=env).returncode == 0
+    worker = said(database_url, "create", "w", "--role", "worker", "--tenant", "acme", "--definition", "mine")
+    root = said(database_url, "create", "root", "--role", "super_admin", "--no-expiry")
+
+    assert (worker["definitions"], worker["expires_at"] is None) == (["mine"], False)
+    assert (root["definitions"], root["expires_at"]) == (None, None)
+    assert refusal(database_url, "create", "x", "--role", "worker", "--definition", "nope") == "invalid_input"

@@ -42,3 +42,11 @@ def test_what_cannot_be_is_refused(database_url: str) -> None:
     assert refusal(database_url, *add) == "invalid_input"  # nobody to ask
     assert refusal(database_url, "change", "nobody@x.test", "--disable") == "user_unknown"
     assert refusal(database_url, "change", "nobody@x.test") == "invalid_input"
+
+
+def test_the_tokens_of_a_user_are_revoked(database_url: str) -> None:
+    add = ("add", "ada@acme.test", "--role", "viewer", "--tenant", "acme", "--password-stdin")
+    made = said(database_url, *add, stdin=PASSWORD + "\n")
+
+    assert said(database_url, "revoke-tokens", "ada@acme.test") == {"user_id": made["id"], "revoked": 0}
+    assert refusal(database_url, "revoke-tokens", "eve@acme.test") == "user_unknown"

@@ -1,10 +1,14 @@
 """Tokens over HTTP: made, shown once, listed, taken away."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from fairlead.model.access import Role
 from fairlead.server.app import PREFIX
+from fairlead.store import live
 from tests import given
 from tests.server.world import BASE, World
 
@@ -53,7 +57,7 @@ async def test_the_secret_is_shown_once_and_kept_nowhere(world: World) -> None:
     [
         ("tenant_admin", "super_admin", 403),
         ("tenant_admin", "tenant_admin", 201),
-        ("tenant_admin", "worker", 201),
+        ("tenant_admin", "worker", 403),
         ("operator", "viewer", 403),
         ("super_admin", "super_admin", 201),
         ("super_admin", "viewer", 422),  # of which tenant?
@@ -112,3 +116,192 @@ async def test_a_token_that_cannot_be_is_refused(world: World, more: dict[str, A
 
     assert refused.status_code == 422
     assert refused.json()["errors"]
+
+
+# Makers
+
+
+async def made_by(world: World, cookie: str, **more: Any) -> Any:
+    """A token that somebody made who is signed in."""
+    made = await world.call("POST", "/tokens", who=None, json=more, headers={"Cookie": cookie})
+    assert made.status_code == 201, made.text
+    return made.json()
+
+
+async def change(world: World, user_id: str, **changes: Any) -> None:
+    changed = await world.call("PATCH", f"/users/{user_id}", who="tenant_admin", json=changes)
+    assert changed.status_code == 200
+    world.app.state.gatekeeper.forget()
+
+
+async def test_a_token_stops_working_while_its_maker_is_disabled(world: World) -> None:
+    cookie = await world.signed_in(Role.TENANT_ADMIN)
+    own = await made_by(world, cookie, name="own", role="tenant_admin")
+    grandchild = await world.call(
+        "POST",
+        "/tokens",
+        who=None,
+        json={"name": "made by the token", "role": "viewer"},
+        headers={"Authorization": f"Bearer {own['secret']}"},
+    )
+    secrets = [own["secret"], grandchild.json()["secret"]]
+    assert [await with_secret(world, one) for one in secrets] == [200, 200]
+
+    await change(world, own["user_id"], disabled=True)
+    assert [await with_secret(world, one) for one in secrets] == [401, 401]
+
+    await change(world, own["user_id"], disabled=False)
+    assert [await with_secret(world, one) for one in secrets] == [200, 200]
+
+
+async def test_a_token_may_do_no_more_than_its_maker_may_now(world: World) -> None:
+    cookie = await world.signed_in(Role.TENANT_ADMIN)
+    tokens = [await made_by(world, cookie, name=role, role=role) for role in ("tenant_admin", "viewer")]
+
+    await change(world, tokens[0]["user_id"], role="operator")
+
+    assert [await with_secret(world, one["secret"]) for one in tokens] == [401, 200]
+
+
+async def test_an_open_socket_is_found_to_have_lost_its_maker(world: World) -> None:
+    token = await made_by(world, await world.signed_in(Role.TENANT_ADMIN), name="x", role="viewer")
+    async with world.fl.database.transaction() as tx:
+        assert await live.good_tokens(tx, [UUID(token["id"])])
+    await change(world, token["user_id"], disabled=True)
+
+    async with world.fl.database.transaction() as tx:
+        assert not await live.good_tokens(tx, [UUID(token["id"])])
+
+
+async def test_every_token_of_a_user_is_revoked_at_once(world: World) -> None:
+    cookie = await world.signed_in(Role.TENANT_ADMIN)
+    tokens = [await made_by(world, cookie, name=name, role="viewer") for name in "ab"]
+    whose = tokens[0]["user_id"]
+    foreign = await world.call(
+        "POST", f"/users/{whose}/revoke-tokens", who="tenant_admin", tenant=given.OTHER
+    )
+    denied = await world.call("POST", f"/users/{whose}/revoke-tokens", who="operator")
+
+    revoked = await world.call("POST", f"/users/{whose}/revoke-tokens", who="tenant_admin")
+
+    assert (foreign.status_code, denied.status_code) == (404, 403)
+    assert revoked.json() == {"user_id": whose, "revoked": 2}
+    assert [await with_secret(world, one["secret"]) for one in tokens] == [401, 401]
+    assert await with_secret(world, world.secrets[given.TENANT, "viewer"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("who", "expires_at", "days"),
+    [
+        ("tenant_admin", {}, 90),
+        ("super_admin", {}, 90),
+        ("super_admin", {"expires_at": None}, None),
+        ("super_admin", {"expires_at": "2900-01-01T00:00:00Z"}, 1000),
+    ],
+)
+async def test_a_token_ends_by_itself(
+    world: World, who: str, expires_at: dict[str, Any], days: int | None
+) -> None:
+    role = "super_admin" if who == "super_admin" else "viewer"
+    made = await world.call("POST", "/tokens", who=who, json={"name": "x", "role": role, **expires_at})
+
+    ends = made.json()["expires_at"]
+    if days is None:
+        assert ends is None
+    else:
+        left = datetime.fromisoformat(ends) - datetime.now(UTC)
+        assert timedelta(days=days - 1) < left
+        assert days == 1000 or left < timedelta(days=days + 1)
+
+
+@pytest.mark.parametrize("ends", [None, "2900-01-01T00:00:00Z"])
+async def test_only_a_super_admin_makes_a_token_without_an_end(world: World, ends: str | None) -> None:
+    body = {"name": "x", "role": "viewer", "expires_at": ends}
+    refused = await world.call("POST", "/tokens", who="tenant_admin", json=body)
+
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "expires_at")
+
+
+# Definitions
+
+
+async def bound(world: World, role: str, *keys: str) -> dict[str, str]:
+    """The headers of a token of a tenant that is for these definitions only."""
+    made = await world.call(
+        "POST",
+        "/tokens",
+        who="super_admin",
+        headers={"X-Tenant": given.TENANT},
+        json={"name": "bound", "role": role, "definitions": list(keys)},
+    )
+    assert made.status_code == 201, made.text
+    assert made.json()["definitions"] == list(keys)
+    return {"Authorization": f"Bearer {made.json()['secret']}"}
+
+
+async def define(world: World, *keys: str) -> None:
+    for key in keys:
+        made = await world.call("POST", "/admin/jobs/definitions", who="super_admin", json={"key": key})
+        assert made.status_code == 201
+
+
+async def test_a_worker_runs_only_the_definitions_of_its_token(world: World) -> None:
+    await define(world, "mine", "others")
+    for key in ("others", "mine"):
+        await world.call("POST", "/jobs", json={"definition_key": key, "payload": {}})
+    headers = await bound(world, "worker", "mine")
+
+    async def claim(who: dict[str, str], body: dict[str, Any]) -> Any:
+        return await world.call("POST", "/worker/jobs/claim", who=None, headers=who, json=body)
+
+    asked = await claim(headers, {"definitions": ["others"]})
+    got = (await claim(headers, {"definitions": None, "limit": 10})).json()["items"]
+
+    assert asked.json()["code"] == "definition_unknown"
+    assert [one["definition_key"] for one in got] == ["mine"]
+    whole = world.headers("worker")
+    [foreign] = (await claim(whole, {"definitions": None, "limit": 10})).json()["items"]
+    lease = {name: foreign[name] for name in ("attempt_no", "lease_token")}
+    for step, more in (
+        ("heartbeat", {}),
+        ("complete", {"cost_cents": 0}),
+        ("logs", {"chunks": [{"seq": 1, "stream": "stdout", "text": "x"}]}),
+        ("release", {}),
+    ):
+        path = f"/worker/jobs/{foreign['job_id']}/{step}"
+        refused = await world.call("POST", path, who=None, headers=headers, json=lease | more)
+        assert (step, refused.json()["code"]) == (step, "lease_lost")
+    mine = f"/worker/jobs/{got[0]['job_id']}/complete"
+    body = {name: got[0][name] for name in ("attempt_no", "lease_token")}
+    assert (await world.call("POST", mine, who=None, headers=headers, json=body)).status_code == 200
+
+
+async def test_an_application_enqueues_only_the_definitions_of_its_token(world: World) -> None:
+    await define(world, "mine", "others")
+    headers = await bound(world, "application", "mine")
+
+    async def ask(path: str, body: Any) -> int:
+        return (await world.call("POST", path, who=None, headers=headers, json=body)).status_code
+
+    jobs: dict[str, Any] = {key: {"definition_key": key, "payload": {}} for key in ("mine", "others")}
+    assert [await ask("/jobs", jobs[key]) for key in ("mine", "others")] == [201, 403]
+    assert [await ask("/jobs/bulk", {"jobs": [jobs["mine"], jobs[key]]}) for key in ("mine", "others")] == [
+        201,
+        403,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "keys"), [("viewer", ["mine"]), ("worker", []), ("worker", ["nope"]), ("application", ["a b"])]
+)
+async def test_a_token_cannot_be_for_what_is_not_there(world: World, role: str, keys: list[str]) -> None:
+    await define(world, "mine")
+    refused = await world.call(
+        "POST",
+        "/tokens",
+        who="super_admin",
+        headers={"X-Tenant": given.TENANT},
+        json={"name": "x", "role": role, "definitions": keys},
+    )
+
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "definitions")

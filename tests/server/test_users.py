@@ -147,7 +147,8 @@ async def test_a_super_admin_adds_users_anywhere(world: World) -> None:
     ("more", "status"),
     [
         ({"role": "super_admin"}, 403),
-        ({"role": "worker"}, 422),
+        ({"role": "agent"}, 422),
+        ({"role": "worker"}, 403),
         ({"password": "short"}, 422),
         ({"email": "nobody"}, 422),
         ({"tenant": "umbrella"}, 422),

@@ -3,7 +3,9 @@
 import asyncio
 import re
 import secrets
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
 from functools import cache
 from typing import NamedTuple
 from uuid import UUID
@@ -13,16 +15,29 @@ import argon2
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
 from fairlead.model.access import GRANTS, PEOPLE, Permission, Principal, Role, Token, User
+from fairlead.model.definition import KEY
 from fairlead.model.payload import unreadable
 from fairlead.model.secret import new_secret, secret_hash
-from fairlead.store import access, audit
+from fairlead.store import access, audit, definitions
 
 SHORTEST_PASSWORD = 12
 LONGEST_PASSWORD = 1024
 LONGEST_NAME = 200
+# How long a token is valid if its maker does not say, and for how long at most if that is no super admin.
+DEFAULT_DAYS = 90
+LONGEST_DAYS = 366
+MOST_DEFINITIONS = 100
+# The roles whose tokens may be for some definitions only: the others may do more than run and enqueue jobs.
+BINDABLE = (Role.WORKER, Role.APPLICATION)
 MAX_PAGE = 1000
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
 _hasher = argon2.PasswordHasher()
+
+
+class Expiry(Enum):
+    """When a token ends of which nobody said it."""
+
+    DEFAULT = "default"
 
 
 class NewToken(NamedTuple):
@@ -43,21 +58,27 @@ async def create_token(
     role: Role,
     tenant_id: UUID | None,
     host_id: UUID | None = None,
-    expires_at: datetime | None = None,
+    expires_at: datetime | Expiry | None = Expiry.DEFAULT,
+    only: Sequence[str] | None = None,
 ) -> NewToken:
-    """A token of a role, for a tenant or (super admins and workers only) for all."""
+    """A token of a role, for a tenant or (super admins and workers only) for all; `only` for these definitions.
+
+    It ends after DEFAULT_DAYS unless told otherwise; only super admins make one without an end (None).
+    """
     principal.require(Permission.MANAGE_TOKENS, tenant_id)
     _require_within(principal, role)
+    if isinstance(expires_at, Expiry):
+        expires_at = datetime.now(UTC) + timedelta(days=DEFAULT_DAYS)
     faults = [
         *(
             []
-            if 0 < len(name) <= LONGEST_NAME and not unreadable(name)
-            else [Fault("name", "must have 1 to 200 characters")]
+            if 0 < len(name) <= LONGEST_NAME and name.isprintable() and not unreadable(name)
+            else [Fault("name", "must have 1 to 200 characters, without control characters")]
         ),
         *_role_faults(role, tenant_id, host_id),
+        *_expiry_faults(principal, expires_at),
+        *await _only_faults(tx, role, tenant_id, only),
     ]
-    if expires_at is not None and (expires_at.tzinfo is None or not 1970 <= expires_at.year <= 2999):
-        faults.append(Fault("expires_at", "must be a time with its zone, in the years 1970 to 2999"))
     if host_id is not None and not await access.host_is_there(tx, host_id, tenant_id=tenant_id):
         faults.append(Fault("host_id", "unknown"))
     if faults:
@@ -73,9 +94,41 @@ async def create_token(
         secret_hash=secret.hash,
         created_by=principal.actor,
         expires_at=expires_at,
+        user_id=principal.user_id,
+        definitions=only,
     )
-    await _audit(tx, principal, "token_created", token, {"name": name, "role": role, "prefix": secret.prefix})
+    details = {"name": name, "role": role, "prefix": secret.prefix}
+    await _audit(tx, principal, "token_created", token, details | ({"definitions": only} if only else {}))
     return NewToken(token, secret.text)
+
+
+def _expiry_faults(principal: Principal, expires_at: datetime | None) -> list[Fault]:
+    if expires_at is not None and (expires_at.tzinfo is None or not 1970 <= expires_at.year <= 2999):
+        return [Fault("expires_at", "must be a time with its zone, in the years 1970 to 2999")]
+    latest = datetime.now(UTC) + timedelta(days=LONGEST_DAYS)
+    if principal.role is not Role.SUPER_ADMIN and (expires_at is None or expires_at > latest):
+        return [
+            Fault(
+                "expires_at",
+                f"must be at most {LONGEST_DAYS} days from now: only a super admin makes tokens that are valid for longer",
+            )
+        ]
+    return []
+
+
+async def _only_faults(tx: Tx, role: Role, tenant_id: UUID | None, only: Sequence[str] | None) -> list[Fault]:
+    if only is None:
+        return []
+    if role not in BINDABLE:
+        return [Fault("definitions", f"cannot be given for the role {role}, only for worker and application")]
+    if not 1 <= len(only) <= MOST_DEFINITIONS:
+        return [Fault("definitions", f"must be 1 to {MOST_DEFINITIONS} keys, or left out")]
+    found = await definitions.by_keys(tx, [key for key in only if KEY.fullmatch(key)])
+    return [
+        Fault("definitions", f"unknown: {key[:130]!r}")
+        for key in only
+        if key not in found or (tenant_id is not None and not found[key].is_for(tenant_id))
+    ]
 
 
 def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> list[Fault]:
@@ -109,6 +162,17 @@ async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
         raise TokenUnknown(f"There is no token {token_id}.", [Fault("id", "unknown")])
     await _audit(tx, principal, "token_revoked", token, {"name": token.name})
     return token
+
+
+async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
+    """Take away every token that a user made, also by tokens of theirs. How many were still there."""
+    principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
+    user = await access.user(tx, user_id, tenant_id=principal.tenant_id)
+    if user is None:
+        raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
+    count = await access.revoke_tokens_of(tx, user_id, tenant_id=principal.tenant_id)
+    await _audit(tx, principal, "tokens_revoked", user, {"tokens": count})
+    return count
 
 
 # Users
@@ -207,13 +271,26 @@ async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
     known = await access.token(tx, secret_hash(secret))
     if known is None:
         return None
-    return Principal(f"token:{known.name}", known.role, known.tenant_id, known.host_id), known.id
+    principal = Principal(
+        f"token:{known.name}",
+        known.role,
+        known.tenant_id,
+        known.host_id,
+        id=known.id,
+        user_id=known.user_id,
+        definitions=known.definitions,
+    )
+    return principal, known.id
 
 
 async def signed_in(tx: Tx, secret: str) -> Principal | None:
     """The principal behind a session's cookie."""
     user = await access.session(tx, secret_hash(secret))
-    return None if user is None else Principal(f"user:{user.email}", user.role, user.tenant_id)
+    return None if user is None else _person(user)
+
+
+def _person(user: access.SignedIn | access.Credentials) -> Principal:
+    return Principal(f"user:{user.email}", user.role, user.tenant_id, id=user.id, user_id=user.id)
 
 
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
@@ -228,7 +305,7 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
     secret = new_secret()
     if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
         return None
-    principal = Principal(f"user:{user.email}", user.role, user.tenant_id)
+    principal = _person(user)
     await audit.write(
         tx,
         actor=principal.actor,
@@ -291,8 +368,11 @@ async def _fits(password_hash: str, password: str) -> bool:
 
 
 def _require_within(principal: Principal, role: Role) -> None:
-    """Nobody hands out more than they have themselves; who manages tokens may hand out those that run jobs."""
-    runners = {Role.WORKER, Role.AGENT} if principal.role is Role.TENANT_ADMIN else set()
+    """Nobody hands out more than they have themselves; a tenant's admin may also let an agent run a host's jobs.
+
+    Not a worker: it reads what the platform put into payloads, and says what a run has cost.
+    """
+    runners = {Role.AGENT} if principal.role is Role.TENANT_ADMIN else set()
     if role not in runners and not GRANTS[role] <= GRANTS[principal.role]:
         raise Forbidden(
             f"{principal.actor} ({principal.role}) cannot grant the role {role}, which may do more than {principal.role}. "

@@ -94,6 +94,9 @@ async def _enqueue(
 def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
     """A tenant's people enqueue for their own; to them, any other tenant is not there."""
     principal.require(Permission.ENQUEUE_JOBS, principal.tenant_id)
+    if principal.definitions is not None:
+        for new in requests:
+            principal.require_definition(new.definition)
     if principal.tenant_id is not None:
         for new in requests:
             if new.tenant != str(principal.tenant_id):

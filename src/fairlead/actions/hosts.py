@@ -306,6 +306,7 @@ async def _new_token(tx: Tx, principal: Principal, host: Host, action: str) -> E
         secret_hash=secret.hash,
         created_by=principal.actor,
         expires_at=None,
+        user_id=principal.user_id,  # of a token that was made by hand, and is rotated
     )
     await _audit(tx, principal, action, host, {"prefix": secret.prefix})
     return Enrolled(host, token, secret.text)

@@ -64,11 +64,13 @@ class Renewed:
 async def served(tx: Tx, principal: Principal, keys: Sequence[str] | None) -> Served:
     """What the principal may claim of the definitions with these keys, or (None) of all: its own tenant's jobs only."""
     principal.require(Permission.RUN_JOBS, principal.tenant_id)
+    if keys is None:
+        keys = principal.definitions
     if keys is None and principal.tenant_id is None:
         return Served(None)
     found = await definitions.ids(tx, keys)
     for key in keys or ():
-        if key not in found:
+        if key not in found or not principal.serves(key):
             raise unknown_definition(key)
     ids = sorted(found.values())
     if principal.tenant_id is None:
@@ -178,6 +180,8 @@ async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
     """What the lease is of. One of another tenant looks like one that never was."""
     owner = await leases.owned(tx, lease)
     if owner is None or principal.tenant_id not in (None, owner.tenant_id):
+        raise lost(lease)
+    if not principal.serves(owner.definition_key):
         raise lost(lease)
     if principal.role is Role.AGENT:
         if owner.host_id is None or owner.host_id != principal.host_id:

@@ -225,6 +225,8 @@ async def _start(
     workflow: Workflow,
     published: Published | None,
 ) -> Started:
+    for step in workflow.steps:
+        principal.require_definition(step.definition)
     given = _input(tx, workflow, asked)
     nodes: list[Node] = graph_of(workflow)
     hides: Sequence[str]

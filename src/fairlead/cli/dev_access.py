@@ -49,7 +49,12 @@ async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
     async def make(tx: Tx) -> str:
         found = None if tenant is None else await tenants.find(tx, fl.principal, tenant)
         made = await access.create_token(
-            tx, fl.principal, name=f"dev {role}", role=role, tenant_id=None if found is None else found.id
+            tx,
+            fl.principal,
+            name=f"dev {role}",
+            role=role,
+            tenant_id=None if found is None else found.id,
+            expires_at=None,  # it ends with us
         )
         return made.secret
 

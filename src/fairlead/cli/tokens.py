@@ -15,6 +15,7 @@ from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.db.tx import Tx
+from fairlead.errors import InvalidInput
 from fairlead.model.access import Principal, Role, Token
 from fairlead.model.request import unknown_tenant
 
@@ -51,7 +52,14 @@ def tokens() -> None:
 @click.option(
     "--expires-days",
     type=click.FloatRange(min=0, max=36_500),
-    help="How long it is valid (default: until it is revoked).",
+    help=f"How long it is valid (default: {access.DEFAULT_DAYS}).",
+)
+@click.option("--no-expiry", is_flag=True, help="It is valid until it is revoked.")
+@click.option(
+    "--definition",
+    "only",
+    multiple=True,
+    help="A definition that it may run (worker) or enqueue (application), and no other; may be repeated.",
 )
 @output.json_option
 @command
@@ -63,10 +71,16 @@ async def create(
     tenant: str | None,
     host_id: UUID | None,
     expires_days: float | None,
+    no_expiry: bool,
+    only: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Create a token. Its secret is shown once, now."""
-    expires = None if expires_days is None else datetime.now(UTC) + timedelta(days=expires_days)
+    if no_expiry and expires_days is not None:
+        raise InvalidInput("Give --expires-days or --no-expiry, not both.")
+    expires: datetime | access.Expiry | None = None if no_expiry else access.Expiry.DEFAULT
+    if expires_days is not None:
+        expires = datetime.now(UTC) + timedelta(days=expires_days)
     async with acting_in(session, tenant) as (tx, principal):
         made = await access.create_token(
             tx,
@@ -76,11 +90,13 @@ async def create(
             tenant_id=principal.tenant_id,
             host_id=host_id,
             expires_at=expires,
+            only=only or None,
         )
     if as_json:
         output.say_json({**msgspec.to_builtins(made.token), "secret": made.secret})
         return
     output.facts([("token", made.secret), ("id", made.token.id), ("role", role), ("tenant", tenant)])
+    output.facts([("expires", made.token.expires_at or "never")])
     output.console().print("\nCopy it now: it is not shown again.")
 
 
@@ -119,12 +135,24 @@ def _show(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
         output.say_json({"items": found})
         return
     output.table(
-        ("name", "role", "tenant", "begins", "created", "last used", "expires", "revoked", "id"),
+        (
+            "name",
+            "role",
+            "tenant",
+            "definitions",
+            "begins",
+            "created",
+            "last used",
+            "expires",
+            "revoked",
+            "id",
+        ),
         [
             (
                 t.name,
                 t.role,
                 slug_of(t.tenant_id, slugs),
+                ", ".join(t.definitions or ()) or None,
                 t.prefix,
                 t.created_at,
                 t.last_used_at,

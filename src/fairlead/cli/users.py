@@ -95,6 +95,21 @@ async def change(
     _show([changed], slugs, as_json=as_json, one=True)
 
 
+@users.command("revoke-tokens")
+@click.argument("user")
+@output.json_option
+@command
+async def revoke_tokens(session: Session, *, user: str, as_json: bool) -> None:
+    """Revoke every token that a user made, by address or id."""
+    async with acting_in(session, None) as (tx, principal):
+        found = await access.find_user(tx, principal, user)
+        count = await access.revoke_tokens_of(tx, principal, found.id)
+    if as_json:
+        output.say_json({"user_id": found.id, "revoked": count})
+    else:
+        output.console().print(f"revoked {count} tokens of {found.email}")
+
+
 def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")

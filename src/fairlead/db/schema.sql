@@ -1063,6 +1063,18 @@ CREATE FUNCTION fairlead.ip_of_session() RETURNS inet
     select nullif(current_setting('fairlead.ip', true), '')::inet
 $$;
 
+CREATE FUNCTION fairlead.is_backed(maker uuid, token_role text) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select maker is null or exists (
+        select from fairlead.users u
+        where u.id = maker and u.disabled_at is null and case u.role
+            when 'super_admin' then true
+            when 'tenant_admin' then token_role <> 'super_admin'
+            when 'operator' then token_role in ('operator', 'viewer')
+            else token_role = u.role end)
+$$;
+
 CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uuid
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO ''
@@ -2182,6 +2194,9 @@ CREATE TABLE fairlead.tokens (
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
     last_used_at timestamp with time zone,
+    user_id uuid,
+    definitions text[],
+    CONSTRAINT tokens_definitions CHECK ((definitions <> '{}'::text[])),
     CONSTRAINT tokens_host CHECK (((role = 'agent'::text) = (host_id IS NOT NULL))),
     CONSTRAINT tokens_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text, 'application'::text, 'worker'::text, 'agent'::text]))),
     CONSTRAINT tokens_super CHECK (((role <> 'super_admin'::text) OR (tenant_id IS NULL))),
@@ -2562,6 +2577,8 @@ CREATE INDEX tenants_open ON fairlead.tenants USING btree (id) WHERE (paused_at 
 
 CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
 
+CREATE INDEX tokens_of_user ON fairlead.tokens USING btree (user_id) WHERE (user_id IS NOT NULL);
+
 CREATE INDEX trigger_firings_by_age ON fairlead.trigger_firings USING btree (fired_at);
 
 CREATE INDEX trigger_firings_by_event ON fairlead.trigger_firings USING btree (event_id) WHERE (event_id IS NOT NULL);
@@ -2641,6 +2658,9 @@ ALTER TABLE ONLY fairlead.tokens
 
 ALTER TABLE ONLY fairlead.tokens
     ADD CONSTRAINT tokens_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.tokens
+    ADD CONSTRAINT tokens_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
 
 ALTER TABLE ONLY fairlead.trigger_firings
     ADD CONSTRAINT trigger_firings_trigger_id_fkey FOREIGN KEY (trigger_id) REFERENCES fairlead.job_triggers(id);
@@ -2915,6 +2935,9 @@ GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, defini
 
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;

@@ -121,6 +121,24 @@ class Principal:
     role: Role
     tenant_id: UUID | None = None
     host_id: UUID | None = None
+    # of the token or the user: names may be the same, ids are not
+    id: UUID | None = None
+    # who signed in, or made the token
+    user_id: UUID | None = None
+    # what a token may run or enqueue, if not everything
+    definitions: tuple[str, ...] | None = None
+
+    def serves(self, definition: str) -> bool:
+        """Whether it may run or enqueue jobs of this definition, as far as its token says."""
+        return self.definitions is None or definition in self.definitions
+
+    def require_definition(self, definition: str) -> None:
+        """Raise Forbidden for a token that is for other definitions."""
+        if not self.serves(definition):
+            raise Forbidden(
+                f"{self.actor} may enqueue only {', '.join(self.definitions or ())}, not {definition[:130]!r}. "
+                "Use a token that is for this definition too, or for all."
+            )
 
     def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
         """Raise Forbidden unless this principal may do that, in that tenant."""
@@ -166,8 +184,12 @@ class Token:
     tenant_id: UUID | None
     tenant: str | None
     host_id: UUID | None
+    # who made it; it stops working when they may not grant its role any more
+    user_id: UUID | None
     name: str
     role: Role
+    # what it may run or enqueue, if not everything
+    definitions: tuple[str, ...] | None
     prefix: str
     created_by: str | None
     created_at: datetime

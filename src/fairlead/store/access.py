@@ -1,5 +1,6 @@
 """Users, sessions and tokens. Of secrets only hashes come here."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -39,8 +40,10 @@ class Known:
     id: UUID
     tenant_id: UUID | None
     host_id: UUID | None
+    user_id: UUID | None
     name: str
     role: Role
+    definitions: tuple[str, ...] | None
 
 
 # Users
@@ -140,10 +143,14 @@ async def add_token(
     secret_hash: bytes,
     created_by: str,
     expires_at: datetime | None,
+    user_id: UUID | None = None,
+    definitions: Sequence[str] | None = None,
 ) -> Token:
     values = {
         "tenant_id": tenant_id,
         "host_id": host_id,
+        "user_id": user_id,
+        "definitions": None if definitions is None else list(definitions),
         "name": name,
         "role": role,
         "prefix": prefix,
@@ -167,6 +174,11 @@ async def tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: i
 
 async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Token | None:
     return await tx.first(Token, sql.revoke_token, {"id": token_id, "tenant_id": tenant_id})
+
+
+async def revoke_tokens_of(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> int:
+    """Revoke the tokens that a user made. How many."""
+    return await tx.run(sql.revoke_tokens_of, {"user_id": user_id, "tenant_id": tenant_id})
 
 
 async def end_token(tx: Tx, token_id: UUID, *, seconds: float) -> bool:

@@ -68,17 +68,20 @@ update fairlead.sessions set revoked_at = clock_timestamp() where user_id = %(us
 delete from fairlead.sessions where expires_at < clock_timestamp() - interval '1 day';
 
 -- name: add_token
-insert into fairlead.tokens (tenant_id, host_id, name, role, prefix, secret_hash, created_by, expires_at)
-values (%(tenant_id)s, %(host_id)s, %(name)s, %(role)s, %(prefix)s, %(secret_hash)s, %(created_by)s, %(expires_at)s)
-returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, name, role, prefix,
-    created_by, created_at, expires_at, revoked_at, last_used_at;
+insert into fairlead.tokens (
+    tenant_id, host_id, user_id, name, role, definitions, prefix, secret_hash, created_by, expires_at)
+values (
+    %(tenant_id)s, %(host_id)s, %(user_id)s, %(name)s, %(role)s, %(definitions)s::text[], %(prefix)s, %(secret_hash)s,
+    %(created_by)s, %(expires_at)s)
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
+    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: host_is_there
 select true from fairlead.hosts where id = %(id)s and tenant_id = %(tenant_id)s;
 
 -- name: tokens
-select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, name, role, prefix,
-    created_by, created_at, expires_at, revoked_at, last_used_at
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
+    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at
 from fairlead.tokens
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
 order by id limit %(limit)s;
@@ -87,8 +90,8 @@ order by id limit %(limit)s;
 -- No row comes back where there is none to revoke.
 update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
-returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, name, role, prefix,
-    created_by, created_at, expires_at, revoked_at, last_used_at;
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
+    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: end_token
 -- Never later than it was to end anyway. No row comes back if it is not good any more.
@@ -98,10 +101,15 @@ where id = %(id)s and revoked_at is null and (expires_at is null or expires_at >
 returning id;
 
 -- name: token
-select t.id, t.tenant_id, t.host_id, t.name, t.role
+select t.id, t.tenant_id, t.host_id, t.user_id, t.name, t.role, t.definitions
 from fairlead.tokens t
 where t.secret_hash = %(secret_hash)s and t.revoked_at is null
-    and (t.expires_at is null or t.expires_at > clock_timestamp());
+    and (t.expires_at is null or t.expires_at > clock_timestamp()) and fairlead.is_backed(t.user_id, t.role);
+
+-- name: revoke_tokens_of
+-- Those that a user made, in a tenant or (null) everywhere.
+update fairlead.tokens set revoked_at = clock_timestamp()
+where user_id = %(user_id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and revoked_at is null;
 
 -- name: token_used
 update fairlead.tokens set last_used_at = clock_timestamp() where id = any(%(ids)s);

@@ -18,6 +18,7 @@ class Owned:
 
     tenant_id: UUID
     host_id: UUID | None
+    definition_key: str
     worker_id: str
     max_attempts: int
     failure_count: int

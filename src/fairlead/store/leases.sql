@@ -2,7 +2,7 @@
 
 -- name: owned
 -- By the attempt, since that stays when the lease is gone.
-select a.tenant_id, j.host_id, a.worker_id, j.max_attempts, j.failure_count, j.lost_count, d.backoff,
+select a.tenant_id, j.host_id, d.key as definition_key, a.worker_id, j.max_attempts, j.failure_count, j.lost_count, d.backoff,
     d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths,
     case when d.secret_paths <> '{}' or j.secret_paths is not null then j.payload end as payload
 from fairlead.job_attempts a

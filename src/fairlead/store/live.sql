@@ -19,14 +19,15 @@ with gone as (
 select g.tenant_id, g.actor, g.role, g.token_id, g.session_hash from gone g
 where g.expires_at > clock_timestamp() and (
     exists (select from fairlead.tokens t where t.id = g.token_id and t.revoked_at is null
-        and (t.expires_at is null or t.expires_at > clock_timestamp()))
+        and (t.expires_at is null or t.expires_at > clock_timestamp()) and fairlead.is_backed(t.user_id, t.role))
     or exists (select from fairlead.sessions s join fairlead.users u on u.id = s.user_id
         where s.secret_hash = g.session_hash and s.revoked_at is null and s.expires_at > clock_timestamp()
             and u.disabled_at is null));
 
 -- name: good_tokens
 select id from fairlead.tokens
-where id = any(%(ids)s) and revoked_at is null and (expires_at is null or expires_at > clock_timestamp());
+where id = any(%(ids)s) and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
+    and fairlead.is_backed(user_id, role);
 
 -- name: good_sessions
 select s.secret_hash from fairlead.sessions s join fairlead.users u on u.id = s.user_id

@@ -25,7 +25,8 @@ def of_tokens(visit: Visit) -> list[Role]:
     """The roles that programs may be given here."""
     if visit.tenant_id is None:
         return [Role.WORKER, Role.SUPER_ADMIN]
-    return [Role.APPLICATION, Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, Role.WORKER, Role.AGENT]
+    workers = [Role.WORKER] if visit.is_super else []
+    return [Role.APPLICATION, Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, *workers, Role.AGENT]
 
 
 def named(text: str) -> Role | None:

@@ -6,8 +6,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from fairlead.actions import access
+from fairlead.actions.access import Expiry
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
@@ -26,7 +28,18 @@ class TokenBody(Body):
     name: str
     role: OneOf[Role]
     host_id: Id | None = None
-    expires_at: Time | None = None
+    expires_at: Time | None = Field(
+        None,
+        description="Left out: 90 days from now. Null, or more than 366 days: for super admins only.",
+    )
+    definitions: list[str] | None = Field(
+        None, description="Keys: a worker token runs, an application token enqueues jobs of these only."
+    )
+
+    @property
+    def expiry(self) -> datetime | Expiry | None:
+        """When it ends: null is an answer, and nothing is none."""
+        return self.expires_at if "expires_at" in self.model_fields_set else Expiry.DEFAULT
 
 
 class TokenView(View):
@@ -36,8 +49,10 @@ class TokenView(View):
     tenant_id: UUID | None
     tenant: str | None
     host_id: UUID | None
+    user_id: UUID | None
     name: str
     role: Role
+    definitions: list[str] | None
     prefix: str
     created_by: str | None
     created_at: datetime
@@ -62,7 +77,10 @@ async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListO
 
 @router.post("/tokens", status_code=201, response_model=NewTokenView)
 async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResponse:
-    """A new token of the tenant, of at most one's own role; a super admin's without X-Tenant is for all."""
+    """A new token of the tenant, of at most one's own role; a super admin's without X-Tenant is for all.
+
+    It stops working when its maker is disabled, or may not grant its role any more. Worker tokens are made by super admins.
+    """
 
     async def made(tx: Tx) -> tuple[int, Any]:
         token, secret = await access.create_token(
@@ -72,7 +90,8 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
             role=body.role,
             tenant_id=caller.tenant_id,
             host_id=body.host_id,
-            expires_at=body.expires_at,
+            expires_at=body.expiry,
+            only=body.definitions,
         )
         return 201, plain(TokenView.of(token)) | {"secret": secret}
 

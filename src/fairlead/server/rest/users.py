@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
-from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, ListOf, OneOf, View, plain
@@ -21,6 +21,7 @@ from fairlead.server.views import Body, ListOf, OneOf, View, plain
 router = APIRouter(route_class=Guarded, tags=["users"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_USERS))]
+TokenManager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TOKENS))]
 SuperAdmin = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, everywhere=True))]
 
 
@@ -58,6 +59,13 @@ class UserView(View):
     created_at: datetime
     updated_at: datetime
     disabled_at: datetime | None
+
+
+class RevokedView(View):
+    """How many tokens of a user were revoked."""
+
+    user_id: UUID
+    revoked: int
 
 
 @router.get("/users")
@@ -101,6 +109,16 @@ async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
             tx, caller.principal, user_id, role=body.role, password=password, disabled=body.disabled
         )
     return UserView.of(user)
+
+
+@router.post("/users/{user_id}/revoke-tokens")
+async def revoke_tokens(request: Request, user_id: UUID, caller: TokenManager) -> RevokedView:
+    """Take away every token that the user made: here at once, in other processes within five seconds."""
+    async with caller.transaction() as tx:
+        count = await access.revoke_tokens_of(tx, caller.principal, user_id)
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper.forget()
+    return RevokedView(user_id=user_id, revoked=count)
 
 
 async def _page(query: PageQuery, caller: Caller) -> ListOf[UserView]:

@@ -207,7 +207,7 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
     taken = await claims.claim(
         _worker(caller, body.worker_id),
         served,
-        keys=body.definitions,
+        keys=body.definitions or list(caller.principal.definitions or ()) or None,
         limit=body.limit,
         wait=body.wait,
         waits=waits,

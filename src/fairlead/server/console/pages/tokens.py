@@ -32,7 +32,7 @@ LIVES = (
     ("365", "a year"),
     ("", "no end"),
 )
-NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": ""}
+NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions": ""}
 
 
 @router.get("/tokens")
@@ -69,6 +69,7 @@ async def create(visit: Manager) -> Response:
                 tenant_id=visit.tenant_id,
                 host_id=host_id if role is Role.AGENT else None,
                 expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
+                only=_keys(form) if role in access.BINDABLE else None,
             )
     except InvalidInput as error:
         return visit.page("token_new.html", status=422, **_offered(visit, named, form, error))
@@ -111,7 +112,7 @@ def _offered(
         "error": error,
         "roles": offered,
         "words": roles.WORDS,
-        "lives": LIVES,
+        "lives": LIVES if visit.is_super else LIVES[:-1],
         "host_options": [("", "choose one"), *named],
     }
 
@@ -127,6 +128,10 @@ def _days(form: Mapping[str, str]) -> int | None:
     if form["days"] not in dict(LIVES):
         raise InvalidInput("Choose how long the token is valid.", [Fault("days", "choose one")])
     return int(form["days"]) if form["days"] else None
+
+
+def _keys(form: Mapping[str, str]) -> list[str] | None:
+    return form["definitions"].replace(",", " ").split() or None
 
 
 def _host(form: Mapping[str, str]) -> UUID | None:

@@ -1,0 +1,13 @@
+-- Whether whoever made a token may still grant its role: a disabled user grants none, and one who was given a lesser role
+-- no more than that. A token that no user made is backed by the system itself.
+create or replace function fairlead.is_backed(maker uuid, token_role text) returns boolean language sql stable as $$
+    select maker is null or exists (
+        select from fairlead.users u
+        where u.id = maker and u.disabled_at is null and case u.role
+            when 'super_admin' then true
+            when 'tenant_admin' then token_role <> 'super_admin'
+            when 'operator' then token_role in ('operator', 'viewer')
+            else token_role = u.role end)
+$$;
+
+revoke execute on function fairlead.is_backed(uuid, text) from public;

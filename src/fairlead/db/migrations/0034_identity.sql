@@ -1,0 +1,9 @@
+-- Which user made a token, by themselves or by a token of theirs: it is good only while they may grant its role. Which
+-- definitions it is for (null: any).
+alter table fairlead.tokens
+    add column user_id uuid references fairlead.users,
+    add column definitions text[];
+alter table fairlead.tokens add constraint tokens_definitions check (definitions <> '{}');
+create index tokens_of_user on fairlead.tokens (user_id) where user_id is not null;
+-- those whose makers are known by name: an address was one user's only
+update fairlead.tokens t set user_id = u.id from fairlead.users u where t.created_by = 'user:' || u.email;
