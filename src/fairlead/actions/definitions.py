@@ -1,7 +1,7 @@
 """Definitions: listed, and made to say what somebody wants them to say."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -9,36 +9,48 @@ import msgspec
 
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionExists, DefinitionInvalid, Fault
-from fairlead.model.access import Permission, Principal
+from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.payload import unreadable
-from fairlead.store import audit, definitions
+from fairlead.store import audit, definitions, tenants
 
+# Not of the specification: what code declares of a definition leaves it alone.
+ONLY_TENANTS = "only_tenants"
 _FIELDS = frozenset(field.name for field in fields(DefinitionSpec))
 
 
 async def every(tx: Tx, principal: Principal) -> list[Definition]:
     """All definitions, by key."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    return await definitions.every(tx)
+    return _shown(principal, await definitions.every(tx))
 
 
 async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[Definition]:
     """Definitions by key, after this one."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    return await definitions.page(tx, after=after, limit=limit)
+    return _shown(principal, await definitions.page(tx, after=after, limit=limit))
 
 
 async def find(tx: Tx, principal: Principal, name: str) -> Definition | None:
     """A definition by key or id, if it is there."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    return None if unreadable(name) else await definitions.get(tx, name)
+    found = None if unreadable(name) else await definitions.get(tx, name)
+    return next(iter(_shown(principal, [] if found is None else [found])), None)
 
 
 async def by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str, Definition]:
     """Those of the keys that exist."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    return await definitions.by_keys(tx, keys)
+    found = await definitions.by_keys(tx, keys)
+    return {one.key: one for one in _shown(principal, found.values())}
+
+
+def _shown(principal: Principal, found: Iterable[Definition]) -> list[Definition]:
+    """Those that are there for the principal's tenant. Whose else they are is for super admins to know."""
+    own = [one for one in found if principal.tenant_id is None or one.is_for(principal.tenant_id)]
+    if principal.role is Role.SUPER_ADMIN:
+        return own
+    return [one if one.only_tenants is None else replace(one, only_tenants=None) for one in own]
 
 
 async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
@@ -61,13 +73,15 @@ async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
 async def create(tx: Tx, principal: Principal, values: Mapping[str, Any]) -> Definition:
     """A new definition; one that is there already is not touched."""
     principal.require(Permission.MANAGE_DEFINITIONS)
+    values = dict(values)
+    only = values.pop(ONLY_TENANTS, None)
     spec = read(values)
     if spec.key in await definitions.by_keys(tx, [spec.key]):
         raise _exists(spec.key)
     made = await put(tx, principal, spec)
     if made.version > 1:  # somebody else made it at the same moment
         raise _exists(spec.key)
-    return made
+    return await limit(tx, principal, spec.key, only) if only else made
 
 
 def _exists(key: str) -> DefinitionExists:
@@ -81,7 +95,33 @@ async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, An
     principal.require(Permission.MANAGE_DEFINITIONS)
     current = (await definitions.by_keys(tx, [key])).get(key)
     given = {} if current is None else {name: getattr(current, name) for name in _FIELDS}
-    return await put(tx, principal, read({**given, **changes, "key": key}))
+    said = {name: value for name, value in changes.items() if name != ONLY_TENANTS}
+    made = await put(tx, principal, read({**given, **said, "key": key}))
+    return await limit(tx, principal, key, changes[ONLY_TENANTS]) if ONLY_TENANTS in changes else made
+
+
+async def limit(tx: Tx, principal: Principal, key: str, only: Sequence[str] | None) -> Definition:
+    """Make a definition that of these tenants, by slug or id: to others it is not there. None or nobody: everybody's."""
+    principal.require(Permission.MANAGE_DEFINITIONS)
+    names = [str(one) for one in only or ()]
+    known = await tenants.ids(tx, [one for one in names if not unreadable(one)])
+    if faults := [Fault(ONLY_TENANTS, f"unknown: {one[:80]!r}") for one in names if one not in known]:
+        raise DefinitionInvalid(
+            f"The definition {key!r} is not valid: {ONLY_TENANTS}: {faults[0].message}.", faults
+        )
+    ids = sorted({known[one] for one in names})
+    changed = await definitions.limit(tx, key, ids or None)
+    if changed is None:
+        return (await definitions.by_keys(tx, [key]))[key]
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="definition_limited",
+        resource_type="definition",
+        resource_id=changed.id,
+        details={"key": key, "version": changed.version, ONLY_TENANTS: [str(one) for one in ids] or None},
+    )
+    return changed
 
 
 async def register(
@@ -108,7 +148,7 @@ def read(values: Mapping[str, Any]) -> DefinitionSpec:
     """A definition from plain values, with unknown fields and wrong types refused by name."""
     if unknown := sorted(set(values) - _FIELDS):
         raise DefinitionInvalid(
-            f"A definition has no field {unknown[0]!r}. Fields: {', '.join(sorted(_FIELDS))}.",
+            f"A definition has no field {unknown[0]!r}. Fields: {', '.join(sorted(_FIELDS | {ONLY_TENANTS}))}.",
             [Fault(name, "unknown field") for name in unknown],
         )
     try:

@@ -68,7 +68,7 @@ async def served(tx: Tx, principal: Principal, keys: Sequence[str] | None) -> Se
         keys = principal.definitions
     if keys is None and principal.tenant_id is None:
         return Served(None)
-    found = await definitions.ids(tx, keys)
+    found = await definitions.ids(tx, keys, tenant_id=principal.tenant_id)
     for key in keys or ():
         if key not in found or not principal.serves(key):
             raise unknown_definition(key)

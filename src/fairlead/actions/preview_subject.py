@@ -45,14 +45,14 @@ async def subject_of(tx: Tx, principal: Principal, wanted: WantedTrigger) -> Sub
     if wanted.document:
         return await _changed(tx, old, wanted.document)
     definition = (await definitions.by_keys(tx, [old.definition_key])).get(old.definition_key)
-    if definition is None:
+    if definition is None or not definition.is_for(old.tenant_id):
         raise unknown_definition(old.definition_key)
     return Subject(old, definition)
 
 
 async def _thought_of(tx: Tx, principal: Principal, whose: Tenant, document: Mapping[str, Any]) -> Subject:
     asked = asked_of(document)
-    definition = await rules.active_definition(tx, asked.definition_key)
+    definition = await rules.active_definition(tx, asked.definition_key, whose.id)
     now = await triggers.moment(tx)
     spec = spec_of(asked, definition_id=definition.id, zone=whose.timezone, now=now)
     trigger = Trigger(
@@ -76,7 +76,7 @@ async def _thought_of(tx: Tx, principal: Principal, whose: Tenant, document: Map
 
 async def _changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Subject:
     asked = rules.changed(tx, old, document)
-    definition = await rules.active_definition(tx, asked.definition_key)
+    definition = await rules.active_definition(tx, asked.definition_key, old.tenant_id)
     spec = spec_of(
         asked,
         definition_id=definition.id,

@@ -95,7 +95,7 @@ class _Releasing:
                 self._is_over(step, StepState.SKIPPED)
             elif not released.tasks:
                 self._is_over(step, StepState.SUCCEEDED, items=0)
-            elif self._is_hosted(recipe, released):
+            elif self._is_hosted(run, recipe, released):
                 await self._add_hosted(run, step, recipe, released)
             else:
                 self._add(run, step, recipe, released)
@@ -114,22 +114,22 @@ class _Releasing:
             return None
         return recipe.released(context, max_bytes=self.tx.settings.max_payload_bytes)
 
-    def _active(self, recipe: Recipe) -> StepDefinition:
+    def _active(self, run: Held, recipe: Recipe) -> StepDefinition:
         definition = self.found.get(recipe.step.definition)
-        if definition is None:
+        if definition is None or run.tenant_id not in (definition.only_tenants or [run.tenant_id]):
             raise unknown_definition(recipe.step.definition)
         if not definition.is_active:
             raise inactive(definition.key)
         return definition
 
-    def _is_hosted(self, recipe: Recipe, released: Released) -> bool:
-        definition = self._active(recipe)
+    def _is_hosted(self, run: Held, recipe: Recipe, released: Released) -> bool:
+        definition = self._active(run, recipe)
         bound = definition.resource_pointer or definition.kind is Kind.HOST
         return bool(released.host_id or released.resource_id or bound)
 
     def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
         """Jobs for any worker: all of them, or the step fails."""
-        payloads = self._payloads(self._active(recipe), released)
+        payloads = self._payloads(self._active(run, recipe), released)
         made = [self._job(run, step, recipe, one) for one in zip(released.tasks, payloads, strict=True)]
         self.jobs += made
         if recipe.for_each is not None:
@@ -143,7 +143,7 @@ class _Releasing:
         what: tuple[Task, bytes],
         at: Target | None = None,
     ) -> StepJob:
-        said, definition = recipe.step, self._active(recipe)
+        said, definition = recipe.step, self._active(run, recipe)
         task, payload = what
         return StepJob(
             id=uuid7(),
@@ -188,12 +188,12 @@ class _Releasing:
             await workflows.items_done(self.tx, run.id, step.place) if recipe.for_each is not None else set()
         )
         tasks = [task for task in released.tasks if task.item not in done]
-        fit, refused = self._fitting(self._active(recipe), tasks)
+        fit, refused = self._fitting(self._active(run, recipe), tasks)
         places = await workflows.targets(
             self.tx,
             [payload for _, payload in fit],
             tenant_id=run.tenant_id,
-            definition_id=self._active(recipe).id,
+            definition_id=self._active(run, recipe).id,
             host_id=released.host_id,
             resource_id=released.resource_id,
         )

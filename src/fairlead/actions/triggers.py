@@ -51,7 +51,7 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
     """A new trigger of a tenant, from what somebody asks for."""
     whose = await tenant_of(tx, principal, tenant)
     asked = asked_of(document)
-    definition = await active_definition(tx, asked.definition_key)
+    definition = await active_definition(tx, asked.definition_key, whose.id)
     now = await triggers.moment(tx)
     spec = spec_of(asked, definition_id=definition.id, zone=whose.timezone, now=now)
     trigger_id = await triggers.add(tx, spec, tenant_id=whose.id, created_by=principal.actor)
@@ -62,7 +62,7 @@ async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mappi
     """Change what is given of a trigger; its next run is worked out anew where that matters."""
     old = await _held(tx, principal, trigger_id)
     asked = changed(tx, old, document)
-    definition = await active_definition(tx, asked.definition_key)
+    definition = await active_definition(tx, asked.definition_key, old.tenant_id)
     now = await triggers.moment(tx)
     spec = spec_of(
         asked, definition_id=definition.id, zone=old.tenant_timezone, now=now, unless_changed_from=old
@@ -254,10 +254,10 @@ async def tenant_of(
     return found
 
 
-async def active_definition(tx: Tx, key: str) -> Definition:
-    """The definition that a trigger may be made for."""
+async def active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition:
+    """The definition that a trigger of this tenant may be made for."""
     found = (await definitions.by_keys(tx, [key])).get(key)
-    if found is None:
+    if found is None or not found.is_for(tenant_id):
         raise unknown_definition(key)
     if not found.is_active:
         raise inactive(key)

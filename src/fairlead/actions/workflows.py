@@ -91,7 +91,7 @@ async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple
     workflow = workflow_of(document)
     graph_of(workflow)
     found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
-    _check_definitions(workflow, found)
+    _check_definitions(workflow, found, tenant_id)
     await workflows.hold_key(tx, tenant_id=tenant_id, key=workflow.key)
     known = await workflows.newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
     spec = document_of(workflow)
@@ -120,11 +120,11 @@ async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple
     return made, True
 
 
-def _check_definitions(workflow: Workflow, found: Mapping[str, Definition]) -> None:
+def _check_definitions(workflow: Workflow, found: Mapping[str, Definition], tenant_id: UUID) -> None:
     faults = [
         Fault(f"/steps/{place}/definition", f"step {step.name!r}: there is no definition {step.definition!r}")
         for place, step in enumerate(workflow.steps)
-        if step.definition not in found
+        if step.definition not in found or not found[step.definition].is_for(tenant_id)
     ]
     if faults:
         raise WorkflowInvalid(
@@ -232,7 +232,7 @@ async def _start(
     hides: Sequence[str]
     if published is None:
         found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
-        _check_definitions(workflow, found)
+        _check_definitions(workflow, found, tenant_id)
         hides = _secret_inputs(workflow, found)
     else:
         hides = published.secret_paths

@@ -49,11 +49,31 @@ async def listed(session: Session, *, as_json: bool) -> None:
 @click.option("--max-running-per-tenant", type=int)
 @click.option("--retention-days", type=int, help="How long finished jobs are kept.")
 @click.option("--active/--inactive", "is_active", default=None, help="Whether it may be enqueued.")
+@click.option(
+    "--only-tenant",
+    "only_tenants",
+    multiple=True,
+    help="A tenant, slug or id, that it is for, and no other; may be repeated.",
+)
+@click.option("--all-tenants", is_flag=True, help="It is for every tenant.")
 @output.json_option
 @command
-async def put(session: Session, *, key: str, arg_schema: str | None, as_json: bool, **options: Any) -> None:
+async def put(
+    session: Session,
+    *,
+    key: str,
+    arg_schema: str | None,
+    only_tenants: tuple[str, ...],
+    all_tenants: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Create a definition, or change what is given of it."""
     changes = {name: value for name, value in options.items() if value is not None}
+    if only_tenants and all_tenants:
+        raise InvalidInput("Give --only-tenant or --all-tenants, not both.")
+    if only_tenants or all_tenants:
+        changes["only_tenants"] = only_tenants
     if arg_schema is not None:
         changes["arg_schema"] = _read_json(arg_schema, "arg_schema")
     async with session.open() as fl, fl.transaction() as tx:

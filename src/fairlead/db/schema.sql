@@ -656,7 +656,8 @@ CREATE FUNCTION fairlead.definitions_of(keys text[]) RETURNS json
     LANGUAGE sql STABLE
     AS $$
     select json_object_agg(d.key, json_build_array(
-        d.id, d.key, d.kind, d.is_active, d.resource_pointer, d.default_priority, d.max_attempts, d.arg_schema::text))
+        d.id, d.key, d.kind, d.is_active, d.resource_pointer, d.default_priority, d.max_attempts, d.arg_schema::text,
+        d.only_tenants))
     from fairlead.job_definitions d where d.key = any(keys)
 $$;
 

@@ -1,6 +1,6 @@
 """Definitions: the kinds of work that may be run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from uuid import UUID
 
@@ -31,10 +31,10 @@ async def by_keys(tx: Tx, keys: Iterable[str]) -> dict[str, Definition]:
     return {found.key: found for found in await tx.all(Definition, sql.by_keys, {"keys": list(keys)})}
 
 
-async def ids(tx: Tx, keys: Iterable[str] | None) -> dict[str, UUID]:
-    """The ids of those of the keys that exist, or (None) of all."""
-    wanted = None if keys is None else list(keys)
-    return {str(key): found for key, found in await tx.values(sql.ids, {"keys": wanted})}
+async def ids(tx: Tx, keys: Iterable[str] | None, *, tenant_id: UUID | None = None) -> dict[str, UUID]:
+    """The ids of those of the keys that exist for a tenant or (None) at all; of every one for keys that are None."""
+    asked = {"keys": None if keys is None else list(keys), "tenant_id": tenant_id}
+    return {str(key): found for key, found in await tx.values(sql.ids, asked)}
 
 
 async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
@@ -50,6 +50,12 @@ async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
 async def share(tx: Tx, key: str, *, tenant_id: UUID) -> None:
     """Make a definition this tenant's, besides those whose it is, and nobody else's."""
     await tx.run(sql.share, {"key": key, "tenant_id": tenant_id})
+
+
+async def limit(tx: Tx, key: str, tenants: Sequence[UUID] | None) -> Definition | None:
+    """Make a definition that of these tenants, or (None) of all; None if it is already."""
+    asked = {"key": key, "tenants": None if tenants is None else list(tenants)}
+    return await tx.first(Definition, sql.limit, asked)
 
 
 async def retire(tx: Tx, key: str) -> None:

@@ -16,7 +16,8 @@ select * from fairlead.job_definitions where key = %(name)s or id::text = lower(
 select * from fairlead.job_definitions where key = any(%(keys)s);
 
 -- name: ids
-select key, id from fairlead.job_definitions where %(keys)s::text[] is null or key = any(%(keys)s::text[]);
+select key, id from fairlead.job_definitions where (%(keys)s::text[] is null or key = any(%(keys)s::text[]))
+    and (%(tenant_id)s::uuid is null or only_tenants is null or %(tenant_id)s = any(only_tenants));
 
 -- name: put
 -- Leaves gates (paused_at) alone. No row comes back when nothing had to change.
@@ -52,6 +53,12 @@ select from fairlead.job_definitions where key = %(key)s for no key update;
 -- For one tenant more, and no other.
 update fairlead.job_definitions set only_tenants = coalesce(only_tenants, '{}') || %(tenant_id)s::uuid, is_active = true
 where key = %(key)s and (not %(tenant_id)s = any(coalesce(only_tenants, '{}')) or not is_active);
+
+-- name: limit
+-- For these tenants and no other, or (null) for all. No row comes back when nothing had to change.
+update fairlead.job_definitions set only_tenants = %(tenants)s::uuid[]
+where key = %(key)s and only_tenants is distinct from %(tenants)s::uuid[]
+returning *;
 
 -- name: retire
 -- One that is only some tenants', and that no trigger of theirs makes jobs of.

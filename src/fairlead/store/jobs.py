@@ -88,8 +88,8 @@ async def enqueue(
 async def enqueue_plain(
     tx: Tx, new: NewJob, tenant_id: UUID, definition_id: UUID, *, payload: bytes, version: int, actor: str
 ) -> bool:
-    """Enqueue a request without options; False if the definition is no longer that version."""
-    values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, new.definition)
+    """Enqueue a request without options; False if the definition is no longer that version, or no longer the tenant's."""
+    values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, tenant_id, new.definition)
     tx.notify("ready")
     return bool(await tx.quick(sql.enqueue_plain, values))
 

@@ -13,6 +13,7 @@ with job as (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
     select %s, %s, d.id, d.default_priority, d.max_attempts, clock_timestamp(), %s, %s
     from fairlead.job_definitions d where d.id = %s and d.version = %s and d.is_active
+        and (d.only_tenants is null or %s = any(d.only_tenants))
         -- those of a host go the other way
         and d.resource_pointer is null and d.kind <> 'host'
     returning id, tenant_id, definition_id, priority, greatest(scheduled_for, queued_at) as scheduled_for, created_by

@@ -72,6 +72,7 @@ class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
     default_priority: int
     max_attempts: int
     arg_schema: str
+    only_tenants: tuple[UUID, ...] | None = None
 
 
 class Advanced(msgspec.Struct):

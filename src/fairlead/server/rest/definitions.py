@@ -49,6 +49,11 @@ class DefinitionChange(Body):
     audit_action: str | None = "JOB_SUCCEEDED"
     retention_days: int | None = None
     is_active: bool = True
+    only_tenants: list[str] | None = Field(
+        None,
+        max_length=1000,
+        description="Slugs or ids: to other tenants it is not there. Null or empty: it is everybody's.",
+    )
 
     def given(self) -> dict[str, Any]:
         """Only what was sent; a backoff whole, since its parts belong together."""
@@ -96,6 +101,9 @@ class DefinitionView(View):
     audit_action: str | None
     retention_days: int | None
     is_active: bool
+    only_tenants: list[UUID] | None = Field(
+        description="Whose it is, if not everybody's; null unless a super admin asks."
+    )
     paused_at: datetime | None
     paused_by: str | None
     pause_note: str | None

@@ -14,6 +14,7 @@ from fairlead.model.definition import Definition, Kind
 from fairlead.server.auth import Guarded
 from fairlead.server.console import render
 from fairlead.server.console.forms import Form
+from fairlead.server.console.lists import tenant_slugs
 from fairlead.server.console.visit import Visit, Visits
 
 router = APIRouter(route_class=Guarded)
@@ -100,12 +101,16 @@ async def _shown(
 ) -> Response:
     async with visit.transaction() as tx:
         found = await _definition(tx, visit, key)
+        slugs = await tenant_slugs(tx, visit)
+    own = " ".join(slugs.get(one, str(one)) for one in found.only_tenants or ())
     return visit.page(
         "definition.html",
         status=200 if error is None else 422,
         definition=found,
+        own=own,
         kinds=[(one, one) for one in Kind],
-        given=_as_fields(found) if given is None else {**_as_fields(found, ticks=False), **given},
+        given={"only_tenants": own}
+        | (_as_fields(found) if given is None else {**_as_fields(found, ticks=False), **given}),
         error=error,
     )
 
@@ -180,6 +185,7 @@ def _values(form: Form) -> dict[str, Any]:
         "audit_action": form.some_text("audit_action"),
         "retention_days": form.some_whole("retention_days"),
         "is_active": form.ticked("is_active"),
+        definitions.ONLY_TENANTS: form.text("only_tenants").replace(",", " ").split(),
     }
 
 
