@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.db.tx import Tx
+from fairlead.model.access import Role
 from fairlead.store import audit
 from tests import given
 from tests.server.world import World
@@ -117,7 +118,7 @@ async def test_a_page_is_found_by_index(world: World) -> None:
             await entries(tx, tenant, 2000)
         await tx.run("analyze fairlead.audit_log")
         values = dict.fromkeys(
-            ("actor", "action", "resource_type", "resource_id", "after", "before", "place_at")
+            ("actor", "principal_id", "action", "resource_type", "resource_id", "after", "before", "place_at")
         ) | {"place_part": None, "place_spot": None, "tenant_id": acme, "limit": 50}
         await tx.by_index()
         one = await tx.values("explain " + audit._OF_TENANT, values)
@@ -129,3 +130,37 @@ async def test_a_page_is_found_by_index(world: World) -> None:
         assert "Incremental Sort" in text, text
         assert "Seq Scan on audit_log" not in text, text
         assert not re.search(r"-> +Sort .*\n.*Sort Key.*\n.*(Append|Scan.*audit_log)", text), text
+
+
+async def test_two_tokens_of_one_name_are_told_apart(world: World) -> None:
+    tokens = []
+    for _ in range(2):
+        body = {"name": "same", "role": "tenant_admin"}
+        made = (await world.call("POST", "/tokens", who="tenant_admin", json=body)).json()
+        headers = {"Authorization": f"Bearer {made['secret']}"}
+        await world.call("POST", "/tokens", who=None, json={"name": "x", "role": "viewer"}, headers=headers)
+        await world.call("GET", "/admin/tenants", who=None, headers=headers)
+        tokens.append(made["id"])
+
+    found = [one for one in await pages(world) if one["actor"] == "token:same"]
+    assert [one["principal_id"] for one in reversed(found)] == [tokens[0], tokens[0], tokens[1], tokens[1]]
+    assert {one["action"] for one in found} == {"token_created", "access_denied"}
+    only = await pages(world, principal_id=tokens[1])
+    assert [one["principal_id"] for one in only] == [tokens[1], tokens[1]]
+
+
+async def test_an_enqueue_and_a_sign_in_name_the_principal(world: World) -> None:
+    cookie = {"Cookie": await world.signed_in(Role.OPERATOR)}
+    for _ in range(2):  # the second takes the short way
+        made = await world.call(
+            "POST",
+            "/jobs",
+            who=None,
+            headers=cookie,
+            json={"definition_key": given.ANYTHING["key"], "payload": {}},
+        )
+        assert made.status_code == 201
+
+    found = [one for one in await pages(world) if one["actor"].startswith("user:")]
+    assert [one["action"] for one in found] == ["job_created", "job_created", "user_signed_in"]
+    assert {one["principal_id"] for one in found} == {found[-1]["resource_id"]}

@@ -309,6 +309,7 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
     await audit.write(
         tx,
         actor=principal.actor,
+        principal_id=user.id,
         action="user_signed_in",
         resource_type="user",
         resource_id=user.id,
@@ -340,6 +341,7 @@ async def sign_out(tx: Tx, secret: str) -> None:
     await audit.write(
         tx,
         actor=f"user:{user.email}",
+        principal_id=user.id,
         action="user_signed_out",
         resource_type="user",
         resource_id=user.id,

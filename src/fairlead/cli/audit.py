@@ -28,6 +28,7 @@ LOOK_BACK = timedelta(seconds=5)
 @click.option("--tenant", help="Only of this tenant: slug or id.")
 @click.option("--action", help="Only this, such as JOBS_CANCELED.")
 @click.option("--actor", help="Only by this one, such as cli:ada.")
+@click.option("--principal", "principal_id", type=click.UUID, help="Only by the user or token with this id.")
 @click.option("--resource", metavar="TYPE[:ID]", help="Only about these, such as job or job:ID.")
 @click.option("--since", type=output.PastMoment(), help="Not before this: a time, or 15m, 2h, 1d ago.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=50, show_default=True)
@@ -61,7 +62,7 @@ async def audit(
         output.say_json({"items": items, "next_cursor": page.next_cursor})
         return
     output.table(
-        ("at", "tenant", "actor", "action", "resource", "details"),
+        ("at", "tenant", "actor", "principal", "action", "resource", "details"),
         [_row(one, slugs) for one in page.items],
         empty="The audit log has no such entries.",
     )
@@ -152,4 +153,4 @@ def _document(one: Filed, slugs: Slugs) -> dict[str, Any]:
 def _row(one: Filed, slugs: Slugs) -> tuple[Any, ...]:
     about = one.resource_type if one.resource_id is None else f"{one.resource_type} {one.resource_id}"
     details = msgspec.json.encode(one.details).decode() if one.details else None
-    return one.at, slug_of(one.tenant_id, slugs), one.actor, one.action, about, details
+    return one.at, slug_of(one.tenant_id, slugs), one.actor, one.principal_id, one.action, about, details

@@ -1411,6 +1411,12 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.principal_of_session() RETURNS uuid
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select nullif(current_setting('fairlead.principal_id', true), '')::uuid
+$$;
+
 CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -1678,7 +1684,8 @@ CREATE TABLE fairlead.audit_log (
     resource_type text NOT NULL,
     resource_id text,
     details jsonb DEFAULT '{}'::jsonb NOT NULL,
-    ip inet DEFAULT fairlead.ip_of_session()
+    ip inet DEFAULT fairlead.ip_of_session(),
+    principal_id uuid DEFAULT fairlead.principal_of_session()
 )
 PARTITION BY RANGE (at);
 
@@ -1692,7 +1699,8 @@ CREATE TABLE fairlead.audit_log_rest (
     resource_type text CONSTRAINT audit_log_resource_type_not_null NOT NULL,
     resource_id text,
     details jsonb DEFAULT '{}'::jsonb CONSTRAINT audit_log_details_not_null NOT NULL,
-    ip inet DEFAULT fairlead.ip_of_session()
+    ip inet DEFAULT fairlead.ip_of_session(),
+    principal_id uuid DEFAULT fairlead.principal_of_session()
 );
 
 CREATE TABLE fairlead.checks (
@@ -2969,6 +2977,9 @@ GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.prepare_audit_days(days integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.principal_of_session() TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.principal_of_session() TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_tenant;

@@ -70,10 +70,11 @@ TENANT_ROLE = "fairlead_tenant"
 
 
 class Acting(NamedTuple):
-    """For whom a transaction acts: within one tenant or (None) as the system itself, and from where."""
+    """For whom a transaction acts: within one tenant or (None) as the system itself, from where, and as which user or token."""
 
     tenant_id: UUID | None = None
     ip: str | None = None
+    principal_id: UUID | None = None
 
 
 class JsonText(bytes):
@@ -330,7 +331,10 @@ class Database:
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
         """What binds a transaction, to its end and not longer."""
-        local = {f"{self.schema}.ip": acting.ip or ""}
+        local = {
+            f"{self.schema}.ip": acting.ip or "",
+            f"{self.schema}.principal_id": str(acting.principal_id or ""),
+        }
         if acting.tenant_id is not None:
             local |= {f"{self.schema}.tenant_id": str(acting.tenant_id), "role": TENANT_ROLE}
         query = "select " + ", ".join(["set_config(%s, %s, true)"] * len(local))

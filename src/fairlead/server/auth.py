@@ -76,7 +76,7 @@ class Caller:
     @asynccontextmanager
     async def transaction(self, *, as_system: bool = False) -> AsyncIterator[Tx]:
         """A transaction bound to what the caller may see; as the system where the work needs every tenant's rows."""
-        acting = Acting(None if as_system else self.principal.tenant_id, self.ip)
+        acting = Acting(None if as_system else self.principal.tenant_id, self.ip, self.principal.id)
         async with self.fl.database.transaction(acting) as tx:
             yield tx
 
@@ -104,7 +104,7 @@ class Gatekeeper:
                 signed_in = await access.signed_in(tx, secret)
             if signed_in is not None:
                 check_same_site(connection)
-                self._pace(signed_in.actor)
+                self._pace(signed_in.id)
                 return await self._in_tenant(connection, Caller(self._fl, signed_in, ip))
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
 
@@ -285,7 +285,7 @@ async def _record_denial(
     caller: Caller, request: Request, permission: Permission | None, why: str | None = None
 ) -> None:
     """A denial is audited too, in a transaction of its own."""
-    async with caller.fl.database.transaction(Acting(None, caller.ip)) as tx:
+    async with caller.fl.database.transaction(Acting(None, caller.ip, caller.principal.id)) as tx:
         await audit.write(
             tx,
             actor=caller.principal.actor,

@@ -31,6 +31,8 @@ class Entry:
     resource_type: str
     resource_id: str | None
     details: Any
+    # of the user or token, whatever they are called; None for programs with the database's own credentials
+    principal_id: UUID | None
 
 
 async def write(
@@ -42,14 +44,16 @@ async def write(
     resource_id: object = None,
     tenant_id: UUID | None = None,
     details: dict[str, Any] | None = None,
+    principal_id: UUID | None = None,
 ) -> None:
-    """One entry, in this transaction; what nobody is to read is masked in it."""
+    """One entry, in this transaction; what nobody is to read is masked in it. The principal is the transaction's, if none is given."""
     told = Mask((), tx.redact_patterns).value(details or {}) if tx.redact_patterns else details or {}
     await tx.run(
         sql.write,
         {
             "tenant_id": tenant_id,
             "actor": actor,
+            "principal_id": principal_id,
             "action": action,
             "resource_type": resource_type,
             "resource_id": None if resource_id is None else str(resource_id),
@@ -90,6 +94,7 @@ class Filter:
     """Which entries to list. None means any; the times are both left out."""
 
     actor: str | None = None
+    principal_id: UUID | None = None
     action: str | None = None
     resource_type: str | None = None
     resource_id: str | None = None

@@ -1,11 +1,12 @@
 -- The audit log is only ever added to, in the transaction of the change it speaks of.
 
 -- name: write
-insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
-values (%(tenant_id)s, %(actor)s, %(action)s, %(resource_type)s, %(resource_id)s, %(details)s);
+insert into fairlead.audit_log (tenant_id, actor, principal_id, action, resource_type, resource_id, details)
+values (%(tenant_id)s, %(actor)s, coalesce(%(principal_id)s::uuid, fairlead.principal_of_session()), %(action)s,
+    %(resource_type)s, %(resource_id)s, %(details)s);
 
 -- name: recent
-select at, tenant_id, actor, action, resource_type, resource_id, details
+select at, tenant_id, actor, principal_id, action, resource_type, resource_id, details
 from fairlead.audit_log
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 order by at desc limit %(limit)s;
@@ -13,7 +14,7 @@ order by at desc limit %(limit)s;
 -- name: page
 -- The newest of a scope, from a place on. Rows are never changed or moved, so where one lies tells equal times apart.
 -- <scope> is filled in by the module: one tenant, each tenant, or none; always by the index on tenant and time.
-select a.at, a.tenant_id, a.actor, a.action, a.resource_type, a.resource_id, a.details, host(a.ip) as ip,
+select a.at, a.tenant_id, a.actor, a.principal_id, a.action, a.resource_type, a.resource_id, a.details, host(a.ip) as ip,
     a.tableoid::bigint as part, a.ctid as spot
 from fairlead.audit_log a
 where <scope>
@@ -21,19 +22,20 @@ where <scope>
     and a.at <= coalesce(%(place_at)s, 'infinity'::timestamptz)
     and (%(place_at)s::timestamptz is null
         or (a.at, a.tableoid::bigint, a.ctid) < (%(place_at)s, %(place_part)s::bigint, %(place_spot)s::tid))
-    and (%(actor)s::text is null or a.actor = %(actor)s) and (%(action)s::text is null or a.action = %(action)s)
+    and (%(actor)s::text is null or a.actor = %(actor)s)
+    and (%(principal_id)s::uuid is null or a.principal_id = %(principal_id)s) and (%(action)s::text is null or a.action = %(action)s)
     and (%(resource_type)s::text is null or a.resource_type = %(resource_type)s)
     and (%(resource_id)s::text is null or a.resource_id = %(resource_id)s)
 order by a.at desc, a.tableoid::bigint desc, a.ctid desc limit %(limit)s
 
 -- name: of_tenant
-select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor, action,
-    resource_type, resource_id, details, ip, part, spot::text as spot
+select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor,
+    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot
 from (<of one>) page order by at desc, part desc, page.spot desc;
 
 -- name: of_all
-select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor, action,
-    resource_type, resource_id, details, ip, part, spot::text as spot
+select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor,
+    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot
 from (
     select page.* from fairlead.tenants t cross join lateral (<of each>) page
     union all
@@ -55,4 +57,5 @@ with near as (
     select distinct on (n.part, n.spot) n.* from near n
     where n.resource_type = %(resource_type)s and n.resource_id = %(resource_id)s
 )
-select at, tenant_id, actor, action, resource_type, resource_id, details from found order by at desc limit %(limit)s;
+select at, tenant_id, actor, principal_id, action, resource_type, resource_id, details
+from found order by at desc limit %(limit)s;

@@ -7,3 +7,11 @@ alter table fairlead.tokens add constraint tokens_definitions check (definitions
 create index tokens_of_user on fairlead.tokens (user_id) where user_id is not null;
 -- those whose makers are known by name: an address was one user's only
 update fairlead.tokens t set user_id = u.id from fairlead.users u where t.created_by = 'user:' || u.email;
+
+-- Who it was whatever they are called: two tokens may have one name, and names change.
+create function fairlead.principal_of_session() returns uuid language sql stable parallel safe as $$
+    select nullif(current_setting('fairlead.principal_id', true), '')::uuid
+$$;
+grant execute on function fairlead.principal_of_session() to fairlead_tenant, fairlead_system;
+alter table fairlead.audit_log add column principal_id uuid;
+alter table fairlead.audit_log alter column principal_id set default fairlead.principal_of_session();

@@ -10,7 +10,7 @@ from pydantic import Field
 from fairlead.actions import audit
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.views import ListOf, Parameters, Time, View
+from fairlead.server.views import Id, ListOf, Parameters, Time, View
 from fairlead.store.audit import Filter
 
 router = APIRouter(route_class=Guarded, tags=["audit"])
@@ -22,6 +22,7 @@ class AuditQuery(Parameters):
     """Which entries; what is left out does not matter."""
 
     actor: str | None = None
+    principal_id: Id | None = None
     action: str | None = None
     resource_type: str | None = None
     resource_id: str | None = None
@@ -42,6 +43,7 @@ class EntryView(View):
     tenant_id: UUID | None
     tenant: str | None
     actor: str
+    principal_id: UUID | None = Field(description="Of the user or token: names may be the same, ids are not.")
     action: str
     resource_type: str
     resource_id: str | None

@@ -124,7 +124,7 @@ async def _room(websocket: WebSocket, principal: Principal) -> UUID | None:
 
 
 async def _record_denial(caller: Caller) -> None:
-    async with caller.fl.database.transaction(Acting(None, caller.ip)) as tx:
+    async with caller.fl.database.transaction(Acting(None, caller.ip, caller.principal.id)) as tx:
         await audit.write(
             tx,
             actor=caller.principal.actor,

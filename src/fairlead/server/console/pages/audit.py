@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -25,7 +26,7 @@ Reader = Annotated[Visit, Depends(Visits(Permission.READ_AUDIT))]
 ROWS = 50
 # Of what came since the page was opened, no more is counted.
 MOST_NEW = 100
-NAMES = ("action", "actor", "resource_type", "resource_id", "after", "before")
+NAMES = ("action", "actor", "resource_type", "resource_id", "after", "before", "principal_id")
 # What entries are about.
 TYPES = (
     "definition",
@@ -86,7 +87,12 @@ class Wanted:
     def filter(self) -> Filter:
         """The same as the actions know it; a fault where a time is none."""
         texts = {name: self.given[name] or None for name in NAMES[:4]}
-        return Filter(**texts, after=self._time("after"), before=self._time("before"))
+        return Filter(
+            **texts,
+            principal_id=_id(self.given["principal_id"]),
+            after=self._time("after"),
+            before=self._time("before"),
+        )
 
     def _time(self, name: str) -> datetime | None:
         text = self.given[name]
@@ -153,6 +159,13 @@ def _brief(details: Any) -> str:
 
 def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _id(text: str) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise InvalidInput(f"{text[:40]!r} is not an id.", [Fault("principal_id", "not an id")]) from None
 
 
 def _moment(name: str, text: str) -> datetime:
