@@ -30,7 +30,6 @@ TENANTS = (given.TENANT, given.OTHER)
 # Tables without rows of tenants, and why a tenant's people have nothing to hide there, or may not look at all.
 SYSTEM_ONLY = {
     "job_definitions": "kinds of work are the same for every tenant, but for those registered for some: a policy hides them",
-    "job_workers": "the fleet serves every tenant; of jobs it has only numbers",
     "system": "the gate, one row",
     "duties": "the fleet's own chores; closed to tenants",
     "lost_workers": "which workers the fleet lost; closed to tenants",
@@ -41,7 +40,7 @@ SYSTEM_ONLY = {
     "function_sources": "what was applied; closed to tenants",
     "limit_locks": "rows to lock, made of ids; closed to tenants",
 }
-READABLE = {"job_definitions", "job_workers", "system"}
+READABLE = {"job_definitions", "system"}
 
 # Functions that run with their definer's rights and that tenants may call, and what binds them instead.
 OWN_RIGHTS = {"jobs_with_key": "it asks for the session's tenant itself; a test below calls it"}
@@ -49,6 +48,7 @@ OWN_RIGHTS = {"jobs_with_key": "it asks for the session's tenant itself; a test 
 # One row of a tenant in every table that has rows of tenants: %(t)s is the tenant, %(id)s and %(d)s are its own.
 ROWS: dict[str, str] = {
     "tenants": "select 1",  # there are two
+    "job_workers": "insert into fairlead.job_workers (worker_id, tenant_id, hostname, version, queues) values (%(id)s::text, %(t)s, '', '', '{}')",
     "users": "insert into fairlead.users (id, tenant_id, email, password_hash, role) values (%(id)s, %(t)s, %(id)s::text || '@x', '-', 'viewer')",
     "sessions": "insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
     "tokens": "insert into fairlead.tokens (tenant_id, name, role, prefix, secret_hash) values (%(t)s, 'x', 'viewer', 'fl_', sha256(%(id)s::text::bytea))",
@@ -81,9 +81,9 @@ ROWS: dict[str, str] = {
     "live_tickets": "insert into fairlead.live_tickets (ticket_hash, tenant_id, actor, role, token_id, expires_at) values (sha256(%(id)s::text::bytea), %(t)s, 'x', 'viewer', %(id)s, now())",
 }
 # Theirs, but written only, or the fleet's alone: what is in them is not for them.
-UNREADABLE = {"live_tickets", "deliveries", "enrolment_codes", "usage_told"}
+UNREADABLE = {"job_workers", "live_tickets", "deliveries", "enrolment_codes", "usage_told"}
 # Of which a tenant reads more than its own: what is shared by all, which is the tenant `global`'s.
-SHARED = {"workflows"}
+SHARED = {"workflows", "job_workers"}
 OWNER_COLUMN = {"tenants": "id", "idempotency_keys": "scope_id"}
 CATALOG = """
     select c.relname, c.relispartition, c.relrowsecurity, c.relforcerowsecurity,
@@ -288,6 +288,24 @@ async def test_a_shared_workflow_is_read_by_every_tenant_and_changed_by_none(
                     await tx.run(statement)
     async with bound.transaction() as tx:
         await tx.run("delete from fairlead.workflows where is_shared")
+
+
+async def test_of_workers_a_tenant_reads_what_its_own_and_everybodys_serve(
+    bound: Database, found: Mapping[str, UUID]
+) -> None:
+    async with bound.transaction() as tx:
+        await tx.run(
+            "insert into fairlead.job_workers (worker_id, hostname, version, queues) values ('w', '', '', '{}')"
+        )
+    async with bound.transaction(Acting(found[given.TENANT])) as tx:
+        seen = await tx.values("select distinct tenant_id from fairlead.job_workers order by 1")
+        assert seen == [(found[given.TENANT],), (None,)]
+    for column in ("worker_id", "hostname", "metadata"):
+        with pytest.raises(errors.InsufficientPrivilege):
+            async with bound.transaction(Acting(found[given.TENANT])) as tx:
+                await tx.values(f"select {column} from fairlead.job_workers")
+    async with bound.transaction() as tx:
+        await tx.run("delete from fairlead.job_workers where worker_id = 'w'")
 
 
 async def test_nobody_finds_any_row_without_a_tenant(bound: Database) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fairlead.actions import definitions, leases
 from fairlead.model.job import Job
 from fairlead.server.app import bind, make_server
-from fairlead.store import audit, rescue
+from fairlead.store import audit, rescue, workers
 from tests import given
 from tests.server.world import World, world_on
 
@@ -482,3 +482,28 @@ async def test_a_worker_over_http_is_listed_with_what_it_holds_and_its_own_versi
     [listed] = [one for one in answer.json()["items"] if "box-1" in one["worker_id"]]
     assert (listed["running_count"], listed["version"]) == (3, "2.7")
     assert listed["metadata"] == {"transport": "http"}
+
+
+async def test_a_worker_of_one_tenant_serves_no_other(world: World) -> None:
+    job = await enqueued(world, given.OTHER)
+    body = {"definitions": None, "limit": 1, "worker_id": "w"}
+    await world.call("POST", "/worker/jobs/claim", who="worker", tenant=given.TENANT, json=body)
+
+    why = await world.call("GET", f"/jobs/{job}/why", tenant=given.OTHER)
+    [listed] = (await world.call("GET", "/admin/workers", who="super_admin")).json()["items"]
+
+    assert why.json()["reasons"][0]["code"] == "no_worker"
+    assert listed["tenant"] == given.TENANT
+
+
+async def test_the_registry_has_so_many_workers_of_a_tenant_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MOST_OF_A_TENANT", 3)
+    for name in "abcdea":
+        body = {"definitions": None, "limit": 1, "worker_id": name}
+        claimed = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
+        assert claimed.status_code == 200
+
+    listed = (await world.call("GET", "/admin/workers", who="super_admin")).json()["items"]
+    assert [one["worker_id"][-2:] for one in listed] == [":a", ":b", ":c"]

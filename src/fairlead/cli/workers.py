@@ -26,7 +26,7 @@ async def workers(session: Session, *, limit: int, after: str, as_json: bool) ->
         output.say_json({"items": found})
         return
     output.table(
-        ("id", "state", "running", "last seen", "started", "version", "host", "serving"),
+        ("id", "state", "running", "last seen", "started", "version", "host", "tenant", "serving"),
         [_row(one) for one in found],
         empty="There are no workers. Start one with: fairlead worker APP",
     )
@@ -36,4 +36,14 @@ def _row(one: Worker) -> tuple[object, ...]:
     state = Text("stale", "bold red") if one.stale else Text("alive", "green")
     running = f"{one.running_count}/{one.concurrency}"
     serving = ", ".join(one.queues) or "everything"
-    return one.worker_id, state, running, one.last_seen_at, one.started_at, one.version, one.hostname, serving
+    return (
+        one.worker_id,
+        state,
+        running,
+        one.last_seen_at,
+        one.started_at,
+        one.version,
+        one.hostname,
+        one.tenant or "all",
+        serving,
+    )

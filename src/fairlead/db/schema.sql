@@ -1979,9 +1979,12 @@ CREATE TABLE fairlead.job_workers (
     last_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     running_count integer DEFAULT 0 NOT NULL,
     concurrency integer DEFAULT 0 NOT NULL,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tenant_id uuid
 )
 WITH (fillfactor='50');
+
+ALTER TABLE ONLY fairlead.job_workers FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.jobs (
     id uuid NOT NULL,
@@ -2542,6 +2545,8 @@ CREATE INDEX job_triggers_due ON fairlead.job_triggers USING btree (next_fire_at
 
 CREATE INDEX job_triggers_of_ends ON fairlead.job_triggers USING btree (tenant_id, event_name) WHERE ((event_name ~~ 'job.%'::text) AND is_enabled AND (deleted_at IS NULL));
 
+CREATE INDEX job_workers_of_tenant ON fairlead.job_workers USING btree (tenant_id) WHERE (tenant_id IS NOT NULL);
+
 CREATE INDEX jobs_by_correlation ON fairlead.jobs USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
 
 CREATE INDEX jobs_by_dedupe_key ON fairlead.jobs USING btree (tenant_id, hashtextextended(dedupe_key, (0)::bigint), id) WHERE (dedupe_key IS NOT NULL);
@@ -2650,6 +2655,9 @@ ALTER TABLE ONLY fairlead.job_triggers
 ALTER TABLE ONLY fairlead.job_triggers
     ADD CONSTRAINT job_triggers_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.job_workers
+    ADD CONSTRAINT job_workers_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_host_id_fkey FOREIGN KEY (host_id) REFERENCES fairlead.hosts(id);
 
@@ -2717,6 +2725,8 @@ ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.job_workers ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.jobs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.later ENABLE ROW LEVEL SECURITY;
@@ -2736,6 +2746,8 @@ ALTER TABLE fairlead.removed_jobs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY shared_rows ON fairlead.job_workers FOR SELECT TO fairlead_tenant USING ((tenant_id IS NULL));
 
 CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant USING (is_shared);
 
@@ -2766,6 +2778,8 @@ CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_workers TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.jobs TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -2832,6 +2846,8 @@ CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
 CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_workers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -3073,7 +3089,12 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_sys
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_workers TO fairlead_system;
-GRANT SELECT ON TABLE fairlead.job_workers TO fairlead_tenant;
+
+GRANT SELECT(queues) ON TABLE fairlead.job_workers TO fairlead_tenant;
+
+GRANT SELECT(last_seen_at) ON TABLE fairlead.job_workers TO fairlead_tenant;
+
+GRANT SELECT(tenant_id) ON TABLE fairlead.job_workers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.jobs TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.jobs TO fairlead_tenant;

@@ -57,7 +57,7 @@ class Claims:
 
         A claim with an id that has taken jobs before is answered with those.
         """
-        await self._be_seen(worker, keys, limit, version)
+        await self._be_seen(worker, served.tenant_id, keys, limit, version)
         source = self._source(worker, served)
         before: list[Held] = []
 
@@ -128,7 +128,9 @@ class Claims:
             return True
         return await self._fl.database.single(lambda tx: leases.any_ready(tx, tenant_id))
 
-    async def _be_seen(self, worker: str, keys: list[str] | None, limit: int, version: str) -> None:
+    async def _be_seen(
+        self, worker: str, tenant_id: UUID | None, keys: list[str] | None, limit: int, version: str
+    ) -> None:
         """A worker that asks is there; now and then is often enough to say so."""
         now = time.monotonic()
         if now - self._seen.get(worker, -SEEN_EVERY_SECONDS) < SEEN_EVERY_SECONDS:
@@ -148,6 +150,7 @@ class Claims:
                 running=0,  # what it holds, whoever asks
                 concurrency=limit,
                 metadata={"transport": "http"},
+                tenant_id=tenant_id,
             )
 
         await self._fl.database.transact(write)

@@ -66,13 +66,14 @@ where j.id = %(id)s and bound.most is not null
 order by bound.n;
 
 -- name: workers
--- No queues named: it serves every definition. With a tenant behind it, a definition is served for that one only.
+-- Those of another tenant serve nobody else. No queues named: it serves every definition. With a tenant behind it, a definition is served for that one only.
 select count(*) filter (where lately) as alive,
     count(*) filter (where lately and (w.queues = '{}' or w.queues && array[
         %(definition_key)s::text, %(definition_key)s || ' ' || %(tenant_id)s])) as serving,
     max(w.last_seen_at) as last_seen_at
 from fairlead.job_workers w
-cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s) as lately) seen;
+cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s) as lately) seen
+where w.tenant_id is null or w.tenant_id = %(tenant_id)s::uuid;
 
 -- name: ahead
 -- Jobs that are claimed before this one, in its tenant or on its host, counted to a bound. Definition by definition,

@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 
 sql = queries_beside(__file__)
+
+# How many workers with tokens of one tenant the registry has; others may work all the same.
+MOST_OF_A_TENANT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +20,9 @@ class Worker:
     """A worker as it last described itself."""
 
     worker_id: str
+    # whose it is, if it serves one tenant only
+    tenant_id: UUID | None
+    tenant: str | None
     hostname: str
     version: str
     queues: list[str]
@@ -37,10 +44,13 @@ async def seen(
     running: int,
     concurrency: int,
     metadata: Mapping[str, Any] | None = None,
+    tenant_id: UUID | None = None,
 ) -> None:
     """A worker says that it is there, and what it serves (no keys: everything)."""
     values = {
         "worker_id": worker_id,
+        "tenant_id": tenant_id,
+        "most": MOST_OF_A_TENANT,
         "hostname": hostname,
         "version": version,
         "keys": list(keys),

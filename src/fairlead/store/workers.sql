@@ -1,9 +1,15 @@
 -- Workers say that they are there; those that stopped saying so are forgotten.
 
 -- name: seen
+-- A worker of one tenant chooses its names: no more than so many of them are kept.
 insert into fairlead.job_workers as w (
-    worker_id, hostname, version, queues, last_seen_at, running_count, concurrency, metadata)
-values (%(worker_id)s, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s, %(metadata)s)
+    worker_id, tenant_id, hostname, version, queues, last_seen_at, running_count, concurrency, metadata)
+select %(worker_id)s, %(tenant_id)s::uuid, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s,
+    %(metadata)s
+where %(tenant_id)s::uuid is null or %(most)s > (
+    select count(*) from (
+        select from fairlead.job_workers o
+        where o.tenant_id = %(tenant_id)s and o.worker_id <> %(worker_id)s limit %(most)s) others)
 on conflict (worker_id) do update
 set last_seen_at = clock_timestamp(), running_count = excluded.running_count, queues = excluded.queues,
     version = excluded.version, concurrency = excluded.concurrency, metadata = excluded.metadata;
@@ -11,7 +17,7 @@ set last_seen_at = clock_timestamp(), running_count = excluded.running_count, qu
 -- name: page
 -- By id, after the one that the page before ended with. Stale: not seen for longer than it should be.
 -- One that works over HTTP says nothing of what it runs: it runs what it holds.
-select w.worker_id, w.hostname, w.version, w.queues, w.started_at, w.last_seen_at,
+select w.worker_id, w.tenant_id, (select t.slug from fairlead.tenants t where t.id = w.tenant_id) as tenant, w.hostname, w.version, w.queues, w.started_at, w.last_seen_at,
     case when w.metadata ->> 'transport' = 'http'
         then (select count(*) from fairlead.leases l where l.worker_id = w.worker_id)
         else w.running_count end as running_count,

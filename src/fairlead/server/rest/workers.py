@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 
@@ -20,6 +21,8 @@ class WorkerView(View):
     """A worker. Stale: not seen for more than two leases."""
 
     worker_id: str
+    tenant_id: UUID | None
+    tenant: str | None
     hostname: str
     version: str
     queues: list[str]
