@@ -25,7 +25,7 @@ from fairlead.model.access import Principal
 from fairlead.model.definition import KEY
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
-from fairlead.model.redact import mask_for
+from fairlead.model.redact import Mask, mask_for
 from fairlead.model.request import unknown_definition
 from fairlead.runtime.source import Held, JobSource
 from fairlead.runtime.stager import stage
@@ -121,7 +121,7 @@ class JobLease(LeasedJob):
     async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
         """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands."""
         self._require()
-        return await self._finish(_failed(error, retryable=retryable))
+        return await self._finish(_failed(error, self._mask, retryable=retryable))
 
     async def release(self, delay: float | timedelta = 0) -> JobStatus:
         """Give the job back, to be run again after `delay` (seconds); no attempt is charged. How the job stands."""
@@ -237,12 +237,12 @@ def _keys(wanted: Any) -> list[str]:
     return keys
 
 
-def _failed(error: Any, *, retryable: bool) -> Outcome:
+def _failed(error: Any, mask: Mask | None, *, retryable: bool) -> Outcome:
     if isinstance(error, str):
-        return Failed("Failed", clean(error, LONGEST_MESSAGE), retryable)
+        return Failed("Failed", clean(error, LONGEST_MESSAGE, mask), retryable)
     if not isinstance(error, BaseException):
         raise _refusal("error", "must be a text or an exception")
-    outcome = failure(error)
+    outcome = failure(error, mask)
     if isinstance(outcome, Failed) and not retryable:
         return msgspec.structs.replace(outcome, retryable=False)
     return outcome

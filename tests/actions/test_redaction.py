@@ -12,7 +12,7 @@ from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, N
 from fairlead.actions import access, definitions, jobs, troubles
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.jobs import Filter
-from fairlead.errors import PayloadInvalid, SettingInvalid
+from fairlead.errors import PayloadInvalid, SecretsRequired, SettingInvalid
 from fairlead.model.access import Role
 from fairlead.model.redact import MASK
 from fairlead.server.app import create_app
@@ -167,16 +167,29 @@ async def test_a_list_shows_no_secrets_nor_does_an_answer_to_cancel_and_retry(fl
         assert one.dedupe_key == f'send::acme::{{"pin":"{MASK}","to":"ada","token":"{MASK}"}}'
 
 
-async def test_a_retry_keeps_the_secrets_that_an_edit_left_masked(fl: Fairlead) -> None:
+async def test_who_edits_a_payload_on_retry_gives_its_secrets_anew(fl: Fairlead) -> None:
     job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
     await fl.cancel(job.id)
-    edited = {**(await fl.read(job.id)).payload, "to": "grace", "pin": 42}
+    edited = {**(await fl.read(job.id)).payload, "to": "grace"}
 
-    again = await fl.retry(job.id, payload=edited)
+    with pytest.raises(SecretsRequired) as refused:
+        await fl.retry(job.id, payload=edited)
+    assert [fault.path for fault in refused.value.faults] == ["/pin", "/token"]
+    await fl.retry(job.id, payload={"to": "grace", "token": "another", "pin": 42})
 
-    assert again.payload == {"to": "grace", "token": MASK, "pin": MASK}
     [lease] = await fl.claim(1)
-    assert lease.payload == {"to": "grace", "token": CANARY, "pin": 42}
+    assert lease.payload == {"to": "grace", "token": "another", "pin": 42}
+    await lease.release()
+
+
+async def test_a_retry_keeps_the_secrets_of_a_payload_that_is_sent_back_as_it_was_shown(fl: Fairlead) -> None:
+    job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
+    await fl.cancel(job.id)
+
+    await fl.retry(job.id, payload=(await fl.read(job.id)).payload)
+
+    [lease] = await fl.claim(1)
+    assert lease.payload == PAYLOAD
     await lease.release()
 
 

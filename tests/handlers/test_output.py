@@ -61,7 +61,7 @@ def test_what_is_told_is_the_whole_without_its_secrets_however_it_was_cut(
 
     kept = stream.after(said, *cuts)
 
-    whole = Mask(SECRETS).part(said.decode(errors="replace")).replace("\x00", "\\x00")
+    whole = Mask(SECRETS).text(said.decode(errors="replace")).replace("\x00", "\\x00")
     assert "".join(stream.told) == kept == whole
     assert not any(form in whole for form in FORMS)
 
@@ -91,6 +91,18 @@ def test_the_end_of_a_secret_whose_beginning_is_gone_is_not_kept(after: int) -> 
     kept = stream.after(b"x" * 1000 + (b"hunter2-hunter2" * 20) + b"y" * (after - 100), *range(0, 1400, 7))
 
     assert not re.search("unt|nte|ter|er2", kept)
+
+
+@pytest.mark.parametrize("guessed", range(1, 15))
+def test_a_guess_at_the_cap_tells_nothing_of_the_secret(guessed: int) -> None:
+    """Where a text is cut does not depend on whether it ends with the beginning of the secret."""
+    told = []
+    for secret in ("hunter2-hunter2", "another-word-ab"):
+        stream = Stream(secrets=[secret], cap=500, tail=100)
+        kept = stream.after(b"x" * (500 - guessed) + b"hunter2-hunter2"[:guessed] + b"y" * 2000)
+        told.append((kept, stream.told))
+
+    assert told[0] == told[1]
 
 
 def test_a_line_without_end_is_told_on_without_cutting_a_secret_in_two() -> None:

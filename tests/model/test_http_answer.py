@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.http_answer import LONGEST_VALUE, MAX_HEADERS, shown_body, shown_headers
 from fairlead.model.payload import encode
+from fairlead.model.redact import Mask
 
 TYPES = st.sampled_from(
     ["application/json", "text/plain; charset=iso-8859-1", "x", "", "text/html;charset=utf-16"]
@@ -46,3 +47,14 @@ def test_headers_are_bounded_and_those_with_secrets_left_out() -> None:
     assert len(shown) == MAX_HEADERS
     assert max(map(len, shown.values())) == LONGEST_VALUE
     assert "s" not in shown.values()
+
+
+@pytest.mark.parametrize("cut", range(1, 36))
+def test_an_answer_that_is_cut_shows_no_piece_of_a_secret(cut: int) -> None:
+    secret = "Beadc0de-7f3a-41bc-9d55-0c4e8aa2b791"  # noqa: S105
+    mask = Mask([secret])
+    content = b"x" * 200 + secret[:cut].encode()
+
+    assert set(str(shown_body(content, {}, truncated=True, mask=mask))) == {"x"}
+    said = "x" * (LONGEST_VALUE - cut) + secret
+    assert shown_headers([("x-said", said)], mask)["x-said"].strip("[redact]") == "x" * (LONGEST_VALUE - cut)

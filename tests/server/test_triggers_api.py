@@ -474,13 +474,12 @@ async def test_secrets_do_not_move_to_another_server(world: World) -> None:
     path = f"/jobs/triggers/{trigger['id']}"
     shown = {**template, "secret_headers": "[redacted]"}
 
-    for url in ("https://evil.example/v1", "https://{{tenant.slug}}.example/"):
+    for url in ("https://evil.example/v1", "https://api.example/v2", "https://{{tenant.slug}}.example/"):
         answer = await ask(world, "PATCH", path, json={"payload_template": {**shown, "url": url}})
         assert refusal(answer) == (422, "secrets_required")
 
     for change in (
         shown,
-        {**shown, "url": "https://api.example/v2"},
         {**template, "url": "https://{{tenant.slug}}.example/"},
     ):
         answer = await ask(world, "PATCH", path, json={"payload_template": change})

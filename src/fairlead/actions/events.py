@@ -15,7 +15,7 @@ from fairlead.errors import EventInvalid, EventUnknown, Fault
 from fairlead.model.access import Permission, Principal
 from fairlead.model.event import Event, NewEvent, checked
 from fairlead.model.payload import encode
-from fairlead.model.redact import hidden, mask_for
+from fairlead.model.redact import mask_for, shown_payload
 from fairlead.model.request import unknown_tenant
 from fairlead.model.trigger import Firing, FiringOutcome
 from fairlead.store import audit, bulk, events, firings, triggers
@@ -149,7 +149,7 @@ async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
         mask = mask_for(event.data, paths, tx.redact_patterns)
         if mask is None:
             return event
-        data = mask.payload(hidden(event.data, paths))
-        return replace(event, data=data, correlation_id=mask.value(event.correlation_id))
+        data = shown_payload(event.data, paths, tx.redact_patterns)
+        return replace(event, data=data, correlation_id=mask.chosen(event.correlation_id))
 
     return [shown(event) for event in found]

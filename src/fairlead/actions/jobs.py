@@ -16,7 +16,7 @@ from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryab
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
-from fairlead.model.kept_secrets import restored_for
+from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.request import unknown_tenant
 from fairlead.settings import Settings
@@ -163,8 +163,7 @@ async def _edited(
     """The payload that a job gets instead of its own, and where it is for with that one."""
     catalog.learn(definition.key, definition.version, definition.arg_schema, definition.resource_pointer)
     stored = await jobs.payload(tx, job.id)
-    # who read the job and edits it has not seen its secrets: what is still as it was shown stays as it is
-    payload = restored_for(definition.key, payload, stored, job.payload)
+    payload = restore_secrets(payload, stored, job.payload)
     edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
     text, _ = catalog.prepare(edited, current=[definition.key])
     if not _names_another(definition, stored, msgspec.json.decode(text)):

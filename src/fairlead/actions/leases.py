@@ -122,12 +122,7 @@ async def fail(
 ) -> JobStatus:
     """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands now."""
     failed = Failed(
-        kind=clean(kind, LONGEST_KIND),
-        message=clean(message, LONGEST_MESSAGE),
-        retryable=retryable,
-        timed_out=timed_out,
-        traceback=tail(traceback, most=LONGEST_TRACEBACK),
-        cost_cents=ending.cost_cents,
+        kind, message, retryable, timed_out=timed_out, traceback=traceback, cost_cents=ending.cost_cents
     )
     return await _finish(tx, principal, lease, failed, ending)
 
@@ -161,6 +156,8 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
     owner = await _owned(tx, principal, lease)
     if secrets := mask_for(owner.payload, owner.secret_paths, tx.redact_patterns):
         outcome = secrets.outcome(outcome)
+    if isinstance(outcome, Failed):
+        outcome = _within_bounds(outcome)
     mask = _mask(tx, owner)
     ran = {
         "exit_code": ending.exit_code,
@@ -174,6 +171,16 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
     if done[lease.job_id] is JobStatus.QUEUED:
         await bulk.notify(tx, "later" if change.delay > 0 else "ready")
     return done[lease.job_id]
+
+
+def _within_bounds(failed: Failed) -> Failed:
+    """A failure as it can be kept. It was masked before: a secret that is cut in two could not be."""
+    return msgspec.structs.replace(
+        failed,
+        kind=clean(failed.kind, LONGEST_KIND),
+        message=clean(failed.message, LONGEST_MESSAGE),
+        traceback=tail(failed.traceback, most=LONGEST_TRACEBACK),
+    )
 
 
 async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:

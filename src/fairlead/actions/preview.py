@@ -179,10 +179,11 @@ def _made(
     except Refused as refusal:
         errors = list(refusal.faults) or [Fault("", refusal.message)]
     own = secrets_in(payload, definition.secret_paths)
-    # what feeds a secret of another trigger is one here too
     mask = Mask([*own, *secrets], tx.redact_patterns)
+    # what feeds a secret of another trigger is one here too; the trigger's own are masked where they are
+    fed = Mask(secrets, tx.redact_patterns)
     told = {
-        "payload": mask.payload(_shown(payload, definition.secret_paths, fits=not errors)),
+        "payload": fed.value(_shown(payload, definition.secret_paths, fits=not errors), names=False),
         "valid": not errors,
         "errors": [Fault(mask.text(fault.path), mask.text(fault.message)) for fault in errors],
     }

@@ -18,8 +18,8 @@ from fairlead.errors import Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Permission, Principal, Tenant
 from fairlead.model.definition import Definition
 from fairlead.model.job import Source
-from fairlead.model.kept_secrets import restored_for
-from fairlead.model.redact import Mask
+from fairlead.model.kept_secrets import restore_secrets
+from fairlead.model.redact import shown_payload
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.template import compiled, misfits
 from fairlead.model.template_secrets import secret_fields, shown_template
@@ -178,9 +178,7 @@ def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
     seen = shown(tx, old).payload_template
     if "payload_template" in given:
         # who read it has not seen its secrets: what is still as it was shown stays as it is
-        given["payload_template"] = restored_for(
-            old.definition_key, given["payload_template"], old.payload_template, seen
-        )
+        given["payload_template"] = restore_secrets(given["payload_template"], old.payload_template, seen)
     kept = given.get("payload_template", old.payload_template) != document.get("payload_template", seen)
     if given.get("definition_key", old.definition_key) != old.definition_key and kept:
         # to another definition it may be no secret any more
@@ -194,7 +192,7 @@ def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
 def shown(tx: Tx, trigger: Trigger) -> Trigger:
     """The trigger as people may see it: what would fill a secret is hidden, unless it only says where that comes from."""
     template = shown_template(trigger.payload_template, trigger.secret_paths)
-    return replace(trigger, payload_template=Mask((), tx.redact_patterns).payload(template))
+    return replace(trigger, payload_template=shown_payload(template, (), tx.redact_patterns))
 
 
 def secret_event_paths(trigger: Trigger) -> list[str]:

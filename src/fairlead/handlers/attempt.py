@@ -16,6 +16,7 @@ from fairlead.handlers.log import clean
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
 from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Lost, Outcome, Snoozed, Succeeded
+from fairlead.model.redact import Mask
 
 logger = structlog.get_logger(__name__)
 
@@ -71,7 +72,7 @@ class Attempt(Generic[H]):
         try:
             self.launch()
         except Exception as error:  # noqa: BLE001 - one job's trouble, not the worker's
-            self.end(failure(error))
+            self.end(failure(error, self.ctx.mask))
         finally:
             current_job.reset(before)
 
@@ -155,8 +156,8 @@ class Attempt(Generic[H]):
         self.ctx._close()  # noqa: SLF001
 
 
-def failure(error: BaseException) -> Outcome:
-    """What an exception of a handler means; a group means what all that is in it means."""
+def failure(error: BaseException, mask: Mask | None = None) -> Outcome:
+    """What an exception of a handler means, without secrets; a group means what all that is in it means."""
     leaves = _leaves(error)
     # a group of one, as a task group makes it, says no more than the one does
     told = leaves[0] if len(leaves) == 1 else error
@@ -164,10 +165,10 @@ def failure(error: BaseException) -> Outcome:
         return Snoozed(told.delay)
     quiet = isinstance(error, PayloadInvalid | OutputInvalid | Stopped)
     return Failed(
-        kind=clean(type(told).__name__, LONGEST_KIND),
-        message=_message(told),
+        kind=clean(type(told).__name__, LONGEST_KIND, mask),
+        message=_message(told, mask),
         retryable=not all(isinstance(leaf, Fatal) for leaf in leaves),
-        traceback=None if quiet else _traceback(error),
+        traceback=None if quiet else _traceback(error, mask),
     )
 
 
@@ -183,14 +184,14 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, mask: Mask | None) -> str:
     try:
-        return clean(str(error), LONGEST_MESSAGE)
+        return clean(str(error), LONGEST_MESSAGE, mask)
     except Exception:  # noqa: BLE001 - __str__ is the user's code
         return "(an exception that cannot be shown as text)"
 
 
-def _traceback(error: BaseException) -> str | None:
+def _traceback(error: BaseException, mask: Mask | None) -> str | None:
     """The end of the traceback, without the frames of ours above the handler."""
     try:
         frames = error.__traceback__
@@ -199,6 +200,7 @@ def _traceback(error: BaseException) -> str | None:
         text = "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # noqa: BLE001 - no memory, or code of the user's that fails again
         return None
+    text = text if mask is None else mask.text(text)
     kept = text if len(text) <= LONGEST_TRACEBACK else "…" + text[1 - LONGEST_TRACEBACK :]
     # bytes are what the bound is about
     return clean(kept, LONGEST_TRACEBACK).encode()[-LONGEST_TRACEBACK:].decode(errors="ignore")

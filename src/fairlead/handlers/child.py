@@ -9,6 +9,7 @@ import importlib
 import inspect
 import itertools
 import os
+import re
 import signal
 import socket
 import sys
@@ -31,6 +32,7 @@ from fairlead.handlers.tree import adopt_orphans, kill_tree
 from fairlead.model import payload
 from fairlead.model.job import Enqueued, NewJob
 from fairlead.model.outcome import Outcome
+from fairlead.model.redact import Mask
 
 # The worker decides how long is too long; its SIGKILL is not waited for with a clock of our own.
 _FOREVER = 86_400.0
@@ -58,11 +60,13 @@ async def _attempt(begin: wire.Begin, link: "Link") -> None:
 
 async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
     ctx = ChildContext(begin.facts, link)
+    if begin.secrets or begin.patterns:
+        ctx.mask = Mask(begin.secrets, tuple(map(re.compile, begin.patterns)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ctx.cancel)
     try:
         handler = Handler.of(ctx.definition_key, _found(begin.module, begin.qualname))
     except BaseException as error:  # noqa: BLE001 - importing is the user's code too
-        return failure(error)
+        return failure(error, ctx.mask)
     with tracing.continued(begin.trace):
         return await run(
             handler,
@@ -143,29 +147,29 @@ class ChildContext(Context):
         self._link.send(wire.Percent(progress.percent, progress.message))
 
     def _new_log(self) -> Log:
-        return ChildLog(self._link)
+        return ChildLog(self._link, self.mask)
 
 
 class ChildLog(Log):
     """A log that the worker keeps."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__()
+    def __init__(self, link: Link, mask: Mask | None) -> None:
+        super().__init__(mask=mask)
         self._link = link
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if self._open:
-            told = {name: _plain(value) for name, value in fields.items()}
-            self._link.send(wire.Line(level, clean(str(event), LONGEST_LINE), told))
+            told = {name: _plain(value, self._mask) for name, value in fields.items()}
+            self._link.send(wire.Line(level, clean(str(event), LONGEST_LINE, self._mask), told))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, mask: Mask | None) -> Any:
     """A field as the wire can carry it."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int) and value.bit_length() < 64:
         return int(value)
-    return clean(str(value) if isinstance(value, str) else shown(value), LONGEST_LINE)
+    return clean(str(value) if isinstance(value, str) else shown(value), LONGEST_LINE, mask)
 
 
 def _refusal(name: str, message: str) -> Exception:

@@ -140,7 +140,7 @@ class CommandAttempt(Attempt[Command]):
         try:
             outcome = self._concluded()
         except Exception as error:  # noqa: BLE001 - whatever it left behind, it has ended
-            outcome = failure(error)
+            outcome = failure(error, self.ctx.mask)
         self.end(outcome)
 
     def _concluded(self) -> Outcome:
@@ -174,7 +174,7 @@ class CommandAttempt(Attempt[Command]):
         if self._trouble is not None:
             # one whose pid was not told may have begun all the same
             kind = "CommandLost" if self._lost or self._pid is not None else "CommandNotStarted"
-            return Failed(kind, clean(self._trouble, LONGEST_MESSAGE))
+            return Failed(kind, clean(self._trouble, LONGEST_MESSAGE, self.ctx.mask))
         if code in spec.success_exit_codes:
             return self._succeeded()
         if code is not None and code in spec.snooze_exit_codes:
@@ -195,7 +195,9 @@ class CommandAttempt(Attempt[Command]):
                 raise OutputInvalid(self._flaw)
             return Succeeded(None if result is None else kept_output(result, self.bounds.max_output_bytes))
         except Fatal as error:
-            return Failed(type(error).__name__, clean(str(error), LONGEST_MESSAGE), retryable=False)
+            return Failed(
+                type(error).__name__, clean(str(error), LONGEST_MESSAGE, self.ctx.mask), retryable=False
+            )
 
     # What it writes
 

@@ -201,7 +201,9 @@ class Context:
         if not _is_number(percent, int | float) or not 0 <= percent <= 100:
             raise ValueError(f"Progress takes 0 to 100 percent, not {percent!r}.")
         if not self._over:
-            self.last_progress = Progress(float(percent), clean(str(message), LONGEST_PROGRESS_MESSAGE))
+            self.last_progress = Progress(
+                float(percent), clean(str(message), LONGEST_PROGRESS_MESSAGE, self.mask)
+            )
             if self._on_progress is not None and not self._report_due:
                 self._report_due = True
                 self._on_loop(self._report)

@@ -86,7 +86,7 @@ class OnLoop(Attempt[Handler]):
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is not the worker's
-            outcome = failure(error)
+            outcome = failure(error, self.ctx.mask)
         finally:
             _at_work.discard(self)
         self.end(outcome)
@@ -129,4 +129,4 @@ class InThread(Attempt[Handler]):
         try:
             return self.produced(self.handler.call(self.ctx))
         except BaseException as error:  # noqa: BLE001 - nothing a handler raises may end the thread
-            return failure(error)
+            return failure(error, self.ctx.mask)

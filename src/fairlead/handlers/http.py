@@ -20,7 +20,7 @@ from fairlead.model.http_answer import shown_body, shown_headers
 from fairlead.model.http_call import KEY, LONGEST_URL, Call, content_of, headers_of, target_of
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
-from fairlead.model.redact import Secret
+from fairlead.model.redact import Mask, Secret
 from fairlead.model.webhook import key_of, signed
 
 OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 5}
@@ -92,9 +92,11 @@ class HttpRequests:
             raise TemporaryFailure(
                 f"{call.target.host} did not answer within {timeout_seconds:g} s"
             ) from None
-        shown = _shown(answer)
+        shown = _shown(answer, ctx.mask)
         if not _is_expected(answer.status, expected):
-            raise unwelcome(ctx, answer.status, answer.headers.get("retry-after"), _complaint(call, shown))
+            raise unwelcome(
+                ctx, answer.status, answer.headers.get("retry-after"), _complaint(call, shown, ctx.mask)
+            )
         return shown
 
     async def _followed(
@@ -197,18 +199,17 @@ def _is_expected(status: int, expected: list[int] | None) -> bool:
     return 200 <= status <= 299 if expected is None else status in expected
 
 
-def _shown(answer: Answer) -> dict[str, Any]:
-    headers = shown_headers(answer.headers.multi_items())
+def _shown(answer: Answer, mask: Mask | None) -> dict[str, Any]:
+    headers = shown_headers(answer.headers.multi_items(), mask)
     return {
         "status": answer.status,
         "headers": headers,
-        "body": shown_body(answer.body, headers, truncated=answer.truncated),
+        "body": shown_body(answer.body, headers, truncated=answer.truncated, mask=mask),
         "truncated": answer.truncated,
     }
 
 
-def _complaint(call: Call, shown: Mapping[str, Any]) -> str:
+def _complaint(call: Call, shown: Mapping[str, Any], mask: Mask | None) -> str:
     said = shown["body"]
-    # cut with a mark: a secret may be cut in two, and its beginning is masked before one
-    text = "" if said is None else f": {clean(str(said), SHOWN_IN_ERRORS)}"
+    text = "" if said is None else f": {clean(str(said), SHOWN_IN_ERRORS, mask)}"
     return f"{call.target.host} answered {shown['status']}{text}"

@@ -80,7 +80,7 @@ class Isolated(Attempt[Handler]):
             with ours:
                 outcome = await self._connected(ours)
         except Exception as error:  # noqa: BLE001 - nonsense on the wire ends this job only
-            outcome = failure(error)
+            outcome = failure(error, self.ctx.mask)
         finally:
             self.abandon()
             try:
@@ -158,6 +158,8 @@ class Isolated(Attempt[Handler]):
             max_output_bytes=self.bounds.max_output_bytes,
             facts=wire.Facts(**facts),
             trace=tracing.carried(),
+            secrets=[] if self.ctx.mask is None else self.ctx.mask.leaves,
+            patterns=[] if self.ctx.mask is None else [one.pattern for one in self.ctx.mask.patterns],
         )
 
 

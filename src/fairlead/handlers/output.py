@@ -87,7 +87,7 @@ class Output:
 
     def _pass(self, count: int) -> None:
         text, self._held = self._held[:count], self._held[count:]
-        text = _storable(text if self._mask is None else self._mask.part(text))
+        text = _storable(text if self._mask is None else self._mask.text(text))
         self._ends.add(text.encode())
         for begin in range(0, len(text), LONGEST_CHUNK):
             self._told(text[begin : begin + LONGEST_CHUNK])
@@ -98,7 +98,7 @@ class Output:
         """Go over to keeping the end only. What a secret may reach out of goes there too, so that it is seen whole."""
         mask = self._mask
         self._pass(len(self._held) if mask is None else mask.safe_cut(self._held, len(self._held)))
-        self._rest = Rest(3 + self._ends.half + (0 if mask is None else 4 * mask.longest))
+        self._rest = Rest(3 + self._ends.half + (0 if mask is None else 4 * mask.reach))
         self._rest.add(self._held.encode() + self._decoder.getstate()[0])
         self._held = ""
 
@@ -166,7 +166,7 @@ class Rest:
         if mask is None:
             return text, self._lost
         at = mask.safe_start(text) if self._lost else 0
-        return mask.part(text[at:]), self._lost + len(text[:at].encode())
+        return mask.text(text[at:]), self._lost + len(text[:at].encode())
 
 
 def _storable(text: str) -> str:

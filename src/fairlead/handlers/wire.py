@@ -41,6 +41,9 @@ class Begin(msgspec.Struct, tag=True):
     max_output_bytes: int
     facts: Facts
     trace: str | None = None
+    # what is masked in all that the child says, before the child cuts it
+    secrets: list[str | int | float] = []
+    patterns: list[str] = []
 
 
 class Answer(msgspec.Struct, tag=True):

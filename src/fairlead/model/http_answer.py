@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.errors import FairleadError
 from fairlead.model.payload import MAX_DEPTH, encode
+from fairlead.model.redact import Mask
 
 MAX_HEADERS = 50
 LONGEST_VALUE = 1000
@@ -20,7 +21,7 @@ _CHARSETS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "window
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-def shown_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+def shown_headers(headers: Iterable[tuple[str, str]], mask: Mask | None = None) -> dict[str, str]:
     """Headers that may be seen, by their names in lower case; of one that comes twice, both values."""
     found: dict[str, str] = {}
     for name, value in headers:
@@ -28,11 +29,14 @@ def shown_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
         if _SECRET_HEADER.search(lower) or (lower not in found and len(found) == MAX_HEADERS):
             continue
         joined = f"{found[lower]}, {value}" if lower in found else value
-        found[lower] = _CONTROLS.sub("\ufffd", joined)[:LONGEST_VALUE]
-    return found
+        found[lower] = _CONTROLS.sub("\ufffd", joined)
+    # masked before they are cut, while secrets in them are whole
+    return {
+        name: (value if mask is None else mask.text(value))[:LONGEST_VALUE] for name, value in found.items()
+    }
 
 
-def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool) -> Any:
+def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool, mask: Mask | None = None) -> Any:
     """JSON where the answer is JSON that can be kept, else text; None for what is neither, or compressed unasked."""
     if not content or headers.get("content-encoding", "identity") != "identity":
         return None
@@ -47,7 +51,8 @@ def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool) -> A
             pass  # then it is text
     if b"\x00" in content:
         return None
-    return _CONTROLS.sub("\ufffd", content.decode(charset, errors="replace"))
+    text = _CONTROLS.sub("\ufffd", content.decode(charset, errors="replace"))
+    return mask.beginning(text) if truncated and mask is not None else text
 
 
 def _type(header: str) -> tuple[str, str]:

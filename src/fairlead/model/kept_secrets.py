@@ -1,37 +1,40 @@
-"""Secrets that an edit left as they were shown: they are put back, and go where they went before."""
+"""Secrets in a document that was read, and is sent back: they stay only where nothing else of it was edited."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from fairlead.errors import Fault, SecretsRequired
-from fairlead.model import http_call
-from fairlead.model.path import Flaw
-from fairlead.model.redact import restored
+from fairlead.model.redact import Path, path_to, restored
+
+MOST_FAULTS = 20
 
 
-def restored_for(definition_key: str, edited: Any, stored: Any, shown: Any) -> Any:
-    """As `restored`, of a payload or its template; refused where a request would take the secrets to another server.
+def restore_secrets(edited: Any, stored: Any, shown: Any) -> Any:
+    """The document as it is to be stored: sent back as it was shown, it is the stored one again.
 
-    Who edits has not seen them: sent to a server of their own, they would.
+    An edit that leaves secrets as they were shown is refused. Who edits has not seen them: with another server, another
+    file or another command beside them, they could be read there.
     """
-    payload = restored(edited, stored, shown)
-    if (
-        definition_key == http_call.KEY
-        and payload != edited
-        and _destination(payload) != _destination(stored)
-    ):
+    if edited == shown:
+        return stored
+    places = list(islice(_differences(edited, restored(edited, stored, shown), ()), MOST_FAULTS))
+    if places:
         raise SecretsRequired(
-            "The secrets were given for the server of the old url, and are not sent to another: give them anew, "
-            "in place of what is shown as [redacted].",
-            [Fault("/url", "leads to another server than the secrets were given for")],
+            "The secrets were given for what stood beside them: whoever edits that gives them anew, in place of what is "
+            "shown as [redacted].",
+            [Fault(path_to(place), "give it anew: something beside it was edited") for place in places],
         )
-    return payload
+    return edited
 
 
-def _destination(payload: Any) -> Any:
-    """The origin of a request's url; of one that is yet to be filled in, or cannot be, the url itself."""
-    url = payload.get("url") if isinstance(payload, Mapping) else payload
-    try:
-        return http_call.target_of(url).origin if isinstance(url, str) else url
-    except Flaw:
-        return url
+def _differences(edited: Any, put_back: Any, at: Path) -> Iterator[Path]:
+    """The places where a secret would be put back."""
+    if isinstance(edited, dict) and isinstance(put_back, dict):
+        for name, one in edited.items():
+            yield from _differences(one, put_back[name], (*at, str(name)))
+    elif isinstance(edited, list) and isinstance(put_back, list):
+        for number, (one, other) in enumerate(zip(edited, put_back, strict=True)):
+            yield from _differences(one, other, (*at, str(number)))
+    elif edited != put_back:
+        yield at

@@ -29,9 +29,10 @@ MOST_PARTS = 16
 MOST_SECRETS = 200
 MOST_PLACES = 100
 MOST_STEPS = 20_000
-# Texts are cut to less.
-LONGEST_CUT = 10_000
-CUT = "…"
+# Of secrets that may be found by trying, nothing is compared with what a user chose.
+LEAST_TO_COMPARE = 16
+# How much is left out beside a cut tells of a secret's length this much, and nothing of its letters.
+REACH = 64
 # Nothing has another form for these.
 _ALWAYS_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
@@ -204,8 +205,17 @@ def path_to(parts: Iterable[str]) -> str:
 
 
 def hidden(payload: Any, paths: Sequence[str]) -> Any:
-    """The payload as it may be shown: every secret in it is masked."""
+    """The payload with a mask in place of every secret."""
     return _replaced(payload, _all(paths), lambda _: MASK) if paths else payload
+
+
+def shown_payload(payload: Any, paths: Sequence[str], patterns: Patterns) -> Any:
+    """A payload as it may be shown, and edited and sent back: masked where its secrets are, and where a pattern matches.
+
+    What else is in it is compared with no secret: a user wrote it, and would see which of many guesses is masked.
+    """
+    shown = hidden(payload, paths)
+    return Mask((), patterns).value(shown, names=False) if patterns else shown
 
 
 def restored(edited: Any, stored: Any, shown: Any) -> Any:
@@ -286,7 +296,9 @@ class Mask:
             self._learn(leaf, texts)
         # the longest first: one may be a part of another
         self._texts = sorted(texts, key=len, reverse=True)
-        self._patterns = patterns
+        self._has_lines = any("\n" in text for text in texts)
+        self.leaves = leaves
+        self.patterns = patterns
 
     def _learn(self, leaf: Any, texts: set[str]) -> None:
         if isinstance(leaf, int | float):
@@ -302,32 +314,50 @@ class Mask:
         """The length of the longest text that is looked for."""
         return len(self._texts[0]) if self._texts else 0
 
-    def text(self, text: str) -> str:
-        """The text without secrets."""
-        return self._patterned(self._ends(self._replaced(text)))
+    @property
+    def reach(self) -> int:
+        """How far from a cut a secret may reach that is cut in two: the length of the longest, rounded up."""
+        return -(-self.longest // REACH) * REACH
 
-    def part(self, text: str) -> str:
-        """A part of a text that goes on, cut where no secret is cut in two, without secrets."""
+    def text(self, text: str) -> str:
+        """The text without secrets. It must be whole: of one that was cut, a secret may be left in part.
+
+        Nothing is done about the beginning of a secret: who may choose a text would learn the secret letter by letter.
+        """
         return self._patterned(self._replaced(text))
 
-    def _replaced(self, text: str) -> str:
+    def beginning(self, text: str) -> str:
+        """A text that lost its end, without secrets and without all that a secret may have begun in."""
+        if not self._texts:
+            return self.text(text)
+        return self.text(text[: self._before_spans(text, max(0, len(text) - self.reach))])
+
+    def chosen(self, text: str | None) -> str | None:
+        """A text that a user chose beside the payload, without those secrets that cannot be found by trying."""
+        if text is None:
+            return None
+        long = [secret for secret in self._texts if len(secret) >= LEAST_TO_COMPARE]
+        return self._patterned(self._replaced(text, long))
+
+    def _replaced(self, text: str, secrets: Sequence[str] | None = None) -> str:
         if self._everything:
             return MASK
         kept, at = [], 0
-        for begin, end in self._spans(text):
+        for begin, end in self._spans(text, self._texts if secrets is None else secrets):
             kept += [text[at:begin], MASK]
             at = end
         return "".join((*kept, text[at:])) if kept else text
 
     def _patterned(self, text: str) -> str:
-        for pattern in self._patterns:
+        for pattern in self.patterns:
             text = pattern.sub(MASK, text)
         return text
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
+    @staticmethod
+    def _spans(text: str, secrets: Sequence[str]) -> list[tuple[int, int]]:
         """Where secrets are. Those that overlap are one: nothing of the second is left when the first is gone."""
         found = []
-        for secret in self._texts:
+        for secret in secrets:
             begin = text.find(secret)
             while begin >= 0:
                 found.append((begin, begin + len(secret)))
@@ -342,44 +372,40 @@ class Mask:
 
     def safe_start(self, text: str) -> int:
         """Where a text that lost its beginning is free of what may be the end of a secret."""
-        at = min(len(text), max(0, self.longest - 1))
-        return next((end for begin, end in self._spans(text) if begin < at < end), at)
+        at = min(len(text), self.reach)
+        return next((end for begin, end in self._spans(text, self._texts) if begin < at < end), at)
 
     def before_match(self, text: str, at: int) -> int:
         """The place, or where the match of a pattern begins that reaches over it; one without end is cut."""
         begins = [
             match.start()
-            for pattern in self._patterns
+            for pattern in self.patterns
             for match in pattern.finditer(text)
             if match.start() < at < match.end()
         ]
         return min(begins, default=at) or at
 
     def safe_cut(self, text: str, at: int) -> int:
-        """The last place up to `at` where a text that goes on can be cut without cutting a secret in two."""
+        """The last place up to `at` where a text that goes on can be cut without cutting a secret in two.
+
+        It does not depend on whether the text ends with the beginning of a secret: that could be seen, and tried.
+        """
+        if text[at - 1 : at] == "\n" and not self._has_lines:  # no secret reaches over the end of a line
+            return at
+        return self._before_spans(text, self.before_match(text, max(0, min(at, len(text) - self.reach))))
+
+    def _before_spans(self, text: str, at: int) -> int:
+        """The place, or where a secret begins that is there whole and reaches over it."""
         moved = True
         while moved:
-            cut = min((self._cut_before(text, at, secret) for secret in self._texts), default=at)
+            cut = min((self._before(text, at, secret) for secret in self._texts), default=at)
             moved, at = cut < at, cut
         return at
 
     @staticmethod
-    def _cut_before(text: str, at: int, secret: str) -> int:
-        begin = text.find(secret, max(0, at - len(secret) + 1))
-        if 0 <= begin < at:
-            return begin
-        # the text may end in the middle of one
-        last = text[max(0, len(text) - len(secret) + 1) :]
-        begin = last.find(secret[0])
-        while 0 <= begin < len(last) - (len(text) - at):
-            if secret.startswith(last[begin:]):
-                return len(text) - len(last) + begin
-            begin = last.find(secret[0], begin + 1)
-        return at
-
-    def payload(self, payload: Any) -> Any:
-        """A payload without secrets: names stay, so that it can be edited and sent back."""
-        return self.value(payload, names=False)
+    def _before(text: str, at: int, secret: str) -> int:
+        begin = text.find(secret, max(0, at - len(secret) + 1), at + len(secret) - 1)
+        return begin if 0 <= begin < at else at
 
     def value(self, value: Any, *, names: bool = True) -> Any:
         """The JSON without secrets, in names too."""
@@ -405,44 +431,12 @@ class Mask:
                 outcome,
                 kind=self.text(outcome.kind),
                 message=self.text(outcome.message),
-                traceback=None if outcome.traceback is None else self._traceback(outcome.traceback),
+                traceback=None if outcome.traceback is None else self.text(outcome.traceback),
             )
         return outcome
 
-    def _traceback(self, text: str) -> str:
-        """The end of a traceback: whatever stood before it is gone, and the message that ends it may be cut too."""
-        lines = text.rstrip("\n")
-        shown = self.text(lines) if text.startswith(CUT) else self.text(CUT + lines).removeprefix(CUT)
-        return shown + text[len(lines) :]
-
     def _matches(self, number: float) -> bool:
-        return any(pattern.search(repr(number)) for pattern in self._patterns)
-
-    def _ends(self, text: str) -> str:
-        """A text that was cut may have been cut in the middle of a secret."""
-        if text.endswith(CUT):
-            text = _cut_off(text, self._texts)
-        if text.startswith(CUT):
-            turned = _cut_off(text[::-1], [secret[::-1] for secret in self._texts], MASK[::-1])
-            text = turned[::-1]
-        return text
-
-
-def _cut_off(text: str, secrets: Sequence[str], mask: str = MASK) -> str:
-    body = text.removesuffix(CUT)
-    for secret in secrets:
-        if (at := _begins(body, secret)) >= 0:
-            return body[:at] + mask + CUT
-    return text
-
-
-def _begins(text: str, secret: str) -> int:
-    """Where in the text the beginning of the secret begins that the text ends with; -1 if it does not."""
-    first = secret[: SHORTEST_TEXT - 1]
-    at = text.find(first, max(0, len(text) - min(len(secret), LONGEST_CUT) + 1))
-    while at >= 0 and not secret.startswith(text[at:]):
-        at = text.find(first, at + 1)
-    return at
+        return any(pattern.search(repr(number)) for pattern in self.patterns)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
@@ -527,4 +521,4 @@ def shown_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -
             pass  # it only looked like one
         else:
             key = "::".join([*parts[:2], msgspec.json.encode(hidden(payload, paths)).decode()])
-    return mask.text(key)
+    return str(mask.chosen(key))

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairlead.model.kept_secrets import restored_for
-from fairlead.model.redact import Mask, Patterns, hidden, mask_for
+from fairlead.model.kept_secrets import restore_secrets
+from fairlead.model.redact import Mask, Patterns, mask_for, shown_payload
 from fairlead.model.template_secrets import shown_template
 from fairlead.model.workflow_run import Run, RunStep
 
@@ -24,7 +24,7 @@ def shown_step(step: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
     if "payload" not in step or not (paths or patterns):
         return step
     shown = shown_template(step["payload"], paths)
-    return {**step, "payload": Mask((), patterns).payload(shown) if patterns else shown}
+    return {**step, "payload": shown_payload(shown, (), patterns)}
 
 
 def restored_spec(spec: Any, known: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
@@ -38,8 +38,7 @@ def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patte
     if "payload" not in step or "payload" not in stored:
         return step
     shown = shown_step(stored, secrets, patterns)
-    payload = restored_for(step["definition"], step["payload"], stored["payload"], shown["payload"])
-    return {**step, "payload": payload}
+    return {**step, "payload": restore_secrets(step["payload"], stored["payload"], shown["payload"])}
 
 
 def shown_run(run: Run, patterns: Patterns = ()) -> Run:
@@ -49,10 +48,10 @@ def shown_run(run: Run, patterns: Patterns = ()) -> Run:
         return run
     return replace(
         run,
-        input=mask.payload(hidden(run.input, run.secret_paths)),
+        input=shown_payload(run.input, run.secret_paths, patterns),
         output=mask.value(run.output),
         error=mask.value(run.error),
-        correlation_id=mask.value(run.correlation_id),
+        correlation_id=mask.chosen(run.correlation_id),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
-from fairlead.model.redact import Mask, Patterns, hidden, mask_for, secrets_in, shown_key
+from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in, shown_key, shown_payload
 from fairlead.store import events, stats
 
 sql = queries_beside(__file__)
@@ -214,8 +214,8 @@ class _Recorded(Job):
 
 
 _SHOWN = tuple(field.name for field in fields(Job))
-_TEXTS = ("correlation_id", "source_ref", "last_error")
-_VALUES = ("output", "error", "progress")
+_CHOSEN = ("correlation_id", "source_ref")
+_VALUES = ("output", "error", "last_error", "progress")
 
 
 def _shown(job: _Recorded, patterns: Patterns) -> Job:
@@ -223,8 +223,9 @@ def _shown(job: _Recorded, patterns: Patterns) -> Job:
     shown = {name: getattr(job, name) for name in _SHOWN}
     if job.secret_paths or patterns:
         mask = Mask(secrets_in(job.payload, job.secret_paths), patterns)
-        shown["payload"] = mask.payload(hidden(job.payload, job.secret_paths))
-        shown |= {name: mask.value(shown[name]) for name in (*_TEXTS, *_VALUES)}
+        shown["payload"] = shown_payload(job.payload, job.secret_paths, patterns)
+        shown |= {name: mask.chosen(shown[name]) for name in _CHOSEN}
+        shown |= {name: mask.value(shown[name]) for name in _VALUES}
         if job.dedupe_key is not None:
             shown["dedupe_key"] = shown_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)
     return Job(**shown)
