@@ -10,10 +10,11 @@ from fairlead.actions.jobs import Filter
 from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.access import Permission, Principal
+from fairlead.model.access import GRANTS, Permission, Principal
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.redact import MASK
 from fairlead.model.request import unknown_tenant
+from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, bulk_jobs, tenants
 
 MOST = 10_000
@@ -35,8 +36,8 @@ def is_retryable(job: Job) -> bool:
 class Bulk:
     """How many jobs it was (or, in a preview, would be), and whether there are more.
 
-    `skipped` matched and could not be moved: another job has its dedupe key, active or as one of these, its host is gone, or
-    somebody else was moving it.
+    `skipped` matched and could not be moved: another job has its dedupe key, active or as one of these, its host is gone,
+    somebody else was moving it, or it runs a workflow and the principal may not.
     """
 
     count: int
@@ -69,7 +70,9 @@ async def retry(
 ) -> Bulk:
     """Queue up to `limit` jobs that match and failed, were dead-lettered or canceled again, with fresh budgets."""
     filters = await _filters(tx, principal, wanted, RETRYABLE, limit)
-    ids, passed = ([], 0) if not filters["status"] else await _retryable(tx, filters, limit + 1)
+    ids, passed = (
+        ([], 0) if not filters["status"] else await _retryable(tx, filters, limit + 1, _forbidden(principal))
+    )
     ids, more = ids[:limit], len(ids) > limit
     if dry_run or not ids:
         return Bulk(len(ids), more, passed)
@@ -77,7 +80,9 @@ async def retry(
     return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, passed + len(ids) - count))
 
 
-async def _retryable(tx: Tx, filters: Mapping[str, Any], most: int) -> tuple[list[UUID], int]:
+async def _retryable(
+    tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
+) -> tuple[list[UUID], int]:
     """Up to `most` jobs that can be active together, and how many were passed by that cannot be.
 
     To look at these alone, as many as are asked for, would be to find the same ones at every call, and never the others.
@@ -85,7 +90,7 @@ async def _retryable(tx: Tx, filters: Mapping[str, Any], most: int) -> tuple[lis
     ids: list[UUID] = []
     keys: set[tuple[UUID, bytes | None]] = set()
     passed = 0
-    async with bulk_jobs.retryable(tx, filters) as found:
+    async with bulk_jobs.retryable(tx, filters, forbidden=forbidden) as found:
         async for one in found:
             key = one.tenant_id, one.key_hash
             if one.is_stuck or key in keys:
@@ -104,10 +109,17 @@ async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, tol
     if len(ids) > BATCH:
         raise InvalidInput(f"Choose at most {BATCH} jobs at a time.", [Fault("ids", f"at most {BATCH}")])
     principal.require(Permission.WRITE_JOBS, principal.tenant_id)
-    found = await bulk_jobs.retryable_chosen(tx, ids, tenant_id=principal.tenant_id)
+    found = await bulk_jobs.retryable_chosen(
+        tx, ids, tenant_id=principal.tenant_id, forbidden=_forbidden(principal)
+    )
     count = await _requeue(tx, found)
     did = Bulk(count, more=False, skipped=len(ids) - count)
     return await _done(tx, principal, "JOBS_RETRIED", {**told, "tenant_id": principal.tenant_id}, did)
+
+
+def _forbidden(principal: Principal) -> str | None:
+    """The definition whose jobs this principal may not retry: they run workflows."""
+    return None if Permission.RUN_WORKFLOWS in GRANTS[principal.role] else ENGINE_RUN
 
 
 async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:

@@ -31,6 +31,7 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import Enqueued, NewJob
 from fairlead.model.request import checked, unknown_definition, unknown_tenant
+from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, jobs, tenants
 
 MAX_BULK_FAULTS = 20
@@ -97,6 +98,9 @@ def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
     if principal.definitions is not None:
         for new in requests:
             principal.require_definition(new.definition)
+    if any(new.definition == ENGINE_RUN for new in requests):
+        # the job starts its run as the application, whoever enqueued it
+        principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if principal.tenant_id is not None:
         for new in requests:
             if new.tenant != str(principal.tenant_id):

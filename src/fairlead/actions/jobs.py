@@ -19,6 +19,7 @@ from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.request import unknown_tenant
+from fairlead.model.workflow import ENGINE_RUN
 from fairlead.settings import Settings
 from fairlead.store import audit, bulk, definitions, hosts, jobs, stats, tenants
 from fairlead.store.jobs import Target
@@ -128,6 +129,8 @@ async def retry(
 ) -> Job:
     """Queue a failed, dead-lettered or canceled job again, with a fresh budget and, if given, a new payload."""
     job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    if job.definition_key == ENGINE_RUN:
+        principal.require(Permission.RUN_WORKFLOWS, job.tenant_id)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
             f"Job {job.id} is a step of a workflow run. Retry the run, which goes on from there: "

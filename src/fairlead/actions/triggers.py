@@ -21,6 +21,7 @@ from fairlead.model.job import Source
 from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.redact import shown_payload
 from fairlead.model.request import unknown_definition, unknown_tenant
+from fairlead.model.secret_destination import WHY, sends_secrets_anywhere
 from fairlead.model.template import compiled, misfits
 from fairlead.model.template_secrets import secret_fields, shown_template
 from fairlead.model.trigger import (
@@ -52,6 +53,7 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
     whose = await tenant_of(tx, principal, tenant)
     asked = asked_of(document)
     definition = await active_definition(tx, asked.definition_key, whose.id)
+    require_right(principal, definition, asked)
     now = await triggers.moment(tx)
     spec = spec_of(asked, definition_id=definition.id, zone=whose.timezone, now=now)
     trigger_id = await triggers.add(tx, spec, tenant_id=whose.id, created_by=principal.actor)
@@ -63,6 +65,8 @@ async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mappi
     old = await _held(tx, principal, trigger_id)
     asked = changed(tx, old, document)
     definition = await active_definition(tx, asked.definition_key, old.tenant_id)
+    if not {"definition_key", "payload_template"}.isdisjoint(document):
+        require_right(principal, definition, asked)
     now = await triggers.moment(tx)
     spec = spec_of(
         asked, definition_id=definition.id, zone=old.tenant_timezone, now=now, unless_changed_from=old
@@ -260,6 +264,16 @@ async def active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition:
     if not found.is_active:
         raise inactive(key)
     return found
+
+
+def require_right(principal: Principal, definition: Definition, asked: Asked) -> None:
+    """Refuse a trigger that would start workflows for a principal who may not, or send a secret of its to any host."""
+    if definition.key == ENGINE_RUN:
+        principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
+    if sends_secrets_anywhere(definition.key, asked.payload_template, definition.secret_paths):
+        raise TriggerInvalid(
+            f"The trigger is not valid: /payload_template/url {WHY}.", [Fault("/payload_template/url", WHY)]
+        )
 
 
 def document_of(trigger: Trigger) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fairlead.errors import (
     WorkflowTooDeep,
     WorkflowUnknown,
 )
+from fairlead.model import secret_destination
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
 from fairlead.model.definition import Definition, check_payload, validator
 from fairlead.model.own_key import key_of_part, require_free
@@ -99,6 +100,7 @@ async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple
         spec = restored_spec(spec, known.spec, _secrets(found), tx.redact_patterns)
     if known is not None and known.spec == spec:
         return known, False
+    _check_destinations(spec, found)
     made = await workflows.add(
         tx,
         tenant_id=tenant_id,
@@ -131,6 +133,21 @@ def _check_definitions(workflow: Workflow, found: Mapping[str, Definition], tena
             f"The workflow is not valid: {faults[0].path}: {faults[0].message}. Register it with @fl.job, or: "
             "fairlead definitions put KEY",
             faults[:20],
+        )
+
+
+def _check_destinations(spec: Mapping[str, Any], found: Mapping[str, Definition]) -> None:
+    """Refuse steps that would send a secret of the workflow to a host that is chosen by the input."""
+    faults = [
+        Fault(f"/steps/{place}/payload/url", f"step {step['name']!r}: the url {secret_destination.WHY}")
+        for place, step in enumerate(spec["steps"])
+        if secret_destination.sends_secrets_anywhere(
+            step["definition"], step.get("payload"), found[step["definition"]].secret_paths
+        )
+    ]
+    if faults:
+        raise WorkflowInvalid(
+            f"The workflow is not valid: {faults[0].path}: {faults[0].message}.", faults[:20]
         )
 
 

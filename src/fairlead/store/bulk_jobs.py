@@ -27,7 +27,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retryable:
-    """A job that has ended and may be retried, unless it is stuck: its dedupe key is held, or its host is gone."""
+    """A job that has ended and may be retried, unless it is stuck: its dedupe key is held, its host is gone, or it is forbidden."""
 
     id: UUID
     tenant_id: UUID
@@ -44,12 +44,14 @@ async def cancelable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[
 
 
 @asynccontextmanager
-async def retryable(tx: Tx, filters: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Retryable]]:
+async def retryable(
+    tx: Tx, filters: Mapping[str, Any], *, forbidden: str | None = None
+) -> AsyncIterator[AsyncIterator[Retryable]]:
     """Jobs that match and failed, were dead-lettered or canceled, of definitions that are active; read as they are asked for."""
     await tx.by_index()
     conditions, values = jobs.conditions(filters)
     query = "\nand ".join([sql.retryable, *conditions])
-    await tx.run(f"{sql.look_at_retryable}\n{query}", values)
+    await tx.run(f"{sql.look_at_retryable}\n{query}", {**values, "forbidden": forbidden})
     yield _read(tx)
     await tx.run(sql.end_of_retryable)  # where something failed, the transaction's end does it
 
@@ -60,9 +62,13 @@ async def _read(tx: Tx) -> AsyncIterator[Retryable]:
             yield one
 
 
-async def retryable_chosen(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> list[UUID]:
+async def retryable_chosen(
+    tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, forbidden: str | None = None
+) -> list[UUID]:
     """Those of the jobs, of a tenant or (None) of anybody's, that can be retried, of definitions that are active."""
-    found = await tx.values(sql.retryable_chosen, {"ids": list(ids), "tenant_id": tenant_id})
+    found = await tx.values(
+        sql.retryable_chosen, {"ids": list(ids), "tenant_id": tenant_id, "forbidden": forbidden}
+    )
     return [one for (one,) in found]
 
 

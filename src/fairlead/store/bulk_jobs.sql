@@ -20,12 +20,14 @@ select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.def
 where j.status <= 'running' and j.cancel_requested_at is null
 
 -- name: retryable
--- Steps of runs are retried with their runs. Stuck is one that would stay as it is: its key is held, or its host is gone.
+-- Steps of runs are retried with their runs. Stuck is one that would stay as it is: its key is held, its host is gone, or its
+-- definition is one that the principal may not retry.
 select j.id, j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')) as key_hash,
     (j.dedupe_key is not null and (
         select k.job_id from fairlead.active_keys k
         where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8')) limit 1) is not null)
-    or (j.host_id is not null and (select h.id from fairlead.hosts h where h.id = j.host_id limit 1) is null) as is_stuck
+    or (j.host_id is not null and (select h.id from fairlead.hosts h where h.id = j.host_id limit 1) is null)
+    or coalesce(d.key = %(forbidden)s::text, false) as is_stuck
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.troubled and d.is_active and j.workflow_run_id is null
 
@@ -42,7 +44,8 @@ close retryable;
 -- name: retryable_chosen
 select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.id = any(%(ids)s) and j.troubled and d.is_active and j.workflow_run_id is null
-    and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
+    and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s)
+    and (%(forbidden)s::text is null or d.key <> %(forbidden)s);
 
 -- name: still_cancelable
 select j.id from fairlead.jobs j

@@ -1,0 +1,88 @@
+"""Literal secrets in a template of `http.request` go to a server that the template's author names, and to no other."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fairlead.model import http_call
+from fairlead.model.path import MISSING, Flaw
+from fairlead.model.place import Place, Text, read
+from fairlead.model.redact import rewritten
+
+WHY = (
+    "stands beside secrets that are written out, and its host comes from elsewhere: whoever chooses the host would get "
+    "the secrets. Write the host out, or take the secrets from where the host comes from"
+)
+
+# What may stand before a credential, as in `Bearer {{input.token}}`.
+_LONGEST_SCHEME = 10
+# Places that nobody chooses who sets a template off.
+_OURS = ("tenant",)
+
+
+def sends_secrets_anywhere(definition_key: str, template: Any, secret_paths: Sequence[str]) -> bool:
+    """Whether a template sends a secret that is written out in it to a host that is chosen when it is filled in."""
+    if definition_key != http_call.KEY or not isinstance(template, dict):
+        return False
+    return _host_is_chosen(template.get("url")) and _has_literal_secret(template, secret_paths)
+
+
+def _host_is_chosen(url: Any) -> bool:
+    try:
+        found = read(url) if isinstance(url, str) else ""
+    except Flaw:
+        return False  # refused elsewhere, with what is wrong
+    if isinstance(found, str):
+        return False
+    before = ""
+    for part in found.parts if isinstance(found, Text) else (found,):
+        if isinstance(part, str):
+            before += part
+            if _ends_host(before):
+                return False
+        elif part.path.segments[0] in _OURS and "://" in before:
+            before += "x"
+        else:
+            return True
+    return False
+
+
+def _ends_host(url: str) -> bool:
+    """Whether what is known of a url names its host whole."""
+    _, found, rest = url.partition("://")
+    return bool(found) and any(mark in rest for mark in "/?#")
+
+
+def _has_literal_secret(template: Any, secret_paths: Sequence[str]) -> bool:
+    found: list[str] = []
+    rewritten(template, secret_paths, lambda value: found.extend(_literals(value)), lambda value, _: value)
+    return bool(found)
+
+
+def _literals(value: Any) -> Iterator[str]:
+    """Texts and numbers of a secret that are written out."""
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _literals(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _literals(one)
+    elif isinstance(value, str):
+        yield from _literal_in(value)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def _literal_in(text: str) -> Iterator[str]:
+    try:
+        found = read(text)
+    except Flaw:
+        return
+    if isinstance(found, str):
+        yield from [found] if found else []
+        return
+    places = [found] if isinstance(found, Place) else found.places
+    yield from (str(place.default) for place in places if place.default not in (MISSING, None, ""))
+    if isinstance(found, Text):
+        word = found.literal.strip()
+        if len(word) > _LONGEST_SCHEME or not (word == "" or word.isalpha()):
+            yield word

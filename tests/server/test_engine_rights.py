@@ -1,0 +1,104 @@
+"""A job that runs a workflow needs the right to run workflows, and a workflow sends its secrets where its author says."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.world import World
+
+RUN = {"definition_key": "ENGINE_RUN", "payload": {"workflow": "w"}}
+SCHEMA = {"type": "object", "properties": {"secret_headers": {"type": "object", "x-secret": True}}}
+LITERAL = {"authorization": "Bearer s3cret-word"}
+
+
+@pytest.fixture
+async def engine(world: World) -> World:
+    for made in ({"key": "ENGINE_RUN"}, {"key": "http.request", "arg_schema": SCHEMA}):
+        answer = await world.call("POST", "/admin/jobs/definitions", who="super_admin", json=made)
+        assert answer.status_code == 201, answer.text
+    return world
+
+
+@pytest.mark.parametrize(("who", "status"), [("operator", 403), ("application", 201), ("tenant_admin", 201)])
+async def test_enqueueing_a_job_that_runs_a_workflow_needs_the_right_to_start_one(
+    engine: World, who: str, status: int
+) -> None:
+    one = await engine.call("POST", "/jobs", who=who, json=RUN)
+    many = await engine.call("POST", "/jobs/bulk", who=who, json={"jobs": [RUN, RUN]})
+
+    assert (one.status_code, many.status_code) == (status, status), one.text + many.text
+    if status == 403:
+        assert "workflows.start" in one.text
+        assert (await engine.call("GET", "/jobs")).json()["items"] == []
+
+
+async def test_retrying_a_job_that_runs_a_workflow_needs_the_right_to_run_one(engine: World) -> None:
+    ids = []
+    for _ in range(2):
+        made = await engine.call("POST", "/jobs", who="tenant_admin", json=RUN)
+        ids.append(made.json()["id"])
+        assert (await engine.call("POST", f"/jobs/{ids[-1]}/cancel")).status_code == 200
+    wanted = {"filter": {"definition_key": "ENGINE_RUN"}}
+
+    for body in (None, {"payload": {"workflow": "other"}}):
+        assert (await engine.call("POST", f"/jobs/{ids[0]}/retry", json=body)).status_code == 403
+    some = (await engine.call("POST", "/jobs/retry", json=wanted)).json()
+    assert (some["count"], some["skipped"]) == (0, 2)
+
+    assert (await engine.call("POST", f"/jobs/{ids[0]}/retry", who="tenant_admin")).status_code == 200
+    rest = (await engine.call("POST", "/jobs/retry", who="tenant_admin", json=wanted)).json()
+    assert (rest["count"], rest["skipped"]) == (1, 0)
+
+
+def flow(url: Any, headers: Any) -> Any:
+    payload = {"url": url, "secret_headers": headers}
+    return {"key": "w", "steps": [{"name": "call", "definition": "http.request", "payload": payload}]}
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "refused"),
+    [
+        ("{{input.url}}", LITERAL, True),
+        ("https://{{input.host}}/v1", LITERAL, True),
+        ("https://api.example{{input.rest}}", LITERAL, True),
+        ("https://api.example@{{input.rest}}/", LITERAL, True),
+        ("{{input.scheme}}://api.example/", LITERAL, True),
+        ("https://{{input.host}}/", {"authorization": "Bearer sk_live_1{{input.rest}}"}, True),
+        ("https://{{input.host}}/", {"authorization": '{{input.token | default: "s3cret-word"}}'}, True),
+        ("https://api.example/{{input.path}}", LITERAL, False),
+        ("https://api.example?q={{input.q}}", LITERAL, False),
+        ("https://{{tenant.slug}}.example/v1", LITERAL, False),
+        ("https://{{input.host}}/", {"authorization": "Bearer {{input.token}}"}, False),
+        ("{{input.url}}", "{{input.headers}}", False),
+        ("{{input.url}}", None, False),
+    ],
+)
+async def test_a_secret_that_is_written_out_goes_to_no_host_that_the_input_names(
+    engine: World,
+    url: str,
+    headers: Any,
+    refused: bool,  # noqa: FBT001
+) -> None:
+    answer = await engine.call("POST", "/workflows", who="tenant_admin", json=flow(url, headers))
+
+    if not refused:
+        assert answer.status_code in (200, 201), answer.text
+        return
+    assert (answer.status_code, answer.json()["code"]) == (422, "workflow_invalid")
+    assert answer.json()["errors"][0]["path"] == "/steps/0/payload/url"
+    assert "s3cret" not in answer.text
+
+
+async def test_a_trigger_sends_no_secret_of_its_to_a_host_that_an_event_names(engine: World) -> None:
+    trigger = {
+        "label": "Call",
+        "trigger_type": "event",
+        "event_name": "a.b",
+        "definition_key": "http.request",
+        "payload_template": {"url": "https://{{event.host}}/", "secret_headers": LITERAL},
+    }
+
+    answer = await engine.call("POST", "/jobs/triggers", who="tenant_admin", json=trigger)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "trigger_invalid")
+    assert answer.json()["errors"][0]["path"] == "/payload_template/url"
