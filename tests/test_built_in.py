@@ -51,6 +51,34 @@ async def test_a_request_is_a_job_like_any_other(
 
 
 @pytest.mark.parametrize(
+    ("binding", "is_sent"),
+    [("", False), (', tenants = ["umbrella"]', False), (f', tenants = ["{TENANT}"]', True)],
+)
+async def test_a_tenant_signs_with_no_secret_that_is_not_bound_to_it(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    binding: str,
+    is_sent: bool,  # noqa: FBT001
+) -> None:
+    """A receiver would take it for another tenant's word."""
+    monkeypatch.setenv("HOOK", SECRET)
+    file = tmp_path / "fairlead.toml"
+    file.write_text(f'[http.secrets]\norders = {{ source = "env:HOOK"{binding} }}\n')
+    fl = with_builtins(settings, file, http_requests=True, http_allow=("127.0.0.1",))
+    async with serving(always(Reply())) as server, fl:
+        payload = {"url": server.url, "method": "POST", "body": {"tenant": "umbrella"}, "sign_with": "orders"}
+        job = await fl.enqueue("http.request", tenant=TENANT, payload=payload)
+        await fl.tick()
+        ended = await job.read()
+
+    assert bool(server.asked) is is_sent
+    if not is_sent:
+        assert ended.status is JobStatus.FAILED
+        assert "RequestRefused: The signing secret 'orders' is bound to" in str(ended.last_error)
+
+
+@pytest.mark.parametrize(
     ("status", "before"), [(200, ""), (401, ""), (401, "x" * 260)], ids=["shown", "failed", "cut in two"]
 )
 async def test_the_token_of_a_header_is_masked_when_a_server_says_it_back(

@@ -346,7 +346,8 @@ def test_a_webhook_that_signs_with_what_is_not_set_up_here_is_added_with_a_warni
     add = ("webhooks", "add", "https://example.com/", "--event", "job.failed", "--tenant")
 
     assert "no signing secret" not in shell(*add, "acme").stderr
-    assert "no signing secret" not in shell(*add, "acme", "--sign-with", "hook").stderr
+    assert "'hook'" in shell(*add, "acme", "--sign-with", "hook").stderr
+    assert "bound to no tenant" in shell(*add, "acme", "--sign-with", "hook").stderr.replace("\n", " ")
     assert "no signing secret" not in shell(*add, "acme", "--sign-with", "own").stderr
     for tenant, name in (("acme", "nosuch"), ("umbrella", "own")):
         result = shell(*add, tenant, "--sign-with", name)

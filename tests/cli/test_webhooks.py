@@ -18,7 +18,7 @@ FILE = """
 http_requests = true
 http_allow = ["127.0.0.1"]
 
-[http.secrets]
+[http.tenants.acme.secrets]
 hook = "env:HOOK"
 
 [commands.wrong]

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.handlers.answers import MOST_SNOOZES
 from fairlead.handlers.http import HttpRequests
+from fairlead.model.http_call import Target
 from fairlead.model.network import Allowed
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.model.webhook import key_of, signed
@@ -402,7 +403,7 @@ def check_signature(asked: Asked, job_id: Any) -> None:
 async def test_a_request_is_signed_with_the_same_id_at_every_attempt() -> None:
     ctx = context()
 
-    def secret_named(tenant: str, name: str) -> str | None:
+    def secret_named(tenant: str, name: str, _: Target) -> str | None:
         return SECRET if (tenant, name) == ("acme", "orders") else None
 
     payload = {"method": "POST", "body": {"order": 7}, "sign_with": "orders"}

@@ -11,6 +11,7 @@ from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
 from fairlead.cli.session import Session, command
 from fairlead.model.end_event import END_EVENTS
+from fairlead.model.http_call import target_of
 from fairlead.model.signing_secrets import signing_secrets_of
 from fairlead.model.trigger import Firing, Trigger
 from fairlead.settings import config_file, document
@@ -36,14 +37,14 @@ def webhooks() -> None:
     "--definition", "definitions", multiple=True, help="Of jobs, only those of this definition; often."
 )
 @click.option("--workflow", "workflows", multiple=True, help="Of runs, only those of this workflow; often.")
-@click.option("--sign-with", help="The signing secret, by its name in [http.secrets] of the worker.")
+@click.option("--sign-with", help="The signing secret, by its name in the worker's fairlead.toml.")
 @output.json_option
 @command
 async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says: Any) -> None:
     """Have URL told of each job or run that ends so, in a POST with type, timestamp and data."""
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.add(tx, fl.principal, tenant, url=url, **says)
-    _warn_unsigned(made[0].tenant, says["sign_with"])
+    _warn_unsigned(made[0].tenant, url, says["sign_with"])
     if as_json:
         output.say_json({"items": [trigger_output.document(one, None) for one in made]})
         return
@@ -51,16 +52,22 @@ async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says:
         output.console().print(f"added {one.id}: on {one.event_name}", markup=False)
 
 
-def _warn_unsigned(tenant: str, name: str | None) -> None:
+def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
     """A secret that is not set up here may be where the worker is; or nowhere, which it would say when it is too late."""
     known = signing_secrets_of(document(config_file()))
-    if name is not None and (tenant, name) not in known and (None, name) not in known:
-        output.console(stderr=True).print(
+    secret = known.get((tenant, str(name))) or known.get((None, str(name)))
+    if name is None:
+        return
+    if secret is None:
+        why = (
             f"There is no signing secret {name!r} in {config_file()} here: the worker that sends needs it in "
-            "[http.secrets].",
-            style="yellow",
-            markup=False,
+            f"[http.tenants.{tenant}.secrets]."
         )
+    elif refused := secret.why_not(tenant, target_of(url)):
+        why = f"The signing secret {name!r} in {config_file()} here {refused}."
+    else:
+        return
+    output.console(stderr=True).print(why, style="yellow", markup=False)
 
 
 @webhooks.command("list")

@@ -11,6 +11,7 @@ from fairlead.handlers.email_graph import GraphProvider
 from fairlead.handlers.email_resend import ResendProvider
 from fairlead.model.command import SecretSource
 from fairlead.model.email_settings import EmailSettings, Graph, Resend, Smtp, email_settings_of
+from fairlead.model.http_call import Target
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
 from fairlead.model.signing_secrets import SigningSecrets, signing_secrets_of
@@ -57,13 +58,17 @@ def _smtp(settings: Smtp) -> email.Provider:
 
 
 def _http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequests:
-    for (tenant, name), source in secrets.items():
+    for (tenant, name), secret in secrets.items():
         where = "http" if tenant is None else f"http.tenants.{tenant}"
-        _check_secret(f"{where}.secrets.{name}", source)
+        _check_secret(f"{where}.secrets.{name}", secret.source)
 
-    def secret_named(tenant: str, name: str) -> str | None:
-        source = secrets.get((tenant, name)) or secrets.get((None, name))
-        return None if source is None else secret_of(source, os.environ)
+    def secret_named(tenant: str, name: str, target: Target) -> str | None:
+        secret = secrets.get((tenant, name)) or secrets.get((None, name))
+        if secret is None:
+            return None
+        if why := secret.why_not(tenant, target):
+            raise http.RequestRefused(f"The signing secret {name!r} {why}.")
+        return secret_of(secret.source, os.environ)
 
     return http.HttpRequests(_allowed(settings), secret_named=secret_named)
 

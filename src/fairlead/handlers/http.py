@@ -17,7 +17,7 @@ from fairlead.handlers.log import clean
 from fairlead.handlers.lookups import Lookups
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
 from fairlead.model.http_answer import shown_body, shown_headers
-from fairlead.model.http_call import KEY, LONGEST_URL, Call, content_of, headers_of, target_of
+from fairlead.model.http_call import KEY, LONGEST_URL, Call, Target, content_of, headers_of, target_of
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
 from fairlead.model.redact import Mask, Secret
@@ -33,8 +33,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 Status = Annotated[int, Meta(ge=100, le=599)]
 # A host's addresses, looked up now for a tenant.
 Resolve = Callable[[str, str, int], Awaitable[list[str]]]
-# The signing secret of this name that a tenant may use.
-SecretNamed = Callable[[str, str], str | None]
+# The signing secret of this name for a tenant's request to a target: None if there is none, RequestRefused if it may not.
+SecretNamed = Callable[[str, str, Target], str | None]
 
 
 class RequestRefused(Fatal):
@@ -48,7 +48,7 @@ class HttpRequests:
         self,
         allowed: Allowed,
         *,
-        secret_named: SecretNamed = lambda _tenant, _name: None,
+        secret_named: SecretNamed = lambda _tenant, _name, _target: None,
         resolve: Resolve | None = None,
         trust: ssl.SSLContext | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class HttpRequests:
     ) -> dict[str, Any]:
         """Make a request over HTTP and keep its answer."""
         call = _call(url, method, headers_of_both(headers, secret_headers), body)
-        if (key := self._key(ctx, sign_with, signing_secret)) is not None:
+        if (key := self._key(ctx, call, sign_with, signing_secret)) is not None:
             # the id stays the same however often the job is tried, so that a receiver knows it again
             signature = signed(key, webhook_id or str(ctx.job_id), int(time.time()), call.content)
             call = replace(call, headers={**call.headers, **signature})
@@ -157,18 +157,18 @@ class HttpRequests:
             )
         return [str(one) for one in addresses[:MOST_ADDRESSES]]
 
-    def _key(self, ctx: Context, name: str | None, secret: str | None) -> bytes | None:
+    def _key(self, ctx: Context, call: Call, name: str | None, secret: str | None) -> bytes | None:
         """The key to sign with, if any."""
         if name is not None and secret is not None:
             raise RequestRefused("sign_with and signing_secret exclude each other.")
         if name is not None:
             try:
-                secret = self._secret_named(ctx.tenant, name)
+                secret = self._secret_named(ctx.tenant, name, call.target)
             except SecretMissing as error:
                 raise TemporaryFailure(f"The signing secret {name!r} cannot be read: {error}.") from None
             if secret is None:
                 raise RequestRefused(
-                    f"There is no signing secret {name!r} for {ctx.tenant}: add it to [http.secrets] in fairlead.toml."
+                    f"There is no signing secret {name!r} for {ctx.tenant}: add it to [http.tenants.{ctx.tenant}.secrets] in fairlead.toml."
                 )
         try:
             return None if secret is None else key_of(secret)

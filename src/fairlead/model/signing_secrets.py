@@ -1,19 +1,53 @@
-"""The secrets that `http.request` may sign with, as [http] in fairlead.toml names them: for all, and for single tenants."""
+"""The secrets that `http.request` may sign with, as [http] in fairlead.toml names them, and who may sign what with each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from fairlead.errors import Fault, SettingInvalid
 from fairlead.model import command_words as words
+from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.command import SecretSource
+from fairlead.model.http_call import Target, target_of
 from fairlead.model.path import Flaw
 
+_FIELDS = {"source", "tenants", "urls"}
+
+
+@dataclass(frozen=True, slots=True)
+class SigningSecret:
+    """Where a secret is read, and what it is bound to: tenants, and the beginnings of urls."""
+
+    source: SecretSource
+    tenants: tuple[str, ...] = ()
+    urls: tuple[Target, ...] = ()
+
+    def why_not(self, tenant: str, target: Target) -> str | None:
+        """Why a tenant may not sign a request to this target with it; None if it may.
+
+        A receiver takes what is signed for the word of the secret's owner. With a secret of all tenants, one could sign
+        what another is to have said.
+        """
+        if not self.tenants and not self.urls and tenant != GLOBAL_TENANT:
+            return (
+                "is bound to no tenant and no url. Bind it in fairlead.toml, as "
+                '{ source = "env:…", tenants = ["…"] } or { source = "env:…", urls = ["https://…"] }, or move it to '
+                "[http.tenants.….secrets]"
+            )
+        if self.tenants and tenant not in self.tenants:
+            return f"is bound to other tenants than {tenant}"
+        if self.urls and not any(_is_below(target, url) for url in self.urls):
+            return "is bound to other urls"
+        return None
+
+
 # by tenant (None for all) and name
-SigningSecrets = Mapping[tuple[str | None, str], SecretSource]
+SigningSecrets = Mapping[tuple[str | None, str], SigningSecret]
 
 
 def signing_secrets_of(document: Mapping[str, Any]) -> SigningSecrets:
-    """Where each secret is to be read, or a refusal that names what cannot be read so."""
+    """The secrets and what they are bound to, or a refusal that names what cannot be read so."""
     http = _table("http", document.get("http", {}), {"secrets", "tenants"})
     found = dict(_secrets(None, "http", http))
     for tenant, said in _table("http.tenants", http.get("tenants", {})).items():
@@ -24,14 +58,48 @@ def signing_secrets_of(document: Mapping[str, Any]) -> SigningSecrets:
 
 def _secrets(
     tenant: str | None, where: str, said: Mapping[str, Any]
-) -> dict[tuple[str | None, str], SecretSource]:
+) -> dict[tuple[str | None, str], SigningSecret]:
     found = {}
-    for name, source in _table(f"{where}.secrets", said.get("secrets", {})).items():
+    for name, one in _table(f"{where}.secrets", said.get("secrets", {})).items():
         try:
-            found[tenant, name] = words.secret(source)
+            found[tenant, name] = _secret(tenant, f"{where}.secrets.{name}", one)
         except Flaw as flaw:
             raise _invalid(f"{where}.secrets.{name}", flaw.message) from None
     return found
+
+
+def _secret(tenant: str | None, where: str, said: Any) -> SigningSecret:
+    if not isinstance(said, Mapping):
+        return SigningSecret(words.secret(said), () if tenant is None else (tenant,))
+    table = _table(where, said, _FIELDS)
+    if tenant is not None and "tenants" in table:
+        raise Flaw("is bound to its tenant already: leave tenants out")
+    return SigningSecret(
+        words.secret(table.get("source")),
+        tuple(_texts("tenants", table.get("tenants", []))) if tenant is None else (tenant,),
+        tuple(_url(one) for one in _texts("urls", table.get("urls", []))),
+    )
+
+
+def _texts(name: str, said: Any) -> Sequence[str]:
+    if not isinstance(said, list) or not all(isinstance(one, str) and one for one in said):
+        raise Flaw(f"must have a list of texts as {name}")
+    return said
+
+
+def _url(said: str) -> Target:
+    try:
+        return target_of(said)
+    except Flaw as flaw:
+        raise Flaw(f"has a url that {flaw.message}") from None
+
+
+def _is_below(target: Target, url: Target) -> bool:
+    """Whether a target is this url, or leads on from it."""
+    path = target.path.partition("?")[0]
+    if target.origin != url.origin or ".." in unquote(path).split("/"):
+        return False
+    return target.path == url.path or target.path.startswith((url.path.rstrip("/") + "/", url.path + "?"))
 
 
 def _table(where: str, said: Any, known: set[str] | None = None) -> Mapping[str, Any]:
