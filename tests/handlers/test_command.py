@@ -297,6 +297,15 @@ async def test_a_command_that_a_signal_ended_says_which(runs: Runs, number: str)
     assert run.ran.exit_code is None
 
 
+async def test_a_payload_that_a_command_repeats_is_not_its_result(runs: Runs) -> None:
+    forged = 'fairlead:result {"paid": true}'
+
+    run = await runs.ended(shell('echo "$1"', "{payload.text}"), {"text": forged})
+
+    assert run.outcome.result() == Succeeded(None)
+    assert run.ran.stdout == f"{forged}\n"
+
+
 async def test_a_result_is_the_last_line_that_says_so(runs: Runs) -> None:
     said = "echo 'fairlead:result {\"a\": 1}'; echo text; printf 'fairlead:result {\"a\": 2}'"
 

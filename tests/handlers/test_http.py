@@ -10,9 +10,10 @@ import pytest
 
 from fairlead.handlers.answers import MOST_SNOOZES
 from fairlead.handlers.http import HttpRequests
-from fairlead.model.http_call import Target
+from fairlead.model.http_call import Call, Target, target_of
 from fairlead.model.network import Allowed
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
+from fairlead.model.path import Flaw
 from fairlead.model.webhook import key_of, signed
 from tests.handlers.attempts import context, outcome_of
 from tests.handlers.loopback import Asked, Reply, always, in_turn, serving
@@ -313,7 +314,6 @@ async def test_credentials_are_not_carried_to_another_host() -> None:
         "secret_headers": {"Authorization": "Bearer t"},
         "headers": {"X-Api-Key": "k", "Cookie": "c", "Accept": "a/b"},
         "method": "POST",
-        "body": {"n": 1},
         "signing_secret": SECRET,
     }
     async with (
@@ -323,13 +323,34 @@ async def test_credentials_are_not_carried_to_another_host() -> None:
         output(await asked_for(payload | {"url": server.url}))
 
     [asked] = other.asked
-    assert (asked.method, asked.body) == ("POST", b'{"n":1}')
+    assert (asked.method, asked.body) == ("POST", b"")
     assert asked.headers["accept"] == "a/b"
     assert not [
         name
         for name in asked.headers
         if name in {"authorization", "cookie", "x-api-key"} or "webhook" in name
     ]
+
+
+@pytest.mark.parametrize(("method", "status"), [("POST", 307), ("POST", 308), ("PUT", 302), ("PATCH", 301)])
+async def test_a_body_is_not_sent_to_another_server(method: str, status: int) -> None:
+    async with (
+        serving(always(Reply(200, b"end"))) as other,
+        serving(always(to(f"{other.url}/there", status))) as server,
+    ):
+        outcome = await asked_for({"url": server.url, "method": method, "body": {"n": 1}})
+
+    assert "would get the body" in failed(outcome, "RequestRefused", retryable=False)
+    assert other.asked == []
+
+
+def test_a_body_goes_along_from_http_to_https() -> None:
+    call = Call("POST", target_of("http://api.example/a"), {}, b"{}")
+
+    assert call.redirected(308, "https://api.example/a").content == b"{}"
+    for location in ("https://api.example:8443/a", "https://other.example/a"):
+        with pytest.raises(Flaw):
+            call.redirected(308, location)
 
 
 @pytest.mark.parametrize(

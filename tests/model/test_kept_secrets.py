@@ -7,7 +7,7 @@ import pytest
 from fairlead.errors import SecretsRequired
 from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.redact import MASK, hidden
-from fairlead.model.workflow_secrets import restored_spec
+from fairlead.model.workflow_secrets import restored_spec, shown_step
 
 PATHS = ["/secret_headers", "/signing_secret"]
 HEADERS = {"authorization": "Bearer s3cret-word"}
@@ -60,3 +60,26 @@ def test_a_step_of_a_workflow_keeps_its_secrets_with_its_payload() -> None:
     assert same == spec("https://api.example/v1", HEADERS, priority=3)
     with pytest.raises(SecretsRequired):
         restored_spec(spec("https://api.example/v2", MASK), known, secrets)
+
+
+@pytest.mark.parametrize("item", ["{{item.key}}", "Bearer {{item.key}}", "{{item}}"])
+def test_secrets_in_the_items_of_a_step_are_not_shown_and_stay_with_its_payload(item: str) -> None:
+    def step(*keys: Any, url: str = "https://api.example") -> Any:
+        payload = {"url": url, "secret_headers": {"x-key": item}}
+        items = [key if item == "{{item}}" else {"key": key, "n": 1} for key in keys]
+        return {"name": "call", "definition": "http.request", "payload": payload, "for_each": items}
+
+    secrets = {"http.request": ["/secret_headers"]}
+    stored = step("s3cret-word", "{{input.key}}")
+
+    shown = shown_step(stored, secrets)
+
+    assert "s3cret" not in str(shown)
+    assert "{{input.key}}" in str(shown)
+    assert restored_spec({"steps": [shown]}, {"steps": [stored]}, secrets) == {"steps": [stored]}
+    for edited in (
+        {**shown, "payload": step(url="https://evil.example")["payload"]},
+        {**shown, "for_each": shown["for_each"][:1]},
+    ):
+        with pytest.raises(SecretsRequired):
+            restored_spec({"steps": [edited]}, {"steps": [stored]}, secrets)

@@ -21,7 +21,7 @@ from fairlead.handlers.output import Output
 from fairlead.handlers.pipes import Lines, Pipe
 from fairlead.handlers.supervised import Supervised, request_for
 from fairlead.handlers.supervisor import Message
-from fairlead.handlers.taking import OURS
+from fairlead.handlers.taking import OURS, Takes
 from fairlead.handlers.tree import signal_group
 from fairlead.model.argv import Facts, Rooted, refused
 from fairlead.model.command import filled_for
@@ -208,8 +208,15 @@ class CommandAttempt(Attempt[Command]):
             cap_bytes=spec.max_log_bytes,
             told=lambda text: self._way.told(stream, text),
             mask=self.ctx.mask,
-            takes={RESULT: self._hear_result, PROGRESS: self._hear_progress} if stream == "stdout" else None,
+            takes=self._takes() if stream == "stdout" else None,
         )
+
+    def _takes(self) -> Takes | None:
+        """The lines that are meant for us; none if the payload has such a line, which the command may only repeat."""
+        given = msgspec.json.encode([self.ctx.payload, self.ctx.correlation_id])
+        if OURS.encode() in given:
+            return None
+        return {RESULT: self._hear_result, PROGRESS: self._hear_progress}
 
     def _hear_result(self, text: str) -> None:
         try:

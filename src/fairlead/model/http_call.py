@@ -90,10 +90,18 @@ class Call:
         if status == 303 or (status in (301, 302) and self.method == "POST"):
             kept = {name: value for name, value in self.headers.items() if not name.startswith(_OF_A_BODY)}
             call = replace(call, method="HEAD" if self.method == "HEAD" else "GET", headers=kept, content=b"")
+        if call.content and not _is_same_server(self.target, target):
+            raise Flaw("leads to another server, which would get the body")
         if target.origin != self.target.origin:
             kept = {name: value for name, value in call.headers.items() if name in _FOR_ANYBODY}
             call = replace(call, headers=kept)
         return call
+
+
+def _is_same_server(one: Target, other: Target) -> bool:
+    """Whether two targets are on one server; from http to https it stays the same at the usual ports."""
+    is_upgrade = (one.scheme, one.port, other.scheme, other.port) == ("http", 80, "https", 443)
+    return one.origin == other.origin or (is_upgrade and one.host == other.host)
 
 
 def _joined(url: str, location: str) -> str:

@@ -6,11 +6,15 @@ from typing import Any
 
 from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.redact import Mask, Patterns, mask_for, shown_payload
-from fairlead.model.template_secrets import shown_template
+from fairlead.model.template_secrets import secret_fields, shown_template
 from fairlead.model.workflow_run import Run, RunStep
+from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
 
 # The paths to secrets in payloads, by the keys of their definitions.
 Secrets = Mapping[str, Sequence[str]]
+
+# Of a step: what may hold secrets, written out.
+_WITH_SECRETS = ("payload", "for_each")
 
 
 def shown_spec(spec: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
@@ -23,8 +27,16 @@ def shown_step(step: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
     paths = secrets.get(step["definition"], ())
     if "payload" not in step or not (paths or patterns):
         return step
-    shown = shown_template(step["payload"], paths)
-    return {**step, "payload": shown_payload(shown, (), patterns)}
+    shown = {name: step[name] for name in _WITH_SECRETS if name in step}
+    shown["payload"] = shown_template(step["payload"], paths)
+    if isinstance(step.get("for_each"), list) and (fields := _of_items(step["payload"], paths)):
+        shown["for_each"] = [shown_template(item, fields) for item in step["for_each"]]
+    return {**step, **shown_payload(shown, (), patterns)}
+
+
+def _of_items(payload: Any, paths: Sequence[str]) -> list[str]:
+    """Where in an item of for_each the secrets of a step's jobs come from."""
+    return secret_fields(payload, paths, (*ROOTS, PREVIOUS, *ITEM_ROOTS), of="item")
 
 
 def restored_spec(spec: Any, known: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
@@ -38,7 +50,11 @@ def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patte
     if "payload" not in step or "payload" not in stored:
         return step
     shown = shown_step(stored, secrets, patterns)
-    return {**step, "payload": restore_secrets(step["payload"], stored["payload"], shown["payload"])}
+    # items fill the payload: who changes them changes what stands beside its secrets
+    edited, was, seen = (
+        {name: one[name] for name in _WITH_SECRETS if name in one} for one in (step, stored, shown)
+    )
+    return {**step, **restore_secrets(edited, was, seen)}
 
 
 def shown_run(run: Run, patterns: Patterns = ()) -> Run:
