@@ -327,6 +327,22 @@ class IdempotencyClash(Refused):
     code = "idempotency_clash"
 
 
+class RequestTooSlow(Refused):
+    """The header or the body of a request was not here in time."""
+
+    code = "request_too_slow"
+
+
+class HeaderTooLarge(Refused):
+    code = "header_too_large"
+
+
+class ServerFull(Refused):
+    """There are as many connections as the server, or the address, may have."""
+
+    code = "server_full"
+
+
 class TooManyRequests(Refused):
     code = "too_many_requests"
     retry_after: int | None = None

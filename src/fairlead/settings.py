@@ -108,6 +108,29 @@ class Settings:
     max_body_bytes: int = _setting(
         16_777_216, "The largest body of an HTTP request. It is refused before it is read."
     )
+    request_header_seconds: float = _setting(
+        10.0, "How long the header of an HTTP request may take. Only for `fairlead serve` and `fairlead dev`."
+    )
+    request_body_seconds: float = _setting(
+        30.0,
+        "How long the body of an HTTP request may take, and how long a client may leave its answer unread; a second more "
+        "for every 16 kB. Only for `fairlead serve` and `fairlead dev`.",
+    )
+    connection_idle_seconds: float = _setting(
+        5.0,
+        "How long a connection may be idle between two requests. Only for `fairlead serve` and `fairlead dev`.",
+    )
+    max_connections: int = _setting(
+        0,
+        "How many connections `fairlead serve` has open at once. Above, those that have owed a request for longest are "
+        "closed; if there are none, new ones are refused with `server_full`. 0 means as many as descriptors allow "
+        "(`ulimit -n`).",
+    )
+    max_connections_per_address: int = _setting(
+        256,
+        "How many connections `fairlead serve` has open at once from one address (of IPv6, from one /64). Proxies that "
+        "`FORWARDED_ALLOW_IPS` names are exempt. 0 means any number.",
+    )
     max_queued_per_tenant: int = _setting(
         0,
         "How many jobs of a tenant may wait before enqueues over HTTP are refused with `queue_full`. 0 means any number.",
@@ -173,6 +196,19 @@ class Settings:
         _check(1 <= self.max_trigger_chain <= 100, "max_trigger_chain", "use 1 to 100")
         _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
         _check(self.max_body_bytes >= 1024, "max_body_bytes", "use 1024 or more")
+        _check(
+            0 < self.request_header_seconds <= 3600, "request_header_seconds", "use more than 0, at most 3600"
+        )
+        _check(0 < self.request_body_seconds <= 3600, "request_body_seconds", "use more than 0, at most 3600")
+        _check(
+            0 < self.connection_idle_seconds <= 3600,
+            "connection_idle_seconds",
+            "use more than 0, at most 3600",
+        )
+        _check(
+            self.max_connections == 0 or self.max_connections >= 16, "max_connections", "use 0, or 16 or more"
+        )
+        _check(self.max_connections_per_address >= 0, "max_connections_per_address", "use 0 or more")
         _check(self.max_queued_per_tenant >= 0, "max_queued_per_tenant", "use 0 or more")
         _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
         _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")

@@ -13,6 +13,7 @@ from fairlead.actions import access
 from fairlead.errors import CrossSite, InvalidInput
 from fairlead.model.access import Permission, Role
 from fairlead.server import auth
+from fairlead.server.addresses import place
 from fairlead.server.app import PREFIX
 from fairlead.server.auth import (
     COOKIE,
@@ -21,7 +22,6 @@ from fairlead.server.auth import (
     Requires,
     check_same_site,
     only,
-    place,
     same_site,
 )
 from fairlead.server.limits import MOST_KEYS, Buckets

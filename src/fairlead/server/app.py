@@ -18,6 +18,7 @@ from fairlead.server.auth import Gatekeeper, Open, Requires
 from fairlead.server.body import BoundedBodies
 from fairlead.server.claims import Claims
 from fairlead.server.console.app import create_console
+from fairlead.server.door import DoorConfig
 from fairlead.server.hall import Hall
 from fairlead.server.live import Live
 from fairlead.server.maintenance import Maintained, ServerMaintenance
@@ -65,6 +66,7 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 PREFIX = "/api/v1"
 # Live sockets only tell: nobody has much to say to us, and small frames are not worth a compressor for each.
+SWEEP_TICKS = 5
 SOCKETS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
 
@@ -136,8 +138,9 @@ def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
 class Server(uvicorn.Server):
     """A server whose owner decides when it stops: signals are not its business."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: DoorConfig, app: FastAPI) -> None:
         super().__init__(config)
+        self._door = config.door
         self.up = asyncio.Event()
         self._hall: Hall = app.state.hall
         self._maintenance: ServerMaintenance = app.state.maintenance
@@ -153,6 +156,12 @@ class Server(uvicorn.Server):
         self._hall.close()
         await super().shutdown(sockets)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: now and then, end the connections whose time is over."""
+        if counter % SWEEP_TICKS == 0:
+            self._door.sweep()
+        return await super().on_tick(counter)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the process's signal handlers alone."""
@@ -161,8 +170,9 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI) -> Server:
     """A server for this application, to be served on a socket of the caller's."""
-    config = uvicorn.Config(
+    config = DoorConfig(
         app,
+        app.state.fl.settings,
         # what it logs is written as everything else is, and not as it would
         log_config=None,
         log_level="warning",

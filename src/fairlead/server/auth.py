@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -32,6 +31,7 @@ from fairlead.model.access import GRANTS, Permission, Principal, Role, lacking
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import secret_hash
+from fairlead.server.addresses import address, place
 from fairlead.server.limits import Buckets
 from fairlead.server.problems import route_of
 from fairlead.store import access as secrets
@@ -330,32 +330,6 @@ def _query_fields(dependant: object) -> list[Any]:
     for one in getattr(dependant, "dependencies", []):
         fields += _query_fields(one)
     return fields
-
-
-def address(connection: HTTPConnection) -> str | None:
-    """Where a request came from, if that is known. Behind a proxy the server is told (uvicorn's --forwarded-allow-ips)."""
-    return _address_in(connection.client.host) if connection.client else None
-
-
-def _address_in(text: str) -> str | None:
-    """The address that a proxy wrote: with a port, a zone, or brackets. Some say `unknown`, which no column could hold."""
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:  # in one of the newer kind there are more
-        text = text.partition(":")[0]
-    try:
-        return str(ip_address(text.partition("%")[0]))
-    except ValueError:
-        return None
-
-
-def place(ip: str | None) -> str | None:
-    """Whose address it is: of the newer kind everybody has more than could ever be counted, in one network."""
-    try:
-        parsed = ip_address(ip or "")
-    except ValueError:
-        return ip
-    return ip if parsed.version == 4 else str(ip_network((parsed, 64), strict=False))
 
 
 def only(connection: HTTPConnection, name: str) -> str | None:

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead import errors
@@ -74,6 +75,9 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.BodyTooLarge: 413,
     errors.PayloadTooLarge: 413,
     errors.ContentTypeUnsupported: 415,
+    errors.RequestTooSlow: 408,
+    errors.HeaderTooLarge: 431,
+    errors.ServerFull: 503,
     errors.TooManyRequests: 429,
     errors.QueueFull: 429,
     errors.DatabaseUnreachable: 503,
@@ -156,6 +160,10 @@ class Unbroken:
 
         try:
             await self._app(scope, receive, begin)
+        except ClientDisconnect:
+            log.info(
+                "request_unfinished", path=route_of(scope), why="the client left before it had sent its body"
+            )
         except Exception as error:  # noqa: BLE001 - logged, and answered for
             answer = self._answer(Request(scope), error)
             if (

@@ -10,7 +10,8 @@ from fairlead.app import Fairlead
 from fairlead.db.tx import Acting
 from fairlead.errors import Unauthenticated
 from fairlead.model.access import Principal
-from fairlead.server.auth import COOKIE, Gatekeeper, address, check_same_site
+from fairlead.server.addresses import address
+from fairlead.server.auth import COOKIE, Gatekeeper, check_same_site
 
 A = TypeVar("A", bound=Response)
 

@@ -12,7 +12,8 @@ from fairlead.actions.leases import Ending
 from fairlead.app import Fairlead
 from fairlead.errors import EnrolmentRefused
 from fairlead.model.access import Permission
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires, address
+from fairlead.server.addresses import address
+from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires
 from fairlead.server.hall import Hall, Wish
 from fairlead.server.rest.worker import (
     MOST_JOBS,

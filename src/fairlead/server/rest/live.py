@@ -19,7 +19,8 @@ from fairlead.errors import (
 from fairlead.model.access import GRANTS, Permission, Principal, lacking
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import new_secret, secret_hash
-from fairlead.server.auth import COOKIE, Caller, Gatekeeper, Guarded, Requires, address, same_site
+from fairlead.server.addresses import address
+from fairlead.server.auth import COOKIE, Caller, Gatekeeper, Guarded, Requires, same_site
 from fairlead.server.live import MOST_SOCKETS, Holder, Live
 from fairlead.server.problems import problem
 from fairlead.server.views import View

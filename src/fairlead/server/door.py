@@ -1,0 +1,292 @@
+"""The door of our own server: deadlines for slow clients, and bounds on connections.
+
+A client that is silent, or slow on purpose, costs one descriptor for some seconds. Where connections are scarce, the client
+that has owed us its request for longest makes room for a newcomer. uvicorn itself has a timeout for idle connections only.
+"""
+
+import contextlib
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Container
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from fairlead.errors import FairleadError, HeaderTooLarge, RequestTooSlow, ServerFull
+from fairlead.server.addresses import place
+from fairlead.server.problems import problem
+from fairlead.settings import Settings
+
+with contextlib.suppress(ImportError):  # not on Windows
+    import resource
+
+log = structlog.get_logger(__name__)
+
+# Descriptors that connections leave to the rest of the process, beside its database connections.
+RESERVED_DESCRIPTORS = 64
+FEWEST_CONNECTIONS = 16
+MOST_CONNECTIONS = 65_536
+MOST_HEADER_BYTES = 65_536
+# A body or an answer that is longer may take longer: at least so many bytes a second must pass.
+BYTES_PER_SECOND = 16_384
+# How long what was written last may take before a connection that is closed is cut.
+CLOSE_SECONDS = 5.0
+
+
+class Phase(Enum):
+    """What the connection waits for."""
+
+    HEADER = "header"
+    BODY = "body"
+    IDLE = "idle"
+    # our own answer: the client owes nothing
+    ANSWER = "answer"
+    SOCKET = "socket"
+
+
+class Door:
+    """All connections of a server, bounded in total and for each address."""
+
+    def __init__(self, settings: Settings, trusted: Container[str]) -> None:
+        """`trusted` are the proxies: their connections are many clients', so only the total bounds them."""
+        self.settings = settings
+        self.most = most_connections(settings)
+        self._trusted = trusted
+        self._open: dict[Connection, str | None] = {}
+        self._by_place: Counter[str] = Counter()
+        # those whose clients owe us something, the longest first
+        self._owing: dict[Connection, None] = {}
+
+    def enter(self, connection: "Connection") -> ServerFull | None:
+        """Count a new connection; if there is no room for it and none can be made, why."""
+        host = connection.client[0] if connection.client else None
+        address = None if host is None or host in self._trusted else place(host)
+        most_here = self.settings.max_connections_per_address
+        if address is not None and most_here and self._by_place[address] >= most_here:
+            if not self._make_room(address):
+                return ServerFull(
+                    f"This address has {most_here} open connections, as many as it may "
+                    "(FAIRLEAD_MAX_CONNECTIONS_PER_ADDRESS). Close some, or try again later."
+                )
+        elif len(self._open) >= self.most and not self._make_room(None):
+            return ServerFull(
+                f"This server has {self.most} open connections, as many as it takes (FAIRLEAD_MAX_CONNECTIONS). "
+                "Try again later."
+            )
+        self._open[connection] = address
+        if address is not None:
+            self._by_place[address] += 1
+        return None
+
+    def leave(self, connection: "Connection") -> None:
+        """A connection is closed."""
+        self._owing.pop(connection, None)
+        address = self._open.pop(connection, None)
+        if address is not None:
+            self._by_place[address] -= 1
+            if not self._by_place[address]:
+                del self._by_place[address]
+
+    def note(self, connection: "Connection", *, owes: bool) -> None:
+        """From now on the client owes us something, or nothing any more."""
+        self._owing.pop(connection, None)
+        if owes and connection in self._open:
+            self._owing[connection] = None
+
+    def sweep(self) -> None:
+        """End the connections whose time is over."""
+        now = time.monotonic()
+        for connection in list(self._open):
+            connection.check(now)
+
+    def _make_room(self, address: str | None) -> bool:
+        """Cut the client that has owed its request for longest: of an address, or of all."""
+        for connection in self._owing:
+            if address is None or self._open[connection] == address:
+                connection.cut()
+                return True
+        return False
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, with a deadline for whatever the client owes."""
+
+    def __init__(self, config: "DoorConfig", *given: Any, **named: Any) -> None:
+        super().__init__(config, *given, **named)
+        self._door = config.door
+        self._settings = config.door.settings
+        self._phase = Phase.HEADER
+        self._deadline = math.inf
+        self._header_bytes = 0
+        self._write_deadline = math.inf
+        self._closed_at: float | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Admit the connection, or say why not."""
+        super().connection_made(transport)
+        if (refusal := self._door.enter(self)) is not None:
+            log.warning("connection_refused", why=refusal.message)
+            self._refuse(refusal)
+            return
+        self._wait_for(Phase.HEADER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bound the header too: the parser keeps all of it."""
+        if self.transport.is_closing():
+            return
+        self._header_bytes += len(data)
+        super().data_received(data)
+        if self._phase is Phase.HEADER and self._header_bytes > MOST_HEADER_BYTES:
+            self._refuse(HeaderTooLarge(f"The header is larger than {MOST_HEADER_BYTES} bytes. Send less."))
+
+    def on_message_begin(self) -> None:
+        """A request begins; bytes before it, such as empty lines, do not count."""
+        super().on_message_begin()
+        self._wait_for(Phase.HEADER)
+
+    def on_headers_complete(self) -> None:
+        """The header is here."""
+        self._wait_for(Phase.BODY)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body, for which it may take longer; unless it has its answer already."""
+        if self._unanswered() is not None:
+            self._deadline += len(body) / BYTES_PER_SECOND
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The whole request is here."""
+        super().on_message_complete()
+        self._header_bytes = 0
+        self._wait_for(Phase.IDLE if self._unanswered() is None else Phase.ANSWER)
+
+    def on_response_complete(self) -> None:
+        """The answer is written. Of a body that nobody wants any more, the rest has to come soon."""
+        super().on_response_complete()
+        if self._phase is Phase.ANSWER and self._unanswered() is None:
+            self._wait_for(Phase.IDLE)
+        elif self._phase is Phase.BODY:
+            self._deadline = min(self._deadline, time.monotonic() + self._settings.connection_idle_seconds)
+
+    def handle_websocket_upgrade(self) -> None:
+        """From here on another protocol has the connection; it has pings of its own."""
+        self._wait_for(Phase.SOCKET)
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        """The client does not take its answer as fast as we write."""
+        super().pause_writing()
+        unsent = self.transport.get_write_buffer_size()
+        allowed = self._settings.request_body_seconds + unsent / BYTES_PER_SECOND
+        self._write_deadline = time.monotonic() + allowed
+
+    def resume_writing(self) -> None:
+        """It took most of it."""
+        super().resume_writing()
+        self._write_deadline = math.inf
+
+    def check(self, now: float) -> None:
+        """End what takes too long."""
+        if self.transport.is_closing():
+            self._check_closing(now)
+        elif self._write_deadline <= now:
+            log.info("connection_cut", why="the client does not read its answer")
+            self.transport.abort()
+        elif self._deadline <= now:
+            self._expire(now)
+
+    def cut(self) -> None:
+        """End the connection at once, for others."""
+        self._door.leave(self)
+        self.transport.abort()
+
+    def _wait_for(self, phase: Phase) -> None:
+        settings = self._settings
+        seconds = {
+            Phase.HEADER: settings.request_header_seconds,
+            Phase.BODY: settings.request_body_seconds,
+            Phase.IDLE: settings.connection_idle_seconds,
+        }.get(phase, math.inf)
+        self._phase = phase
+        self._deadline = time.monotonic() + seconds
+        self._door.note(self, owes=seconds is not math.inf)
+
+    def _unanswered(self) -> RequestResponseCycle | None:
+        """The newest request, if its answer is not complete."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return None if cycle is None or cycle.response_complete else cycle
+
+    def _check_closing(self, now: float) -> None:
+        if self._closed_at is None:
+            self._closed_at = now
+        if self._phase is Phase.SOCKET:
+            self._door.leave(self)  # its end was told to another protocol
+        elif now - self._closed_at > CLOSE_SECONDS:
+            self.transport.abort()
+
+    def _expire(self, now: float) -> None:
+        if self._phase is Phase.BODY and self.flow.read_paused:  # we are slow, not the client
+            self._deadline = now + self._settings.request_body_seconds
+        elif self._phase is Phase.IDLE or not self._header_bytes:
+            self.transport.close()
+        else:
+            what = "header" if self._phase is Phase.HEADER else "body"
+            seconds = getattr(self._settings, f"request_{what}_seconds")
+            self._refuse(
+                RequestTooSlow(
+                    f"The {what} of the request was not here within {seconds:g} s (FAIRLEAD_REQUEST_{what.upper()}_SECONDS). "
+                    "Send it faster."
+                )
+            )
+
+    def _refuse(self, error: FairleadError) -> None:
+        """Answer with a problem, unless an answer has begun, and close."""
+        if (cycle := self._unanswered()) is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        answer = problem(error, {"Connection": "close"})
+        status = HTTPStatus(answer.status_code)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
+        lines += [name + b": " + value for name, value in answer.raw_headers]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
+
+
+class DoorConfig(uvicorn.Config):
+    """uvicorn's settings, with our door."""
+
+    door: Door
+
+    def __init__(self, app: Any, settings: Settings, **more: Any) -> None:
+        super().__init__(
+            app, http=Connection, timeout_keep_alive=math.ceil(settings.connection_idle_seconds), **more
+        )
+        self.load()
+        # the proxies that FORWARDED_ALLOW_IPS names
+        self.door = Door(settings, getattr(self.loaded_app, "trusted_hosts", ()))
+
+
+def most_connections(settings: Settings) -> int:
+    """As many as the settings say, or as descriptors allow."""
+    wanted = settings.max_connections or MOST_CONNECTIONS
+    if os.name != "posix":
+        return wanted
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(FEWEST_CONNECTIONS, soft - settings.pool_size - RESERVED_DESCRIPTORS))
