@@ -11,7 +11,7 @@ import structlog
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import Session, command
-from fairlead.cli.worker import named, serving, signals
+from fairlead.cli.worker import keep_private_from_commands, named, serving, signals
 from fairlead.errors import FairleadError, InvalidInput, NotOpen
 from fairlead.runtime.execution import Execution, Means
 from fairlead.settings import compiled
@@ -58,6 +58,7 @@ async def agent(
     if concurrency < 1:
         raise InvalidInput("--concurrency must be 1 or more.")
     fl = serving(session, app)
+    keep_private_from_commands(fl)
     enrolment = await _enrolment(state_dir, server, enrol, rotate=rotate)
     plan = runtime.Plan(
         enrolment=enrolment,

@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from fairlead import sync
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import Session, actor, command
 from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
+from fairlead.handlers.supervisor import keep_private
 from fairlead.runtime.triggering import triggering
 from fairlead.settings import config_file
+
+log = structlog.get_logger(__name__)
 
 RESTART_SECONDS = 1.0
 WORN_OUT = 75
@@ -65,6 +69,7 @@ async def worker(
         await _supervise(session, processes)
         return
     fl = serving(session, app, workflows=workflows)
+    keep_private_from_commands(fl)
     stop, abandon = signals()
     if lifeline is not None:
         _outlive_nobody(session, lifeline, stop)
@@ -131,6 +136,20 @@ def named(fl: Fairlead) -> str:
     if not commands:
         return functions
     return f"{functions} and the commands {commands}" if functions else f"only the commands {commands}"
+
+
+def keep_private_from_commands(fl: Fairlead) -> None:
+    """Before a command runs: keep our environment from it, and say where that is of no use."""
+    if not fl.commands:
+        return
+    keep_private()
+    as_root = sorted(key for key, one in fl.commands.items() if one.uid is None)
+    if as_root and hasattr(os, "getuid") and os.getuid() == 0:
+        log.warning(
+            "commands_run_as_root",
+            commands=as_root,
+            advice="They can read the worker's environment and all else. Name a user for each in fairlead.toml.",
+        )
 
 
 def calm_collector() -> None:
@@ -223,6 +242,7 @@ def _outlive_nobody(session: Session, lifeline: int, stop: asyncio.Event) -> Non
 
 async def _supervise(session: Session, processes: int) -> None:
     """Run so many of us with one process each; one that dies is started again."""
+    keep_private()  # whether they run commands only they know
     stop, abandon = signals()
     # nobody else has the other end, and nothing is ever written: however we end, they can read that we did
     lifeline, _ours = os.pipe()

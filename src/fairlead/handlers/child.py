@@ -27,6 +27,7 @@ from fairlead.handlers.context import Context, Progress
 from fairlead.handlers.function import run
 from fairlead.handlers.log import LONGEST_LINE, Log, clean, shown
 from fairlead.handlers.registry import Handler
+from fairlead.handlers.supervisor import PRIVATE, keep_private
 from fairlead.handlers.threads import Threads
 from fairlead.handlers.tree import adopt_orphans, kill_tree
 from fairlead.model import payload
@@ -41,6 +42,8 @@ _FOREVER = 86_400.0
 def main() -> NoReturn:
     """The life of a child, from its command line to its end."""
     adopt_orphans()
+    if PRIVATE in sys.argv[3:]:  # the worker runs commands too, and has given us its environment
+        keep_private()
     link = Link(socket.socket(fileno=int(sys.argv[2])))
     begin = link.begin()
     sys.path[:] = begin.sys_path

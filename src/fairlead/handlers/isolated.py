@@ -18,6 +18,7 @@ from fairlead.handlers import wire
 from fairlead.handlers.attempt import Attempt, failure
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.registry import Handler
+from fairlead.handlers.supervisor import PRIVATE, is_private
 from fairlead.handlers.tree import kill_tree, signal_group
 from fairlead.model.outcome import Canceled, Failed, Outcome
 
@@ -165,7 +166,7 @@ class Isolated(Attempt[Handler]):
 
 def _spawn(link: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT, _ROOT, str(link)],
+        [sys.executable, "-P", "-c", _BOOT, _ROOT, str(link), *([PRIVATE] if is_private() else [])],
         stdin=subprocess.DEVNULL,
         pass_fds=[link],
         start_new_session=True,

@@ -124,6 +124,7 @@ class Supervised:
     def _open(self) -> None:
         if self._link is not None:
             return
+        supervisor.keep_private()
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self._folder = Path(tempfile.mkdtemp(prefix="fairlead-"))

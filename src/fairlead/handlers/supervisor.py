@@ -48,7 +48,9 @@ MOST_PASSES = 50
 # Keepers that wait for the next command: to make one costs more than the command, mostly. After a rest only few stay.
 MOST_IDLE, FEW_IDLE = 256, 16
 REST_SECONDS = 2.0
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 3, 4, 36
+# what a process is told that is to call `keep_private` too
+PRIVATE = "private"
 # signals that mean something else here than to a command
 HANDLED = tuple(
     number
@@ -509,6 +511,20 @@ def adopt_orphans() -> None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def keep_private() -> None:
+    """Keep our environment and memory from other processes of the same user, such as commands (Linux).
+
+    Root can read them all the same. A program that we execute is not concerned: it begins readable again.
+    """
+    if sys.platform == "linux" and _libc is not None:
+        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def is_private() -> bool:
+    """Whether `keep_private` was called here, or in the process that forked us."""
+    return sys.platform == "linux" and _libc is not None and _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
+
+
 def hear_of_deaths() -> int:
     """A descriptor that can be read when a child has died."""
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -599,6 +615,8 @@ def _state(pid: int) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
+    # the secrets of all commands pass through here
+    keep_private()
     # what is never looked through is never copied: half the price of a fork
     gc.disable()
     gc.freeze()

@@ -1,0 +1,98 @@
+"""A worker's environment is not for the commands that it runs as its own user."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can hide it")
+
+# As a user without rights, which root in the tests is not: one process hides, or does not, and another one looks. To change
+# the user hides it as well, so that is undone first. prctl(4) sets it.
+LOOK = """
+import os, sys
+from fairlead.handlers.supervisor import _libc, keep_private
+
+def give_up_rights():
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    _libc.prctl(4, 1, 0, 0, 0)
+
+give_up_rights()
+if sys.argv[1] == "hide":
+    keep_private()
+worker = os.getpid()
+command = os.fork()
+if command == 0:
+    _libc.prctl(4, 1, 0, 0, 0)
+    try:
+        print("found", b"SECRET=shown" in open(f"/proc/{worker}/environ", "rb").read(), flush=True)
+    except PermissionError:
+        print("refused", flush=True)
+    os._exit(0)
+os.waitpid(command, 0)
+"""
+
+
+@pytest.mark.parametrize(("way", "seen"), [("show", "found True"), ("hide", "refused")])
+def test_a_process_of_the_same_user_cannot_read_a_private_environment(way: str, seen: str) -> None:
+    env = {**os.environ, "SECRET": "shown"}
+    looked = subprocess.run(
+        [sys.executable, "-c", LOOK, way], env=env, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert looked.stdout.strip() == seen
+
+
+RUN = """
+import asyncio, os, sys
+from fairlead.handlers.supervised import Supervised
+from fairlead.handlers.supervisor import is_private
+
+async def main():
+    supervised = Supervised(30.0)
+    before = is_private()
+    supervised.new_file(None, None)
+    print(before, is_private())
+    supervised.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_is_private_before_it_runs_its_first_command() -> None:
+    ran = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.split() == ["False", "True"]
+
+
+WORK = """
+import fairlead.cli.worker as worker
+from fairlead import Fairlead
+from fairlead.handlers.supervisor import is_private
+from pathlib import Path
+
+fl = Fairlead()
+worker.keep_private_from_commands(fl)
+print(is_private())
+fl.allow_commands(Path("fairlead.toml"))
+worker.keep_private_from_commands(fl)
+print(is_private())
+"""
+
+COMMANDS = """
+[commands.hello]
+argv = ["/bin/echo", "hello"]
+"""
+
+
+def test_a_worker_with_commands_is_private_from_its_start_and_warns_if_it_is_root(tmp_path: Path) -> None:
+    (tmp_path / "fairlead.toml").write_text(COMMANDS)
+    ran = subprocess.run(
+        [sys.executable, "-c", WORK], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    said = ran.stdout.splitlines()
+    assert [line for line in said if line in ("True", "False")] == ["False", "True"]
+    assert any("commands_run_as_root" in line for line in said) == (os.getuid() == 0)
