@@ -12,6 +12,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from fairlead.cli import output
 from fairlead.cli.session import Session
 from fairlead.errors import FairleadError
+from fairlead.model.ansi import without_controls
 from fairlead.model.redact import Mask
 from fairlead.runtime import failures
 from fairlead.settings import compiled
@@ -73,6 +74,7 @@ def _console(masked: list[Processor], *, verbose: bool) -> list[Processor]:
         # without the values of variables, unlike structlog's own: a payload may be among them
         structlog.processors.format_exc_info,
         *masked,
+        _without_controls,
         structlog.dev.ConsoleRenderer(colors=_coloured(), exception_formatter=structlog.dev.plain_traceback),
     ]
 
@@ -110,6 +112,13 @@ def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
         if isinstance(value, str) and "\n" in value and name != "exception"
         else value
         for name, value in event.items()
+    }
+
+
+def _without_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """An error may hold what a tenant wrote: a terminal must not obey it."""
+    return {
+        name: without_controls(value) if isinstance(value, str) else value for name, value in event.items()
     }
 
 

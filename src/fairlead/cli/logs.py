@@ -10,7 +10,7 @@ import click
 from fairlead.actions import logs as actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
-from fairlead.model.ansi import Plain
+from fairlead.model.ansi import Coloured, Plain, without_controls
 from fairlead.store.logs import Chunk
 
 FOLLOW_SECONDS = 0.25
@@ -70,19 +70,26 @@ class _Printer:
             self.end()
             self._attempt_no = chunk.attempt_no
         err = chunk.stream == "stderr" and not self._as_json
-        text = self._stripped(chunk, err=err)
+        text = self._as_printed(chunk, err=err)
         if self._as_json:
             output.say_json(replace(chunk, text=text))
         elif text:
             click.echo(text, nl=False, err=err, color=True)
             (self._open.discard if text.endswith("\n") else self._open.add)(err)
 
-    def _stripped(self, chunk: Chunk, *, err: bool) -> str:
+    def _as_printed(self, chunk: Chunk, *, err: bool) -> str:
         strip = self._strip
+        at_terminal = not self._as_json and (sys.stderr if err else sys.stdout).isatty()
         if strip is None:
             # machines have what was written, unless they say otherwise
-            strip = not self._as_json and not (sys.stderr if err else sys.stdout).isatty()
-        return self._plain.setdefault(chunk.stream, Plain()).text(chunk.text) if strip else chunk.text
+            strip = not self._as_json and not at_terminal
+        if strip:
+            text = self._plain.setdefault(chunk.stream, Plain()).text(chunk.text)
+            return text if self._as_json else without_controls(text)
+        # a job may write what a terminal obeys: only its colours are passed on
+        return (
+            self._plain.setdefault(chunk.stream, Coloured()).text(chunk.text) if at_terminal else chunk.text
+        )
 
     def end(self) -> None:
         """End the lines that have not ended."""

@@ -11,13 +11,15 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.option_names import in_options
 from fairlead.errors import FairleadError
+from fairlead.model.ansi import escaped_json, without_controls
 
 STATUS_STYLES = {
     "queued": "cyan",
@@ -51,6 +53,11 @@ class _Console(Console):
         """Leave it to whoever runs the command: rich would exit here, in the middle of an event loop."""
         raise  # noqa: PLE0704 - rich calls this where it has caught it
 
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed may hold anything that a tenant wrote: a terminal must not obey it."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
+
 
 def console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, soft_wrap=True)
@@ -58,7 +65,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def say_json(value: Any) -> None:
     """A value as one line of JSON."""
-    click.echo(msgspec.json.encode(value, order="deterministic").decode())
+    click.echo(escaped_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
@@ -143,7 +150,7 @@ def nobody_reads() -> NoReturn:
 def stop(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
     """Say what was wrong with the command, where, and what to do; then exit with 1."""
     if as_json:
-        click.echo(msgspec.json.encode(error.as_dict()).decode(), err=True)
+        click.echo(escaped_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
     else:
         out = console(stderr=True)
         message, faults = in_options(error, command)

@@ -1,5 +1,6 @@
 """`fairlead usage`."""
 
+import sys
 from dataclasses import asdict
 from datetime import datetime
 
@@ -8,6 +9,7 @@ import click
 from fairlead.actions.usage import UsageReport
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
+from fairlead.model.ansi import without_controls
 from fairlead.model.usage import By, Per, Used
 
 
@@ -59,7 +61,8 @@ async def usage(
             }
         )
     elif as_csv:
-        click.echo(report.as_csv(), nl=False)
+        text = report.as_csv()
+        click.echo(without_controls(text) if sys.stdout.isatty() else text, nl=False)
     else:
         _print(report, Per(per))
 
