@@ -136,10 +136,10 @@ class Settings:
         "How many jobs of a tenant may wait before enqueues over HTTP are refused with `queue_full`. 0 means any number.",
     )
     rate_limit_per_second: float = _setting(
-        200.0, "How many requests a second a token or a user may make, in each server process."
+        200.0, "How many requests a second a token or a user may make, over all server processes."
     )
     rate_limit_burst: int = _setting(
-        1000, "How many requests a token or a user may make at once after a pause, in each server process."
+        1000, "How many requests a token or a user may make at once after a pause, over all server processes."
     )
     session_hours: float = _setting(12.0, "How long somebody who signed in stays signed in.")
     enable_tick: bool = _setting(

@@ -1,14 +1,15 @@
 """Shared by all tests of the server: see world.py for what a World offers."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
 import pytest
 
 from fairlead.db.scratch import at_database
-from fairlead.server.limits import Buckets
-from tests.server.world import World, world_on
+from fairlead.server import limits
+from tests.server.world import Uncounted, World, world_on
 
 
 @pytest.fixture
@@ -32,11 +33,12 @@ def module_url(server: str, template: str) -> Iterator[str]:
 async def shared_world(module_url: str) -> AsyncIterator[World]:
     """One world for all tests of a module that ask much and rely on little. Nobody is slowed down in it."""
     async with world_on(module_url) as made:
-        made.app.state.gatekeeper._failures = Buckets(1e9, 1e9)
+        made.app.state.gatekeeper.failures = Uncounted(made.fl)
         yield made
 
 
 @pytest.fixture
-def stopped_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buckets that never fill up again by themselves: a slow machine must not give a guesser one more try."""
-    monkeypatch.setattr(Buckets.__init__, "__defaults__", (lambda: 0.0,))
+def slow_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets of failures that come back in minutes: a slow machine must not give a guesser one more try."""
+    for name in ("FROM_ADDRESS", "AT_ACCOUNT_FROM_ADDRESS", "AT_ACCOUNT", "SIGN_INS_FROM_ADDRESS"):
+        monkeypatch.setattr(limits, name, replace(getattr(limits, name), seconds=600.0))

@@ -73,7 +73,7 @@ async def test_a_failure_is_audited_in_the_users_tenant_without_the_password(wor
     assert WRONG["password"] not in entries.text
 
 
-@pytest.mark.usefixtures("stopped_buckets")
+@pytest.mark.usefixtures("slow_budgets")
 async def test_those_who_guess_are_slowed_down_even_with_the_right_password(world: World) -> None:
     await world.signed_in()
     statuses = [(await world.call("POST", "/login", who=None, json=WRONG)).status_code for _ in range(12)]
@@ -82,7 +82,7 @@ async def test_those_who_guess_are_slowed_down_even_with_the_right_password(worl
 
     assert statuses == [401] * 10 + [429] * 2
     assert late.status_code == 429
-    assert 1 <= int(late.headers["retry-after"]) <= 6
+    assert 1 <= int(late.headers["retry-after"]) <= 600
     async with world.fl.database.transaction() as tx:
         failed = await tx.values("select from fairlead.audit_log where action = 'login_failed'")
     assert len(failed) == 10  # those that were looked at

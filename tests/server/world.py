@@ -16,6 +16,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.auth import COOKIE
+from fairlead.server.limits import Counted, Failures
 from fairlead.store import access as secrets
 from tests import given
 
@@ -80,6 +81,16 @@ async def _hash() -> str:
     if not _HASHED:
         _HASHED.append(await access.hashed(PASSWORD))
     return _HASHED[0]
+
+
+class Uncounted(Failures):
+    """Fails to notice failures: for tests that make many."""
+
+    async def check(self, tx: Tx, counted: list[Counted]) -> None:
+        pass
+
+    async def count(self, counted: list[Counted]) -> None:
+        pass
 
 
 _HASHED: list[str] = []

@@ -293,6 +293,11 @@ def _person(user: access.SignedIn | access.Credentials) -> Principal:
     return Principal(f"user:{user.email}", user.role, user.tenant_id, id=user.id, user_id=user.id)
 
 
+async def is_made_up(tx: Tx, secret: str) -> bool:
+    """Whether a cookie was never a session's: one that has ended is no guess."""
+    return not await access.session_was_there(tx, secret_hash(secret))
+
+
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
     """The user with this address and password; slow on purpose, and as slow for one who is not there."""
     found = None if unreadable(email) else await access.credentials(tx, email)

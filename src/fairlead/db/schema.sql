@@ -1676,6 +1676,13 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', au
 
 ALTER TABLE ONLY fairlead.active_keys FORCE ROW LEVEL SECURITY;
 
+CREATE UNLOGGED TABLE fairlead.allowances (
+    key text NOT NULL,
+    until timestamp with time zone NOT NULL,
+    granted integer NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE fairlead.audit_log (
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     tenant_id uuid,
@@ -2373,6 +2380,9 @@ ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEF
 ALTER TABLE ONLY fairlead.active_keys
     ADD CONSTRAINT active_keys_pkey PRIMARY KEY (tenant_id, key_hash);
 
+ALTER TABLE ONLY fairlead.allowances
+    ADD CONSTRAINT allowances_pkey PRIMARY KEY (key);
+
 ALTER TABLE ONLY fairlead.checks
     ADD CONSTRAINT checks_pkey PRIMARY KEY (name);
 
@@ -3037,6 +3047,8 @@ GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.active_keys TO fairlead_system;
 GRANT SELECT,INSERT,DELETE ON TABLE fairlead.active_keys TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allowances TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.audit_log TO fairlead_tenant;

@@ -18,6 +18,7 @@ from fairlead.errors import FairleadError
 from fairlead.model.finding import Verdict
 from fairlead.store import (
     access,
+    allowances,
     counts,
     duties,
     events,
@@ -201,6 +202,7 @@ async def _expired(tx: Tx, place: str | None) -> Round:
     await idempotency.forget(tx)
     await hosts.forget(tx)
     await worker_claims.forget(tx)
+    await allowances.forget(tx)
     return Round(HOUR, place)
 
 

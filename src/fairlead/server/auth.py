@@ -24,20 +24,21 @@ from fairlead.errors import (
     Fault,
     Forbidden,
     InvalidInput,
-    TooManyRequests,
     Unauthenticated,
 )
 from fairlead.model.access import GRANTS, Permission, Principal, Role, lacking
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import secret_hash
-from fairlead.server.addresses import address, place
-from fairlead.server.limits import Buckets
+from fairlead.server.addresses import address
+from fairlead.server.limits import Failures, Rates, from_address, too_many
 from fairlead.server.problems import route_of
 from fairlead.store import access as secrets
 from fairlead.store import audit, tenants
 
 COOKIE = "fairlead_session"
+# Over TLS: a name that a browser takes from this host only, and only over TLS.
+HOST_COOKIE = "__Host-fairlead_session"
 # Well below the five seconds within which a revocation works everywhere.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
@@ -88,8 +89,8 @@ class Gatekeeper:
         self._fl = fl
         self._known: dict[bytes, tuple[float, Principal, UUID]] = {}
         settings = fl.settings
-        self._requests = Buckets(settings.rate_limit_per_second, settings.rate_limit_burst)
-        self._failures = Buckets(1 / 6, 10)
+        self._requests = Rates(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
+        self.failures = Failures(fl)
 
     async def caller(self, connection: HTTPConnection) -> Caller:
         """Who is asking, or Unauthenticated."""
@@ -97,26 +98,24 @@ class Gatekeeper:
         scheme, _, text = (only(connection, "authorization") or "").partition(" ")
         if scheme:
             principal, token_id = await self._by_token(scheme, text.strip(), ip)
-            self._pace(token_id)
+            await self._pace(token_id)
             return await self._in_tenant(connection, Caller(self._fl, principal, ip, token_id))
-        if secret := connection.cookies.get(COOKIE):
-            async with self._fl.database.transaction() as tx:
-                signed_in = await access.signed_in(tx, secret)
+        if secret := session_secret(connection):
+            signed_in = await self.signed_in(secret, ip)
             if signed_in is not None:
                 check_same_site(connection)
-                self._pace(signed_in.id)
+                await self._pace(signed_in.id)
                 return await self._in_tenant(connection, Caller(self._fl, signed_in, ip))
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
 
-    def failed(self, ip: str | None) -> None:
-        """Somebody there could not say who they are."""
-        if wait := self._failures.take(place(ip)):
-            raise too_many("Too many failed attempts from this address", wait)
-
-    def check_failures(self, ip: str | None) -> None:
-        """Refuse to look at all while somebody there keeps guessing."""
-        if wait := self._failures.wait(place(ip)):
-            raise too_many("Too many failed attempts from this address", wait)
+    async def signed_in(self, secret: str, ip: str | None) -> Principal | None:
+        """Who has this session; a cookie that was made up counts as a failed attempt of its address."""
+        async with self._fl.database.transaction() as tx:
+            found = await access.signed_in(tx, secret)
+            made_up = found is None and await access.is_made_up(tx, secret)
+        if made_up:
+            await self.failures.count(from_address(ip))
+        return found
 
     def keep(self, good: Collection[object]) -> None:
         """Tokens that somebody has just found to be good need not be looked up again for a moment."""
@@ -134,9 +133,7 @@ class Gatekeeper:
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
         if scheme.lower() != "bearer" or principal is None or token_id is None or now - at > REMEMBER_SECONDS:
-            # one that was good a while ago is no guess, whoever else guesses at this address
-            if principal is None:
-                self.check_failures(ip)
+            # a good token is let in, however many bad ones come from the same address
             found = None
             if scheme.lower() == "bearer" and secret:
                 async with self._fl.database.transaction() as tx:
@@ -145,7 +142,7 @@ class Gatekeeper:
                         await secrets.token_used(tx, [found[1]])
             if found is None:
                 self._known.pop(hashed, None)
-                self.failed(ip)
+                await self.failures.count(from_address(ip))
                 raise Unauthenticated(
                     "This token is unknown, expired or revoked. Create another with: fairlead tokens create"
                 )
@@ -155,8 +152,8 @@ class Gatekeeper:
             self._known[hashed] = (now, principal, token_id)
         return principal, token_id
 
-    def _pace(self, key: object) -> None:
-        if wait := self._requests.take(key):
+    async def _pace(self, key: object) -> None:
+        if wait := await self._requests.take(str(key)):
             raise too_many("Too many requests", wait)
 
     async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
@@ -332,6 +329,16 @@ def _query_fields(dependant: object) -> list[Any]:
     return fields
 
 
+def cookie_name(connection: HTTPConnection) -> str:
+    """The name of a session's cookie."""
+    return HOST_COOKIE if connection.url.scheme in ("https", "wss") else COOKIE
+
+
+def session_secret(connection: HTTPConnection) -> str | None:
+    """What the session's cookie says."""
+    return connection.cookies.get(cookie_name(connection)) or None
+
+
 def only(connection: HTTPConnection, name: str) -> str | None:
     """A header's one value. Of two, a proxy before us may have looked at the other."""
     values = connection.headers.getlist(name)
@@ -360,14 +367,7 @@ def same_site(connection: HTTPConnection) -> bool:
 def _host_of(origin: str) -> str:
     """The host that an origin names; `null` and nonsense name none."""
     try:
-        return urlsplit(origin).netloc or "nowhere"
+        parts = urlsplit(origin)
     except ValueError:
         return "nowhere"
-
-
-def too_many(what: str, wait: float) -> TooManyRequests:
-    """A refusal that says when to try again."""
-    seconds = max(1, math.ceil(wait))
-    error = TooManyRequests(f"{what}. Try again in {seconds} s.")
-    error.retry_after = seconds
-    return error
+    return parts.netloc if parts.scheme in ("http", "https") and parts.netloc else "nowhere"

@@ -11,7 +11,8 @@ from fairlead.db.tx import Acting
 from fairlead.errors import Unauthenticated
 from fairlead.model.access import Principal
 from fairlead.server.addresses import address
-from fairlead.server.auth import COOKIE, Gatekeeper, check_same_site
+from fairlead.server.auth import Gatekeeper, check_same_site, cookie_name, session_secret
+from fairlead.server.limits import at_account
 
 A = TypeVar("A", bound=Response)
 
@@ -25,15 +26,16 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
     fl: Fairlead = request.app.state.fl
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     ip = address(request)
+    counted = at_account(email, ip)
     async with request.app.state.signing_in, fl.database.transaction(Acting(None, ip)) as tx:
         # here, so that many at once do not all pass before the first has failed
-        gatekeeper.check_failures(ip)
+        await gatekeeper.failures.check(tx, counted)
         user = await access.verified(tx, email=email, password=password)
         seconds = fl.settings.session_hours * 3600
         if user is not None and (begun := await access.sign_in(tx, user, seconds=seconds)):
             return begun
         await access.sign_in_failed(tx, email=email)
-    gatekeeper.failed(ip)
+    await gatekeeper.failures.count(counted)
     raise Unauthenticated("The e-mail address or the password is wrong.")
 
 
@@ -41,7 +43,7 @@ def let_in(request: Request, answer: A, secret: str) -> A:
     """The answer, with the session's cookie."""
     fl: Fairlead = request.app.state.fl
     answer.set_cookie(
-        COOKIE,
+        cookie_name(request),
         secret,
         max_age=int(fl.settings.session_hours * 3600),
         path="/",
@@ -56,10 +58,10 @@ async def sign_out(request: Request, answer: A) -> A:
     """End the session; the answer takes its cookie away."""
     check_same_site(request)
     fl: Fairlead = request.app.state.fl
-    if secret := request.cookies.get(COOKIE):
+    if secret := session_secret(request):
         async with fl.database.transaction(Acting(None, address(request))) as tx:
             await access.sign_out(tx, secret)
     answer.delete_cookie(
-        COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="lax"
+        cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="lax"
     )
     return answer

@@ -116,6 +116,11 @@ async def session(tx: Tx, secret_hash: bytes) -> SignedIn | None:
     return await tx.first(SignedIn, sql.session, {"secret_hash": secret_hash})
 
 
+async def session_was_there(tx: Tx, secret_hash: bytes) -> bool:
+    """Whether there is or was such a session, as far as is known."""
+    return bool(await tx.values(sql.session_was_there, {"secret_hash": secret_hash}))
+
+
 async def end_session(tx: Tx, secret_hash: bytes) -> bool:
     return await tx.run(sql.end_session, {"secret_hash": secret_hash}) > 0
 

@@ -57,6 +57,10 @@ from fairlead.sessions s join fairlead.users u on u.id = s.user_id
 where s.secret_hash = %(secret_hash)s and s.revoked_at is null and s.expires_at > clock_timestamp()
     and u.disabled_at is null;
 
+-- name: session_was_there
+-- Also one that has ended, until it is forgotten.
+select true from fairlead.sessions where secret_hash = %(secret_hash)s;
+
 -- name: end_session
 update fairlead.sessions set revoked_at = clock_timestamp()
 where secret_hash = %(secret_hash)s and revoked_at is null;

@@ -15,6 +15,7 @@ from fairlead.model.access import Permission
 from fairlead.server.addresses import address
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires
 from fairlead.server.hall import Hall, Wish
+from fairlead.server.limits import from_address
 from fairlead.server.rest.worker import (
     MOST_JOBS,
     AppendedView,
@@ -173,12 +174,11 @@ async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(Op
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     fl: Fairlead = request.app.state.fl
     ip = address(request)
-    gatekeeper.check_failures(ip)
     try:
         async with fl.database.transaction() as tx:
             enrolled = await hosts.enrol(tx, body.code)
     except EnrolmentRefused:
-        gatekeeper.failed(ip)
+        await gatekeeper.failures.count(from_address(ip))
         raise
     return _enrolled(enrolled, fl.settings.lease_seconds)
 

@@ -20,7 +20,8 @@ from fairlead.model.access import GRANTS, Permission, Principal, lacking
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import new_secret, secret_hash
 from fairlead.server.addresses import address
-from fairlead.server.auth import COOKIE, Caller, Gatekeeper, Guarded, Requires, same_site
+from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires, same_site, session_secret
+from fairlead.server.limits import from_address
 from fairlead.server.live import MOST_SOCKETS, Holder, Live
 from fairlead.server.problems import problem
 from fairlead.server.views import View
@@ -51,7 +52,7 @@ async def ticket(request: Request, caller: Reader) -> TicketView:
         actor=caller.principal.actor,
         role=caller.principal.role,
         token_id=caller.token_id,
-        session_hash=None if caller.token_id else secret_hash(request.cookies[COOKIE]),
+        session_hash=None if caller.token_id else secret_hash(session_secret(request) or ""),
     )
     async with caller.transaction() as tx:
         await live.add_ticket(tx, ticket_hash=secret.hash, ticket=stands_for, seconds=TICKET_SECONDS)
@@ -95,17 +96,16 @@ async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holde
     if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
         await _record_denial(caller)
         raise lacking(Permission.READ_JOBS, f"The role {caller.principal.role}")
-    session = None if caller.token_id else secret_hash(websocket.cookies[COOKIE])
+    session = None if caller.token_id else secret_hash(session_secret(websocket) or "")
     return caller.principal, Holder(caller.token_id, session)
 
 
 async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, Holder]:
     ip = address(websocket)
-    gatekeeper.check_failures(ip)
     async with websocket.app.state.fl.database.transaction() as tx:
         found = await live.redeem(tx, secret_hash(text))
     if found is None:
-        gatekeeper.failed(ip)
+        await gatekeeper.failures.count(from_address(ip))
         raise Unauthenticated(
             "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )

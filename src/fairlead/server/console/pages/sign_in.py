@@ -1,14 +1,15 @@
 """Signing in and out."""
 
+import contextlib
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.actions import access
-from fairlead.app import Fairlead
 from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
-from fairlead.server.auth import COOKIE, Guarded, Open, refuse_unreadable
+from fairlead.server.addresses import address
+from fairlead.server.auth import Gatekeeper, Guarded, Open, refuse_unreadable, session_secret
 from fairlead.server.console import render
 from fairlead.server.console.visit import address_of, fields
 from fairlead.server.problems import status_of
@@ -31,10 +32,11 @@ Anybody = Annotated[None, Depends(Welcome())]
 @router.get("/sign-in")
 async def form(request: Request, _: Anybody) -> Response:
     """Who are you?"""
-    fl: Fairlead = request.app.state.fl
-    if secret := request.cookies.get(COOKIE):
-        async with fl.database.transaction() as tx:
-            if await access.signed_in(tx, secret) is not None:
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    if secret := session_secret(request):
+        # the form is for everybody, also where others make cookies up
+        with contextlib.suppress(TooManyRequests):
+            if await gatekeeper.signed_in(secret, address(request)) is not None:
                 return RedirectResponse(_next(request, request.query_params.get("next")), status_code=303)
     return _form(request, next_page=request.query_params.get("next") or "")
 
