@@ -1,5 +1,6 @@
 """Jobs that run workflows, chains, and sub-tasks that a job begins."""
 
+import json
 from typing import Any
 
 import pytest
@@ -87,6 +88,28 @@ async def test_a_job_whose_workflow_cannot_be_started_fails_for_good(
 
     assert (await job.read()).status is JobStatus.FAILED
     assert words in str((await job.read()).last_error)
+
+
+@pytest.mark.timeout(120)
+async def test_a_stored_schema_that_would_never_end_fails_the_job_and_holds_up_no_worker(
+    fl: Fairlead,
+) -> None:
+    """It was stored before schemas were bounded."""
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    parts = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    schema = {"$defs": {**parts, "d40": {"required": ["x"]}}, "$ref": "#/$defs/d0"}
+    async with fl.database.transaction() as tx:
+        await tx.run(
+            "update fairlead.workflows set spec = jsonb_set(spec, '{input_schema}', %(schema)s::jsonb)",
+            {"schema": json.dumps(schema)},
+        )
+    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w", "input": {}})
+
+    await fl.tick()
+
+    assert (await job.read()).status is JobStatus.FAILED
+    assert "may take too long to check" in str((await job.read()).last_error)
 
 
 async def test_a_chain_hands_on_what_each_one_made(fl: Fairlead) -> None:

@@ -46,6 +46,12 @@ class PayloadInvalid(Refused):
     code = "payload_invalid"
 
 
+class PayloadTooCostly(PayloadInvalid):
+    """Checking the payload against its schema would take too long."""
+
+    code = "payload_too_costly"
+
+
 class PayloadNotJson(Refused):
     code = "payload_not_json"
 
@@ -126,6 +132,12 @@ class DefinitionInactive(Refused):
 
 class DefinitionInvalid(Refused):
     code = "definition_invalid"
+
+
+class SchemaTooCostly(DefinitionInvalid):
+    """Checking a payload against this schema could take too long, whatever the payload's size."""
+
+    code = "schema_too_costly"
 
 
 class DefinitionUnsettled(Refused):

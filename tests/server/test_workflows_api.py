@@ -48,6 +48,16 @@ async def started(world: World, workflow: str = "onboard", /, **body: Any) -> An
     return answer.json()
 
 
+async def test_an_input_schema_that_would_never_end_is_refused_when_it_is_published(world: World) -> None:
+    parts = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    schema = {"$defs": {**parts, "d40": {"required": ["x"]}}, "$ref": "#/$defs/d0"}
+    answer = await ask(world, "POST", "/workflows", json={**GREETS, "input_schema": schema})
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "workflow_invalid"
+    assert answer.json()["errors"][0]["path"] == "/input_schema"
+    assert "refer to each definition less often" in answer.json()["detail"]
+
+
 async def shown(world: World, run: Any, **query: Any) -> Any:
     answer = await ask(world, "GET", f"/workflows/runs/{run['id']}", params=query)
     assert answer.status_code == 200, answer.text

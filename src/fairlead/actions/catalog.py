@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import jsonschema_rs
-
 from fairlead.errors import PayloadInvalid
-from fairlead.model.definition import Definition, check_payload, validator
+from fairlead.model.definition import Definition, Validator, check_payload, validator
 from fairlead.model.job import NewJob
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.payload import encode
@@ -20,7 +18,7 @@ UNKNOWN = 0
 @dataclass(frozen=True, slots=True)
 class Known:
     version: int
-    compiled: jsonschema_rs.Draft202012Validator
+    compiled: Validator
     # where a payload names its resource
     resource_pointer: str | None = None
 
@@ -76,7 +74,7 @@ class Catalog:
         if known is None:
             return text, UNKNOWN
         try:
-            check_payload(known.compiled, new.definition, payload)
+            check_payload(known.compiled, new.definition, payload, size=len(text))
         except PayloadInvalid:
             if new.definition in current:
                 raise

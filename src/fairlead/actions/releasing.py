@@ -5,14 +5,13 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-import jsonschema_rs
 import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.actions.enqueue import inactive, refuse
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused, TemplateFailed
-from fairlead.model.definition import Kind, check_payload, validator
+from fairlead.model.definition import Kind, Validator, check_payload, validator
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.redact import Mask, mask_for, places
@@ -37,7 +36,7 @@ def _recipe(spec: str) -> Recipe:
 
 
 @lru_cache(maxsize=256)
-def _validator(arg_schema: str) -> jsonschema_rs.Draft202012Validator:
+def _validator(arg_schema: str) -> Validator:
     return validator(msgspec.json.decode(arg_schema))
 
 
@@ -178,7 +177,7 @@ class _Releasing:
         payload, text = encode(
             task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
         )
-        check_payload(_validator(definition.arg_schema), definition.key, payload)
+        check_payload(_validator(definition.arg_schema), definition.key, payload, size=len(text))
         return text
 
     async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:

@@ -308,13 +308,13 @@ def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
                 f"{name} must be text of 1 to {MAX_KEY} characters.",
                 [Fault(name, f"text of 1 to {MAX_KEY} characters")],
             )
-    given, _ = encode(
+    given, text = encode(
         {} if asked.input is None else asked.input,
         max_bytes=MAX_INPUT_BYTES,
         max_depth=tx.settings.max_payload_depth,
     )
     try:
-        check_payload(validator(workflow.input_schema), workflow.key, given)
+        check_payload(validator(workflow.input_schema), workflow.key, given, size=len(text))
     except PayloadInvalid as error:
         told = error.message.replace("The payload", "The input", 1)
         raise PayloadInvalid(

@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
-
 from fairlead.errors import CommandInvalid, Fault
 from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
 from fairlead.model.argv_shape import Field
 from fairlead.model.command import CommandSpec, SecretSource, definition_of
 from fairlead.model.command_reading import commands_of
-from fairlead.model.definition import validator
+from fairlead.model.definition import Validator, validator
 from fairlead.model.redact import hidden, secret_paths
 from fairlead.settings import document
 
@@ -39,7 +37,7 @@ class Command:
     uid: int | None
     gid: int | None
     limits: dict[str, int]
-    schema: jsonschema_rs.Draft202012Validator
+    schema: Validator
 
     @property
     def key(self) -> str:

@@ -1,22 +1,39 @@
 """A definition: a kind of work that may be run, and what its payload must look like."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 import jsonschema_rs
 
-from fairlead.errors import DefinitionInvalid, FairleadError, Fault, PayloadInvalid
+from fairlead.errors import (
+    DefinitionInvalid,
+    FairleadError,
+    Fault,
+    PayloadInvalid,
+    PayloadTooCostly,
+    SchemaTooCostly,
+)
+from fairlead.model.extent import extent_of
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, pointer, unreadable
+from fairlead.model.schema_cost import Cost, TooCostly, cost_of
 from fairlead.model.slot import PATTERN_WORDS
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
 MAX_SCHEMA_BYTES = 262_144
+MAX_PATTERN_BYTES = 4_194_304
+# For one instance: about half a second; and a second at worst for its patterns, which no ordinary one takes.
+MOST_CHECKS = 20_000_000
+MOST_MATCHED = 40_000_000
+# Values that are copied for the errors of one instance: about a quarter of a second, and 90 MB.
+MOST_COPIED = 1_000_000
 MAX_FAULTS = 20
 MAX_TEXT = 10_000
 MAX_RUNNING = 2_147_483_647
@@ -117,26 +134,77 @@ class Definition:
         return self.only_tenants is None or tenant_id in self.only_tenants
 
 
-def validator(schema: Any) -> jsonschema_rs.Draft202012Validator:
-    """A compiled JSON Schema (2020-12): never fetches a reference, matches patterns in linear time."""
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """A compiled JSON Schema, and what validating one value of an instance costs at most."""
+
+    compiled: jsonschema_rs.Draft202012Validator
+    cost: Cost
+
+    def is_valid(self, instance: Any, size: int | None = None) -> bool:
+        """Whether the instance fits; PayloadTooCostly if finding out would take too long.
+
+        `size` is its length as JSON text, where that is known: it has fewer values than bytes, so most need no counting.
+        """
+        cost = self.cost
+        if cost.deepest is not None or size is None or (size + 1) * (cost.checks + cost.states) > MOST_CHECKS:
+            self._require_affordable(instance)
+        return bool(self.compiled.is_valid(instance))
+
+    def _require_affordable(self, instance: Any) -> None:
+        extent = extent_of(instance)
+        deepest = self.cost.deepest
+        if deepest is not None and extent.depth > deepest:
+            raise too_costly(f"it is nested {extent.depth} levels deep, and at most {deepest} are affordable")
+        checks, matched = extent.values * self.cost.checks, extent.characters * self.cost.states
+        if checks > MOST_CHECKS:
+            raise too_costly(f"it may take {checks} checks, and the limit is {MOST_CHECKS}")
+        if matched > MOST_MATCHED:
+            raise too_costly(f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}")
+
+    def errors(self, instance: Any) -> Iterator[jsonschema_rs.ValidationError]:
+        """What does not fit. Each error holds a copy of the value it is about, so they are made for small instances only."""
+        if extent_of(instance).held * self.cost.checks > MOST_COPIED:
+            raise too_costly("it does not fit, and is too large to say where")
+        return iter(self.compiled.iter_errors(instance))
+
+
+def too_costly(why: str) -> PayloadTooCostly:
+    return PayloadTooCostly(
+        f"Cannot check the payload against its schema: {why}. Send a smaller payload, or simplify the schema.",
+        [Fault("", why)],
+    )
+
+
+def validator(schema: Any) -> Validator:
+    """A compiled JSON Schema (2020-12): never fetches a reference, and every validation has a bound on its time."""
     if not isinstance(schema, dict | bool):
         raise DefinitionInvalid(
             "arg_schema must be a JSON Schema: an object, or true or false.",
             [Fault("arg_schema", "must be an object, true or false")],
         )
     try:
-        encode(schema, max_bytes=MAX_SCHEMA_BYTES)
-        return jsonschema_rs.Draft202012Validator(
+        plain, _ = encode(schema, max_bytes=MAX_SCHEMA_BYTES)
+        cost = cost_of(plain)
+        compiled = jsonschema_rs.Draft202012Validator(
             schema,
             validate_formats=True,
             offline=True,
-            pattern_options=jsonschema_rs.RegexOptions(),
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES),
             mask="the value",  # error messages may be logged; a payload's values must not be
         )
+    except TooCostly as error:
+        raise _costly_schema(error) from None
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise _bad_schema(str(error)) from error
     except FairleadError as error:
         raise _bad_schema(error.message) from error
+    return Validator(compiled, cost)
+
+
+def _costly_schema(error: TooCostly) -> SchemaTooCostly:
+    told = f"{error.where or '/'}: {error.message}"
+    return SchemaTooCostly(f"arg_schema may take too long to check: {told}.", [Fault("arg_schema", told)])
 
 
 def _bad_schema(why: str) -> DefinitionInvalid:
@@ -153,16 +221,18 @@ def words_of(error: jsonschema_rs.ValidationError) -> str:
     return error.message
 
 
-def check_payload(compiled: jsonschema_rs.Draft202012Validator, key: str, payload: Any) -> None:
-    """Raise PayloadInvalid, naming each place, unless the payload fits the definition's schema."""
+def check_payload(schema: Validator, key: str, payload: Any, *, size: int | None = None) -> None:
+    """Raise PayloadInvalid, naming each place, unless the payload fits the definition's schema.
+
+    `size` is the payload's length as JSON text, if it is known.
+    """
     if not isinstance(payload, dict):
         raise PayloadInvalid(f"The payload of {key} must be a JSON object.", [Fault("", "must be an object")])
-    if compiled.is_valid(payload):
+    if schema.is_valid(payload, size):
         return
-    faults = []
-    for error in compiled.iter_errors(payload):
-        faults.append(Fault(pointer(error.instance_path), words_of(error)))
-        if len(faults) == MAX_FAULTS:
-            break
+    faults = [
+        Fault(pointer(error.instance_path), words_of(error))
+        for error in islice(schema.errors(payload), MAX_FAULTS)
+    ]
     first = faults[0]
     raise PayloadInvalid(f"The payload does not fit {key}: {first.path or '/'}: {first.message}", faults)

@@ -95,7 +95,7 @@ def misfits(template: Template, arg_schema: Any) -> list[Fault]:
     around = _Surroundings(template.tree)
     faults = (
         Fault(pointer(error.instance_path), words_of(error))
-        for error in validator(arg_schema).iter_errors(whole)
+        for error in validator(arg_schema).errors(whole)
         if around.certain(error)
     )
     return list(islice(faults, MAX_FAULTS))

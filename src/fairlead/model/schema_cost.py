@@ -1,0 +1,373 @@
+"""What validating with a JSON Schema may cost at worst, found without compiling it.
+
+A schema of 3 kB can ask for 2^40 checks: forty definitions, each naming the next twice. The compiled validator does them
+without returning to Python, so no deadline ends it. This bound is computed first, over the definitions and not over their
+expansion, and holds for every instance:
+
+- A part of a schema is applied to one place of an instance at a time. Applied once, it applies the parts of `allOf`,
+  `anyOf`, `oneOf`, `not`, `if`, `then`, `else`, `dependentSchemas` and `$ref` to the same place, at most once each. These
+  references have no cycle (one would never end, and is refused), so the cost at a place is a sum over parts, children first.
+- `unevaluatedProperties` and `unevaluatedItems` ask again, for each of those parts, whether it holds, and what it looked at.
+- The other keywords lead to a place one level down: for a property that is at most one of `properties` and
+  `additionalProperties`, and any of `patternProperties`; items likewise. So the cost at a place of depth d is a sum over costs at
+  depth d - 1, also where definitions are recursive.
+
+With V, the most at any place, an instance of n values costs at most n × V; matching regular expressions costs states × characters.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from fairlead.model.pattern_cost import CEILING, count_states
+from fairlead.model.payload import pointer
+
+# For one place of an instance. One check takes about 25 ns.
+MOST_CHECKS = 100_000
+# Compiling `unevaluated…` writes all references out, at about 10 µs each; a state of a pattern takes about 2 µs.
+MOST_WRITTEN_OUT = 20_000
+MOST_STATES = 100_000
+# Of this computation: parts × levels.
+MOST_STEPS = 100_000
+DEEPEST = 64
+
+# What takes longer than one check, as multiples of it; measured with the instances that take longest.
+_NUMBERS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
+_BOUND_CHECKS, _FRACTION_BOUND_CHECKS = 5, 200
+_MULTIPLE_CHECKS, _FRACTION_MULTIPLE_CHECKS = 500, 2500
+_VALUE_CHECKS, _FRACTION_CHECKS = 40, 1000
+# numbers with many digits before or after the point
+_LONG_CHECKS = 8000
+_UNIQUE_CHECKS = 64
+_PATTERN_CHECKS = 5
+
+_ONE_IN_PLACE = ("not", "if", "then", "else")
+_SEVERAL_IN_PLACE = ("allOf", "anyOf", "oneOf")
+_NAMED_IN_PLACE = ("dependentSchemas", "dependencies")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+
+
+class TooCostly(Exception):
+    """A schema whose validation has no bound that is small enough; `where` is a JSON pointer to the part."""
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(message)
+        self.where = where
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The most that a schema does at one place of an instance, if that is nested no deeper than `deepest`."""
+
+    checks: int
+    states: int
+    # None: however deep
+    deepest: int | None = None
+
+
+@dataclass(slots=True)
+class _Part:
+    where: str
+    checks: int = 1
+    states: int = 0
+    in_place: list[int] = field(default_factory=list)
+    # parts for what is one level down: one of the first, and all of the second
+    one_property: list[int] = field(default_factory=list)
+    all_properties: list[int] = field(default_factory=list)
+    one_item: list[int] = field(default_factory=list)
+    all_items: list[int] = field(default_factory=list)
+    unevaluated: bool = False
+    leads_down: bool = False
+
+
+def cost_of(schema: dict[str, Any] | bool) -> Cost:  # noqa: FBT001 - a schema may be true or false
+    """The cost of a schema; TooCostly says which part of it to change."""
+    if isinstance(schema, bool):
+        return Cost(checks=1, states=0)
+    parts = _Reading(schema).parts()
+    ordered = _children_first(parts)
+    if sum(part.states for part in parts) > MOST_STATES:
+        worst = max(parts, key=lambda part: part.states)
+        raise TooCostly(worst.where, "its patterns are too long: repeat less often with {n}")
+    _check_written_out(parts, ordered)
+    checks = _levels(parts, ordered, [part.checks for part in parts])
+    patterned = any(part.states for part in parts)
+    states = _levels(parts, ordered, [part.states for part in parts]) if patterned else [0]
+    return _bounded(parts, ordered, checks, states)
+
+
+def _bounded(
+    parts: Sequence[_Part], ordered: Sequence[int], checks: Sequence[int], states: Sequence[int]
+) -> Cost:
+    """What is affordable; of a recursive schema perhaps only as long as the instance is not too deep."""
+    affordable = [
+        max(level) <= MOST_CHECKS for level in zip(checks, [*states, *[0] * len(checks)], strict=False)
+    ]
+    if all(affordable):
+        half = len(checks) // 2
+        grows = len(checks) > DEEPEST and max(checks[half:]) > max(checks[:half])
+        return Cost(max(checks), max(states), DEEPEST if grows else None)
+    deepest = affordable.index(False) - 1
+    if len(checks) <= DEEPEST or deepest < 1:
+        raise TooCostly(
+            _first_costly(parts, ordered),
+            f"one value may take {_told(max(*checks, *states))} checks, and the limit is {MOST_CHECKS}: refer to "
+            "each definition less often, and use fewer alternatives inside one another",
+        )
+    return Cost(max(checks[: deepest + 1]), max(states[: deepest + 1]), deepest)
+
+
+def _first_costly(parts: Sequence[_Part], ordered: Sequence[int]) -> str:
+    """The innermost part that costs too much by itself, where there is one."""
+    whole = _in_place(parts, ordered, [part.checks for part in parts])
+    return next((parts[number].where for number in ordered if whole[number] > MOST_CHECKS), "")
+
+
+def _told(count: int) -> str:
+    return f"more than {CEILING}" if count >= CEILING else str(count)
+
+
+def _levels(parts: Sequence[_Part], ordered: Sequence[int], own: Sequence[int]) -> list[int]:
+    """The most at one place, for each depth below where the schema is applied; up to where there is nothing more."""
+    levels, here, steps = list[int](), list(own), 0
+    while True:
+        level = _in_place(parts, ordered, here)
+        levels.append(level[0])
+        steps += len(parts)
+        if not any(level) or len(levels) > DEEPEST:
+            return levels
+        if steps > MOST_STEPS:
+            raise TooCostly("", "it is too large and too deeply nested, or recursive: leave definitions out")
+        here = [_below(part, level) if part.leads_down else 0 for part in parts]
+
+
+def _in_place(parts: Sequence[_Part], ordered: Sequence[int], here: Sequence[int]) -> list[int]:
+    """The cost of each part, with all that it applies to the same place."""
+    whole, looked_at = [0] * len(parts), [0] * len(parts)
+    for number in ordered:
+        below = parts[number].in_place
+        if not below and not parts[number].unevaluated:
+            whole[number] = looked_at[number] = here[number]
+            continue
+        cost = here[number] + sum(whole[other] for other in below)
+        looked_at[number] = min(CEILING, cost + sum(looked_at[other] for other in below))
+        whole[number] = min(CEILING, cost + (2 * looked_at[number] if parts[number].unevaluated else 0))
+    return whole
+
+
+def _below(part: _Part, level: Sequence[int]) -> int:
+    """What a part costs at a place one level down."""
+    properties = max((level[one] for one in part.one_property), default=0) + sum(
+        level[one] for one in part.all_properties
+    )
+    items = max((level[one] for one in part.one_item), default=0) + sum(level[one] for one in part.all_items)
+    return min(CEILING, max(properties, items))
+
+
+def _check_written_out(parts: Sequence[_Part], ordered: Sequence[int]) -> None:
+    sizes = _in_place(parts, ordered, [1] * len(parts))
+    written = [(sizes[number], part.where) for number, part in enumerate(parts) if part.unevaluated]
+    if sum(size for size, _ in written) > MOST_WRITTEN_OUT:
+        raise TooCostly(
+            max(written)[1],
+            "unevaluatedProperties and unevaluatedItems look through too many references: use additionalProperties or "
+            "items, or refer to fewer definitions",
+        )
+
+
+def _children_first(parts: Sequence[_Part]) -> list[int]:
+    """The parts, each after those that it applies to the same place; a cycle of these is refused."""
+    ordered, open_, done = list[int](), set[int](), set[int]()
+    for first in range(len(parts)):
+        stack = [(first, iter(parts[first].in_place))] if first not in done else []
+        open_.add(first)
+        while stack:
+            number, others = stack[-1]
+            for other in others:
+                if other in open_ and other not in done:
+                    raise TooCostly(parts[other].where, "it refers to itself for the same value, without end")
+                if other not in done:
+                    open_.add(other)
+                    stack.append((other, iter(parts[other].in_place)))
+                    break
+            else:
+                stack.pop()
+                if number not in done:
+                    done.add(number)
+                    ordered.append(number)
+    return ordered
+
+
+class _Reading:
+    """Finds the parts of a schema: each object once, however often it is referred to."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._numbers: dict[int, int] = {}
+        self._found: list[tuple[dict[str, Any], _Part]] = []
+        self._anchors: dict[str, list[tuple[str, dict[str, Any]]]] | None = None
+
+    def parts(self) -> list[_Part]:
+        self._number(self._root, "")
+        at = 0
+        while at < len(self._found):  # it grows meanwhile
+            self._read(*self._found[at])
+            at += 1
+        return [part for _, part in self._found]
+
+    def _number(self, schema: dict[str, Any], where: str) -> int:
+        if id(schema) not in self._numbers:
+            if where and isinstance(schema.get("$id"), str):
+                raise TooCostly(
+                    where, "$id is allowed at the top only: use $defs and #/$defs/… to refer to parts"
+                )
+            self._numbers[id(schema)] = len(self._found)
+            self._found.append((schema, _Part(where)))
+        return self._numbers[id(schema)]
+
+    def _read(self, schema: dict[str, Any], part: _Part) -> None:
+        part.checks = len(schema) + sum(_checks(name, value) for name, value in schema.items()) + 1
+        part.unevaluated = any(name in schema for name in _UNEVALUATED)
+        part.states = _states(schema)
+        part.in_place = [
+            *self._each(schema, part, _ONE_IN_PLACE),
+            *self._several(schema, part, _SEVERAL_IN_PLACE),
+            *self._several(schema, part, _NAMED_IN_PLACE),
+            *self._referred(schema, part),
+        ]
+        part.one_property = [
+            *self._several(schema, part, ("properties",)),
+            *self._each(schema, part, ("additionalProperties",)),
+        ]
+        part.all_properties = [
+            *self._several(schema, part, ("patternProperties",)),
+            *self._each(schema, part, ("propertyNames", "unevaluatedProperties")),
+        ]
+        part.one_item = [
+            *self._several(schema, part, ("prefixItems",)),
+            *self._each(schema, part, ("items", "additionalItems")),
+        ]
+        part.all_items = self._each(schema, part, ("contains", "unevaluatedItems"))
+        part.leads_down = bool(part.one_property or part.all_properties or part.one_item or part.all_items)
+
+    def _each(self, schema: dict[str, Any], part: _Part, names: Iterable[str]) -> list[int]:
+        return [
+            self._number(schema[name], f"{part.where}/{name}")
+            for name in names
+            if isinstance(schema.get(name), dict)
+        ]
+
+    def _several(self, schema: dict[str, Any], part: _Part, names: Iterable[str]) -> list[int]:
+        return [
+            self._number(one, f"{part.where}/{name}{pointer([key])}")
+            for name in names
+            for key, one in _entries(schema.get(name))
+            if isinstance(one, dict)
+        ]
+
+    def _referred(self, schema: dict[str, Any], part: _Part) -> Iterator[int]:
+        for name in _REFERENCES:
+            if isinstance(reference := schema.get(name), str):
+                where, target = self._target(reference, f"{part.where}/{name}")
+                if isinstance(target, dict):
+                    yield self._number(target, where)
+
+    def _target(self, reference: str, where: str) -> tuple[str, Any]:
+        """What a reference means: always a part of this schema."""
+        document, _, fragment = reference.partition("#")
+        if document and document != str(self._root.get("$id", "")).rstrip("#"):
+            raise TooCostly(where, f"{reference[:200]!r} is not in this schema: refer to #/$defs/… only")
+        fragment = unquote(fragment)
+        if fragment and not fragment.startswith("/"):
+            return self._anchored(fragment, where)
+        value: Any = self._root
+        for step in fragment.split("/")[1:]:
+            value = self._step(value, step.replace("~1", "/").replace("~0", "~"))
+            if value is None:
+                raise TooCostly(where, f"there is no {reference[:200]!r} in this schema")
+            if isinstance(value, dict) and isinstance(value.get("$id"), str):
+                raise TooCostly(
+                    where, "$id is allowed at the top only: use $defs and #/$defs/… to refer to parts"
+                )
+        return fragment, value
+
+    def _step(self, value: Any, name: str) -> Any:
+        if isinstance(value, dict):
+            return value.get(name)
+        if isinstance(value, list | tuple) and name.isdecimal() and int(name) < len(value):
+            return value[int(name)]
+        return None
+
+    def _anchored(self, name: str, where: str) -> tuple[str, Any]:
+        if self._anchors is None:
+            self._anchors = {}
+            for at, one in _objects(self._root):
+                for anchor in (one.get("$anchor"), one.get("$dynamicAnchor")):
+                    if isinstance(anchor, str):
+                        self._anchors.setdefault(anchor, []).append((at, one))
+        found = self._anchors.get(name, [])
+        if len(found) != 1:
+            raise TooCostly(where, f"there are {len(found)} anchors {name[:200]!r} in this schema, not one")
+        return found[0]
+
+
+def _entries(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
+
+
+def _objects(root: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    stack: list[tuple[str, Any]] = [("", root)]
+    while stack:
+        where, value = stack.pop()
+        if isinstance(value, dict):
+            yield where, value
+        stack.extend((where + pointer([key]), one) for key, one in _entries(value))
+
+
+def _checks(name: str, value: Any) -> int:
+    """What a keyword takes beyond one check."""
+    if name in ("enum", "const"):
+        return _comparing(value)
+    if name in _NUMBERS:
+        return _FRACTION_BOUND_CHECKS if isinstance(value, float) else _BOUND_CHECKS
+    if name == "multipleOf":
+        return _MULTIPLE_CHECKS if isinstance(value, int) else _fraction(value, _FRACTION_MULTIPLE_CHECKS)
+    if name == "uniqueItems":
+        return _UNIQUE_CHECKS if value else 0
+    if name == "patternProperties":
+        return _PATTERN_CHECKS * len(value) if isinstance(value, dict) else 0
+    return (
+        len(value)
+        if name in ("required", "dependentRequired", "type") and isinstance(value, dict | list | tuple)
+        else 0
+    )
+
+
+def _comparing(value: Any) -> int:
+    """Text, integers and words are looked up; the rest is compared part by part, and fractions as decimals."""
+    total, stack = 0, [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, float):
+            total += _fraction(one, _FRACTION_CHECKS)
+        elif isinstance(one, dict | list | tuple):
+            total += _VALUE_CHECKS
+            stack.extend(one.values() if isinstance(one, dict) else one)
+        else:
+            total += 1
+    return total
+
+
+def _fraction(value: Any, usual: int) -> int:
+    return usual if isinstance(value, float) and 1e-6 <= abs(value) <= 1e15 else _LONG_CHECKS
+
+
+def _states(schema: dict[str, Any]) -> int:
+    patterns = [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
+    named = schema.get("patternProperties")
+    return sum(count_states(one) for one in (*patterns, *(named if isinstance(named, dict) else ())))
