@@ -13,9 +13,10 @@ from fairlead.db.tx import Tx
 from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
 from fairlead.model.outcome import Succeeded, decide
 from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow_step import Recipe
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.store_source import StoreSource
-from fairlead.store import jobs, queue, testing
+from fairlead.store import jobs, queue, testing, triggers
 from fairlead.store import workflows as stored
 from tests import given
 from tests.given import TENANT, TESTER
@@ -369,12 +370,61 @@ async def test_payloads_that_are_too_much_together_fail_their_step(
     monkeypatch.setattr("fairlead.actions.releasing.MOST_STEP_BYTES", 1 << 20)
     flow = Flow("w")
     flow.step("each", ANY, {"big": "{{input.big}}"}, for_each=list(range(20)))
+    made: list[object] = []
+    task = Recipe._task
+
+    def counting(*given: Any) -> Any:
+        made.append(given)
+        return task(*given)
+
+    monkeypatch.setattr(Recipe, "_task", counting)
     run = await begun(fl, flow, input={"big": "x" * 100_000})
 
+    assert len(made) == 11  # what goes beyond the limit is not made
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "each")
     assert "more than 1 MiB together" in ended.error["message"]
     assert await fl.claim() == []
+
+
+async def test_steps_that_are_much_together_are_written_one_after_the_other(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.actions.releasing.MOST_STEP_BYTES", 1 << 20)
+    at_once: list[int] = []
+    release = stored.release
+
+    async def watched(tx: Tx, jobs: list[stored.StepJob]) -> None:
+        at_once.append(len(jobs))
+        await release(tx, jobs)
+
+    monkeypatch.setattr(stored, "release", watched)
+    flow = Flow("w")
+    for name in ("a", "b", "c", "d"):
+        flow.step(name, ANY, {"big": "{{input.big}}"}, for_each=list(range(8)))
+    run = await begun(fl, flow, input={"big": "x" * 100_000})
+
+    assert at_once == [16, 16]
+    await succeeded(fl)
+    assert (await run.read()).run.status is RunStatus.SUCCEEDED
+
+
+async def test_a_step_of_many_payloads_lets_others_go_on(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.actions.releasing.SILENCE_SECONDS", 0)
+    pauses: list[object] = []
+    moment = triggers.moment
+
+    async def counting(tx: Tx) -> Any:
+        pauses.append(tx)
+        return await moment(tx)
+
+    monkeypatch.setattr(triggers, "moment", counting)
+    flow = Flow("w")
+    flow.step("each", ANY, {"i": "{{item}}"}, for_each=list(range(20)))
+    await begun(fl, flow)
+    assert len(pauses) >= 20
 
 
 async def test_many_payloads_go_in_parts(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:

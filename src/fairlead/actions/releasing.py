@@ -1,8 +1,9 @@
 """Releasing: a step that waits for nobody becomes its jobs, or is over at once."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -19,13 +20,15 @@ from fairlead.model.request import unknown_definition
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
 from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
-from fairlead.store import workflows
+from fairlead.store import triggers, workflows
 from fairlead.store.jobs import Target
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
 
 LONGEST_MESSAGE = 1000
 # All payloads of a step for each item.
-MOST_STEP_BYTES = 134_217_728
+MOST_STEP_BYTES = 33_554_432
+# How long payloads are made without a pause.
+SILENCE_SECONDS = 0.1
 
 _step = msgspec.json.Decoder(Step)
 
@@ -68,11 +71,44 @@ async def release(tx: Tx, advanced: Advanced) -> list[Over]:
     for step, recipe in zip(free, recipes, strict=True):
         run = runs[step.run_id]
         await releasing.release(run, step, recipe, context_of(run, seen.get(run.id, {})))
-    if releasing.begun:
-        await workflows.correct(tx, releasing.begun)
-    if releasing.jobs:
-        await workflows.release(tx, releasing.jobs)
+        if releasing.size > MOST_STEP_BYTES:
+            await releasing.write()  # many steps of this size are not held in memory together
+    await releasing.write()
     return releasing.over
+
+
+class Filled(NamedTuple):
+    """A task whose payload is text: as values it takes many times the memory."""
+
+    item: int | None
+    payload: bytes
+    # where secrets of the run's input got to
+    secret_paths: list[str] | None
+
+
+class Weight:
+    """Weighs the payloads of a step while they are made, and lets the loop and the database go on in between.
+
+    A template can make gigabytes of a few megabytes of input.
+    """
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._size = 0
+        self._paused = time.monotonic()
+
+    async def add(self, size: int) -> None:
+        """Count a payload; TemplateFailed as soon as they are too much together."""
+        self._size += size
+        if self._size > MOST_STEP_BYTES:
+            raise TemplateFailed(
+                f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together. "
+                "Pass a reference to what all items share, or use fewer items.",
+                [Fault("/payload", "too much for so many items")],
+            )
+        if time.monotonic() - self._paused > SILENCE_SECONDS:
+            await triggers.moment(self._tx)
+            self._paused = time.monotonic()
 
 
 class _Releasing:
@@ -84,6 +120,8 @@ class _Releasing:
         self.jobs: list[StepJob] = []
         self.begun: list[Begun] = []
         self.over: list[Over] = []
+        # of the payloads of these jobs, in bytes
+        self.size = 0
         self._masks: dict[UUID, Mask | None] = {}
 
     async def release(self, run: Held, step: Free, recipe: Recipe, context: dict[str, Any]) -> None:
@@ -92,14 +130,22 @@ class _Releasing:
             released = None if step.parents and not step.ran else self._released(recipe, context)
             if released is None:  # not wanted, or everything before it was not
                 self._is_over(step, StepState.SKIPPED)
-            elif not released.tasks:
+            elif not released.count:
                 self._is_over(step, StepState.SUCCEEDED, items=0)
             elif self._is_hosted(run, recipe, released):
                 await self._add_hosted(run, step, recipe, released)
             else:
-                self._add(run, step, recipe, released)
+                await self._add(run, step, recipe, released)
         except Refused as refusal:
             self._is_over(step, StepState.FAILED, error=_error(refusal))
+
+    async def write(self) -> None:
+        """Write down what was made so far."""
+        if self.begun:
+            await workflows.correct(self.tx, self.begun)
+        if self.jobs:
+            await workflows.release(self.tx, self.jobs)
+        self.begun, self.jobs, self.size = [], [], 0
 
     def _is_over(self, step: Free, state: StepState, *, error: Any = None, items: int | None = None) -> None:
         self.begun.append(Begun(step.run_id, step.place, state, items=items, error=error))
@@ -126,10 +172,13 @@ class _Releasing:
         bound = definition.resource_pointer or definition.kind is Kind.HOST
         return bool(released.host_id or released.resource_id or bound)
 
-    def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
+    async def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
         """Jobs for any worker: all of them, or the step fails."""
-        payloads = self._payloads(self._active(run, recipe), released)
-        made = [self._job(run, step, recipe, one) for one in zip(released.tasks, payloads, strict=True)]
+        definition, made, weight = self._active(run, recipe), list[StepJob](), Weight(self.tx)
+        for task in released.tasks:
+            filled = self._filled(run, definition, task)
+            await weight.add(len(filled.payload))
+            made.append(self._job(run, step, recipe, filled))
         self.jobs += made
         if recipe.for_each is not None:
             self._is_many(step, jobs=len(made))
@@ -139,11 +188,11 @@ class _Releasing:
         run: Held,
         step: Free,
         recipe: Recipe,
-        what: tuple[Task, bytes],
+        filled: Filled,
         at: Target | None = None,
     ) -> StepJob:
         said, definition = recipe.step, self._active(run, recipe)
-        task, payload = what
+        self.size += len(filled.payload)
         return StepJob(
             id=uuid7(),
             run_id=step.run_id,
@@ -151,34 +200,25 @@ class _Releasing:
             key=run.key,
             correlation_id=run.correlation_id,
             place=step.place,
-            item=task.item,
+            item=filled.item,
             definition_id=definition.id,
             priority=definition.default_priority if said.priority is None else said.priority,
             max_attempts=said.max_attempts or definition.max_attempts,
             timeout=said.timeout_seconds,
             name=step.name,
-            payload=msgspec.Raw(payload),
-            secret_paths=self._hides(run, task),
+            payload=msgspec.Raw(filled.payload),
+            secret_paths=filled.secret_paths,
             host_id=None if at is None else at.host_id,
             resource_id=None if at is None else at.resource_id,
         )
 
-    def _payloads(self, definition: StepDefinition, released: Released) -> list[bytes]:
-        """What a template makes of a few megabytes of input may be more than anybody has memory for."""
-        payloads, size = list[bytes](), 0
-        for task in released.tasks:
-            payloads.append(self._payload(definition, task))
-            size += len(payloads[-1])
-            _require_few_bytes(size)
-        return payloads
-
-    def _payload(self, definition: StepDefinition, task: Task) -> bytes:
+    def _filled(self, run: Held, definition: StepDefinition, task: Task) -> Filled:
         settings = self.tx.settings
         payload, text = encode(
             task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
         )
         check_payload(_validator(definition.arg_schema), definition.key, payload, size=len(text))
-        return text
+        return Filled(task.item, text, self._hides(run, task))
 
     async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
         """Jobs for hosts, which the database finds for all of them at once; an item whose host is not there is refused alone."""
@@ -186,11 +226,11 @@ class _Releasing:
         done = (
             await workflows.items_done(self.tx, run.id, step.place) if recipe.for_each is not None else set()
         )
-        tasks = [task for task in released.tasks if task.item not in done]
-        fit, refused = self._fitting(self._active(run, recipe), tasks)
+        tasks = (task for task in released.tasks if task.item not in done)
+        fit, refused = await self._fitting(run, self._active(run, recipe), tasks)
         places = await workflows.targets(
             self.tx,
-            [payload for _, payload in fit],
+            [filled.payload for filled in fit],
             tenant_id=run.tenant_id,
             definition_id=self._active(run, recipe).id,
             host_id=released.host_id,
@@ -208,20 +248,20 @@ class _Releasing:
         if recipe.for_each is not None:
             self._is_many(step, jobs=len(made), refused=refused, done=len(done))
 
-    def _fitting(
-        self, definition: StepDefinition, tasks: Sequence[Task]
-    ) -> tuple[list[tuple[Task, bytes]], list[Refused]]:
+    async def _fitting(
+        self, run: Held, definition: StepDefinition, tasks: Iterable[Task]
+    ) -> tuple[list[Filled], list[Refused]]:
         """The tasks whose payloads the definition takes, and why it does not take the others."""
-        fit, refused, size = list[tuple[Task, bytes]](), list[Refused](), 0
+        fit, refused, weight = list[Filled](), list[Refused](), Weight(self.tx)
         for task in tasks:
             try:
-                payload = self._payload(definition, task)
+                filled = self._filled(run, definition, task)
             except Refused as refusal:
                 refused.append(refusal)
+                await weight.add(0)
                 continue
-            fit.append((task, payload))
-            size += len(payload)
-            _require_few_bytes(size)
+            fit.append(filled)
+            await weight.add(len(filled.payload))
         return fit, refused
 
     def _hides(self, run: Held, task: Task) -> list[str] | None:
@@ -244,14 +284,6 @@ class _Releasing:
                 failed=len(refused),
                 error=_error(refused[0]) if refused else None,
             )
-        )
-
-
-def _require_few_bytes(size: int) -> None:
-    if size > MOST_STEP_BYTES:
-        raise TemplateFailed(
-            f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together.",
-            [Fault("/payload", "too much for so many items")],
         )
 
 

@@ -83,9 +83,9 @@ class _Part:
     leads_down: bool = False
 
 
-def cost_of(schema: dict[str, Any] | bool) -> Cost:  # noqa: FBT001 - a schema may be true or false
-    """The cost of a schema; TooCostly says which part of it to change."""
-    if isinstance(schema, bool):
+def cost_of(schema: Any) -> Cost:
+    """The cost of a schema, an object or true or false; TooCostly says which part of it to change."""
+    if not isinstance(schema, dict):
         return Cost(checks=1, states=0)
     parts = _Reading(schema).parts()
     ordered = _children_first(parts)

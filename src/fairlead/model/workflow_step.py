@@ -30,9 +30,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What a step becomes: its jobs, and where they run."""
+    """What a step becomes: its jobs, and where they run. Payloads are made one at a time, as they are asked for."""
 
-    tasks: list[Task]
+    tasks: Iterator[Task]
+    count: int
     host_id: UUID | None = None
     resource_id: UUID | None = None
 
@@ -74,17 +75,17 @@ class Recipe:
         where = self.where.render(context, max_bytes=max_bytes)
         places = {name: _uuid(name, value) for name, value in where.items()}
         if self.for_each is None:
-            return Released([Task(self.payload.render(context, max_bytes=max_bytes))], **places)
-        items = self.for_each.render(context, max_bytes=MAX_LIST_BYTES)
-        return Released(
-            [self._task(context, n, item, max_bytes) for n, item in self._bounded(items)], **places
-        )
+            only = Task(self.payload.render(context, max_bytes=max_bytes))
+            return Released(iter([only]), 1, **places)
+        items = self._bounded(self.for_each.render(context, max_bytes=MAX_LIST_BYTES))
+        tasks = (self._task(context, n, item, max_bytes) for n, item in enumerate(items))
+        return Released(tasks, len(items), **places)
 
     def _task(self, context: Mapping[str, Any], index: int, item: Any, max_bytes: int) -> Task:
         seen = {**context, "item": item, "index": index}
         return Task(self.payload.render(seen, max_bytes=max_bytes), index)
 
-    def _bounded(self, items: Any) -> Iterator[tuple[int, Any]]:
+    def _bounded(self, items: Any) -> list[Any]:
         if not isinstance(items, list):
             raise TemplateFailed("for_each must lead to a list.", [Fault("/for_each", "must lead to a list")])
         if len(items) > self.step.max_items:
@@ -92,7 +93,7 @@ class Recipe:
                 f"for_each has {len(items)} items, and max_items is {self.step.max_items}.",
                 [Fault("/for_each", f"more than {self.step.max_items} items")],
             )
-        return iter(enumerate(items))
+        return items
 
 
 def recipe_of(step: Step) -> Recipe:
