@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 
 from fairlead.actions import definitions, enqueue, gates, jobs, tenants
+from fairlead.actions import quotas as tenant_quotas
 from fairlead.actions import usage as used
 from fairlead.actions import why as explanation
 from fairlead.actions.catalog import Catalog
@@ -32,7 +33,8 @@ from fairlead.leases import Claims, JobLease, Keyed
 from fairlead.model.access import Principal, Tenant, trusted
 from fairlead.model.job import Enqueued, Job, NewJob
 from fairlead.model.outcome import Backoff
-from fairlead.model.request import as_id, parsed
+from fairlead.model.quota import Use
+from fairlead.model.request import as_id, parsed, unknown_tenant
 from fairlead.model.why import Why
 from fairlead.runtime.database_notice import tell_embedded
 from fairlead.runtime.execution import Execution, Means
@@ -49,7 +51,7 @@ from fairlead.workflows import Workflows
 log = structlog.get_logger(__name__)
 
 MAX_THREADS = 256
-_UNSAID: dict[str, Any] = {"name": None, "timezone": "UTC", "weight": 1, "max_running": None}
+_UNSAID: dict[str, Any] = {"name": None, "timezone": "UTC", "weight": 1, "max_running": None, "quotas": None}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -469,6 +471,7 @@ class Fairlead(Triggers, Workflows):
         timezone: str = "UTC",
         weight: int = 1,
         max_running: int | None = None,
+        quotas: Mapping[str, int | None] | None = None,
         exist_ok: bool = False,
     ) -> Tenant:
         """A new tenant; with `exist_ok`, the one that is there already stays as it is, whatever is said of it here.
@@ -480,6 +483,7 @@ class Fairlead(Triggers, Workflows):
             "timezone": timezone,
             "weight": weight,
             "max_running": max_running,
+            "quotas": quotas,
         }
 
         async def add(tx: Tx) -> Tenant:
@@ -489,6 +493,22 @@ class Fairlead(Triggers, Workflows):
             return await tenants.add(tx, self.principal, slug=slug, **said)
 
         return await self.database.transact(add)
+
+    async def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
+        """Give a tenant quotas of its own: 0 means no limit, None the settings' again. Those that are not named stay."""
+        changes = {"quotas": numbers}
+        return await self.database.transact(lambda tx: tenants.change(tx, self.principal, tenant, changes))
+
+    async def quotas(self, tenant: str) -> list[Use]:
+        """What a tenant uses of each of its quotas, and what is allowed."""
+
+        async def read(tx: Tx) -> list[Use]:
+            found = await tenants.find(tx, self.principal, tenant)
+            if found is None:
+                raise unknown_tenant(tenant)
+            return await tenant_quotas.uses(tx, self.principal, found.id)
+
+        return await self.database.transact(read)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:

@@ -366,6 +366,12 @@ class QueueFull(Refused):
     code = "queue_full"
 
 
+class QuotaExceeded(Refused):
+    """The tenant uses as much of a quota as it may; the fault says which."""
+
+    code = "quota_exceeded"
+
+
 class CrossSite(Refused):
     """A page of another site tried to act with this user's cookie."""
 

@@ -132,8 +132,24 @@ class Settings:
         "`FORWARDED_ALLOW_IPS` names are exempt. 0 means any number.",
     )
     max_queued_per_tenant: int = _setting(
-        0,
-        "How many jobs of a tenant may wait before enqueues over HTTP are refused with `queue_full`. 0 means any number.",
+        1_000_000,
+        "How many jobs of a tenant may wait until more are refused with `queue_full`. 0 means any number. Like the four "
+        "quotas that follow, for tenants that have none of their own (`fairlead tenants set --quota`).",
+    )
+    max_run_jobs: int = _setting(
+        100_000,
+        "How many jobs a workflow run and everything that it starts may make (`quota_exceeded`). 0 means any number.",
+    )
+    max_triggers_per_tenant: int = _setting(
+        10_000, "How many triggers a tenant may have (`quota_exceeded`). 0 means any number."
+    )
+    max_tokens_per_tenant: int = _setting(
+        1000, "How many tokens of a tenant may be valid at once (`quota_exceeded`). 0 means any number."
+    )
+    max_stored_bytes_per_tenant: int = _setting(
+        107_374_182_400,
+        "How many bytes the payloads, outputs and logs of a tenant's jobs may take until enqueues are refused "
+        "(`quota_exceeded`). Estimated every few minutes. 0 means any number.",
     )
     rate_limit_per_second: float = _setting(
         200.0, "How many requests a second a token or a user may make, over all server processes."
@@ -209,7 +225,14 @@ class Settings:
             self.max_connections == 0 or self.max_connections >= 16, "max_connections", "use 0, or 16 or more"
         )
         _check(self.max_connections_per_address >= 0, "max_connections_per_address", "use 0 or more")
-        _check(self.max_queued_per_tenant >= 0, "max_queued_per_tenant", "use 0 or more")
+        for name in (
+            "max_queued_per_tenant",
+            "max_run_jobs",
+            "max_triggers_per_tenant",
+            "max_tokens_per_tenant",
+            "max_stored_bytes_per_tenant",
+        ):
+            _check(0 <= getattr(self, name) < 2**53, name, "use 0 or more")
         _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
         _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")
         _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")

@@ -23,6 +23,7 @@ from fairlead.loop_thread import LoopThread, running_loop, wait_on
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
 from fairlead.model.job import Job, NewJob
+from fairlead.model.quota import Use
 from fairlead.model.request import parsed
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
@@ -262,6 +263,14 @@ class Fairlead:
     def add_tenant(self, slug: str, **options: Any) -> Tenant:
         """A new tenant. Options as for the asynchronous face."""
         return self.wait(self.inner.add_tenant(slug, **options))
+
+    def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
+        """Give a tenant quotas of its own: 0 means no limit, None the settings' again."""
+        return self.wait(self.inner.set_quotas(tenant, **numbers))
+
+    def quotas(self, tenant: str) -> list[Use]:
+        """What a tenant uses of each of its quotas, and what is allowed."""
+        return self.wait(self.inner.quotas(tenant))
 
     def pause(self, **named: Any) -> Gate:
         """Close a gate. Names as for the asynchronous face."""

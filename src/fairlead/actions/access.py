@@ -12,6 +12,7 @@ from uuid import UUID
 
 import argon2
 
+from fairlead.actions import quotas
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
 from fairlead.model.access import GRANTS, PEOPLE, Permission, Principal, Role, Token, User
@@ -83,6 +84,8 @@ async def create_token(
         faults.append(Fault("host_id", "unknown"))
     if faults:
         raise InvalidInput(f"Cannot make the token: {faults[0].path} {faults[0].message}.", faults)
+    if tenant_id is not None:
+        await quotas.require_token(tx, tenant_id)
     secret = new_secret()
     token = await access.add_token(
         tx,

@@ -10,6 +10,7 @@ from fairlead.model.definition import Definition, Validator, check_payload, vali
 from fairlead.model.job import NewJob
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.payload import encode
+from fairlead.model.quota import settings_for_jobs
 from fairlead.settings import Settings
 
 UNKNOWN = 0
@@ -31,6 +32,7 @@ class Catalog:
     def __init__(self, settings: Settings) -> None:
         self.max_bytes = settings.max_payload_bytes
         self.max_depth = settings.max_payload_depth
+        self.quotas = settings_for_jobs(settings)
         self._known: dict[str, Known] = {}
         self._ids: dict[tuple[str, str], tuple[UUID, UUID]] = {}
 

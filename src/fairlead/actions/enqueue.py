@@ -30,9 +30,10 @@ from fairlead.errors import (
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import Enqueued, NewJob
+from fairlead.model.quota import exceeded_as_told
 from fairlead.model.request import checked, unknown_definition, unknown_tenant
 from fairlead.model.workflow import ENGINE_RUN
-from fairlead.store import audit, bulk, definitions, jobs, tenants
+from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
 MAX_BULK_FAULTS = 20
 ROUNDS = 5
@@ -88,6 +89,8 @@ async def _enqueue(
         if answer.job_id is not None and answer.tenant_id is not None and answer.definition_id is not None:
             catalog.learn_ids(new, answer.tenant_id, answer.definition_id)
             return Enqueued(answer.job_id, deduplicated=answer.job_id != new.id)
+        if answer.quota is not None:
+            raise exceeded_as_told(answer.quota)
         current.add(_learn_or_refuse(catalog, new, answer.outcome, answer.definition))
     raise DefinitionUnsettled(CHANGING.format(key=new.definition))
 
@@ -136,8 +139,11 @@ def _joined(
         prepared = [
             (new, *_prepared(catalog, requests, index, current)) for index, new in enumerate(requests)
         ]
-        answer = msgspec.json.decode((yield jobs.joined(prepared, actor=principal.actor, trace=trace)))
+        document = jobs.joined(prepared, actor=principal.actor, trace=trace, quotas=catalog.quotas)
+        answer = msgspec.json.decode((yield document))
         for refused in answer.get("refused", ()):
+            if "quota" in refused:
+                raise exceeded_as_told(refused["quota"], more=len(requests))
             index = refused["at"]
             try:
                 current.add(
@@ -264,6 +270,7 @@ async def _enqueue_many(
         return await _with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
     places = await _places(tx, requests, found)
     answers = await _claim(tx, requests, places)
+    roots = await _require_room(tx, requests, answers, places)
 
     def rows() -> Iterator[bulk.Row]:
         for index, new in enumerate(requests):
@@ -284,10 +291,29 @@ async def _enqueue_many(
         raise JobIdTaken(
             "One of the job ids is taken. Nothing was enqueued.", [Fault("id", "taken")]
         ) from error
+    await quotas.belong(tx, roots)
     await _audit_bulk(tx, principal, places)
     if progress is not None:
         progress(len(requests))
     return answers
+
+
+async def _require_room(
+    tx: Tx,
+    requests: Sequence[NewJob],
+    answers: Sequence[Enqueued],
+    places: Mapping[tuple[str, str], bulk.Place],
+) -> dict[UUID, UUID]:
+    """Refuse a load that does not fit into the quotas. Which of its jobs belong to which root runs."""
+    made = [new for new, answer in zip(requests, answers, strict=True) if not answer.deduplicated]
+    tenants_jobs = Counter(places[new.tenant, new.definition].tenant_id for new in made)
+    parents = {new.parent_id for new in made if new.parent_id is not None}
+    roots_of = await quotas.roots(tx, parents) if parents else {}
+    roots = {new.id: roots_of[new.parent_id] for new in made if new.parent_id in roots_of}
+    runs_jobs = Counter(roots.values())
+    for where, told in (await quotas.refusals(tx, tenants=tenants_jobs, runs=runs_jobs)).items():
+        raise exceeded_as_told(told, more=tenants_jobs[where] or runs_jobs[where])
+    return roots
 
 
 def _is_hosted(new: NewJob, found: Mapping[str, Definition]) -> bool:

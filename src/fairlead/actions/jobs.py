@@ -12,7 +12,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive, refuse
 from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, QueueFull
+from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
@@ -20,8 +20,7 @@ from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.request import unknown_tenant
 from fairlead.model.workflow import ENGINE_RUN
-from fairlead.settings import Settings
-from fairlead.store import audit, bulk, definitions, hosts, jobs, stats, tenants
+from fairlead.store import audit, bulk, definitions, hosts, jobs, tenants
 from fairlead.store.jobs import Target
 
 MAX_PAGE = 1000
@@ -242,14 +241,3 @@ async def _audit(
         tenant_id=job.tenant_id,
         details={"definition_key": job.definition_key, **(details or {})},
     )
-
-
-async def require_room(tx: Tx, tenant_id: UUID, settings: Settings, *, more: int = 1) -> None:
-    """Refuse to let a tenant's queue grow past its cap. Approximate on purpose: a cap is no limit to be exact about."""
-    if settings.max_queued_per_tenant:
-        waiting = await stats.queued(tx, tenant_id=tenant_id)
-        if waiting + more > settings.max_queued_per_tenant:
-            raise QueueFull(
-                f"This tenant has {waiting} queued jobs; its limit is {settings.max_queued_per_tenant}. "
-                "Try again when some have run, or raise FAIRLEAD_MAX_QUEUED_PER_TENANT."
-            )

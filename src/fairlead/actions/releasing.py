@@ -1,6 +1,7 @@
 """Releasing: a step that waits for nobody becomes its jobs, or is over at once."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,12 +16,13 @@ from fairlead.errors import Fault, Refused, TemplateFailed
 from fairlead.model.definition import Kind, Validator, check_payload, validator
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
+from fairlead.model.quota import exceeded_as_told
 from fairlead.model.redact import Mask, mask_for, places
 from fairlead.model.request import unknown_definition
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
 from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
-from fairlead.store import triggers, workflows
+from fairlead.store import quotas, triggers, workflows
 from fairlead.store.jobs import Target
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
 
@@ -117,6 +119,8 @@ class _Releasing:
     def __init__(self, tx: Tx, found: Mapping[str, StepDefinition]) -> None:
         self.tx = tx
         self.found = found
+        # the jobs of each step, and what is written of it if it is many
+        self.made: list[tuple[Free, list[StepJob], Begun | None]] = []
         self.jobs: list[StepJob] = []
         self.begun: list[Begun] = []
         self.over: list[Over] = []
@@ -140,12 +144,13 @@ class _Releasing:
             self._is_over(step, StepState.FAILED, error=_error(refusal))
 
     async def write(self) -> None:
-        """Write down what was made so far."""
+        """Write down what was made so far, as far as it fits into the quotas."""
+        await self._hold_to_quotas()
         if self.begun:
             await workflows.correct(self.tx, self.begun)
         if self.jobs:
             await workflows.release(self.tx, self.jobs)
-        self.begun, self.jobs, self.size = [], [], 0
+        self.made, self.begun, self.jobs, self.size = [], [], [], 0
 
     def _is_over(self, step: Free, state: StepState, *, error: Any = None, items: int | None = None) -> None:
         self.begun.append(Begun(step.run_id, step.place, state, items=items, error=error))
@@ -179,9 +184,8 @@ class _Releasing:
             filled = self._filled(run, definition, task)
             await weight.add(len(filled.payload))
             made.append(self._job(run, step, recipe, filled))
-        self.jobs += made
-        if recipe.for_each is not None:
-            self._is_many(step, jobs=len(made))
+        begun = None if recipe.for_each is None else _is_many(step, jobs=len(made))
+        self.made.append((step, made, begun))
 
     def _job(
         self,
@@ -244,9 +248,10 @@ class _Releasing:
                 refused.append(_refusal(run, recipe, released, at.refusal))
         if not made:
             raise refused[0]
-        self.jobs += made
+        begun = None
         if recipe.for_each is not None:
-            self._is_many(step, jobs=len(made), refused=refused, done=len(done))
+            begun = _is_many(step, jobs=len(made), refused=refused, done=len(done))
+        self.made.append((step, made, begun))
 
     async def _fitting(
         self, run: Held, definition: StepDefinition, tasks: Iterable[Task]
@@ -273,18 +278,46 @@ class _Releasing:
         mask = self._masks[run.id]
         return None if mask is None else places(task.payload, mask) or None
 
-    def _is_many(self, step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0) -> None:
-        self.begun.append(
-            Begun(
-                step.run_id,
-                step.place,
-                StepState.RUNNING,
-                items=jobs + len(refused) + done,
-                remaining=jobs,
-                failed=len(refused),
-                error=_error(refused[0]) if refused else None,
-            )
+    async def _hold_to_quotas(self) -> None:
+        """Take the jobs of the steps that fit into the quotas; a step whose jobs do not fit fails, with none of them made."""
+        if self.made and not await self._refusals([jobs for _, jobs, _ in self.made]):
+            self._take(self.made)
+            return
+        taken = list[list[StepJob]]()
+        for step, jobs, begun in self.made:
+            if refusals := await self._refusals([*taken, jobs]):
+                refusal = exceeded_as_told(refusals[0], more=len(jobs))
+                self._is_over(step, StepState.FAILED, error=_error(refusal))
+            else:
+                taken.append(jobs)
+                self._take([(step, jobs, begun)])
+
+    async def _refusals(self, made: Sequence[Sequence[StepJob]]) -> list[dict[str, Any]]:
+        jobs = [job for some in made for job in some]
+        found = await quotas.refusals(
+            self.tx,
+            tenants=Counter(job.tenant_id for job in jobs),
+            runs=Counter(job.run_id for job in jobs),
         )
+        return list(found.values())
+
+    def _take(self, made: Sequence[tuple[Free, list[StepJob], Begun | None]]) -> None:
+        for _, jobs, begun in made:
+            self.jobs += jobs
+            if begun is not None:
+                self.begun.append(begun)
+
+
+def _is_many(step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0) -> Begun:
+    return Begun(
+        step.run_id,
+        step.place,
+        StepState.RUNNING,
+        items=jobs + len(refused) + done,
+        remaining=jobs,
+        failed=len(refused),
+        error=_error(refused[0]) if refused else None,
+    )
 
 
 def _refusal(run: Held, recipe: Recipe, released: Released, outcome: str) -> Refused:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fairlead.actions import gates, schedules
+from fairlead.actions import quotas as tenant_quotas
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
 from fairlead.model import zone
@@ -19,6 +21,7 @@ MAX_NAME = 200
 MAX_WEIGHT = 1000
 MAX_RUNNING = 2_147_483_647
 CHANGEABLE = ("name", "timezone", "weight", "max_running")
+QUOTAS = "quotas"
 
 
 async def add(
@@ -30,6 +33,7 @@ async def add(
     timezone: str = "UTC",
     weight: int = 1,
     max_running: int | None = None,
+    quotas: Mapping[str, int | None] | None = None,
 ) -> Tenant:
     """A new tenant."""
     principal.require(Permission.MANAGE_TENANTS)
@@ -42,7 +46,9 @@ async def add(
         raise TenantExists(
             f"There is a tenant {slug!r} already. Choose another slug.", [Fault("slug", "taken")]
         )
-    await _audit(tx, principal, "tenant_created", tenant)
+    if quotas:
+        tenant = replace(tenant, quotas=await tenant_quotas.change(tx, tenant, quotas))
+    await _audit(tx, principal, "tenant_created", tenant, {QUOTAS: tenant.quotas} if quotas else None)
     return tenant
 
 
@@ -65,7 +71,10 @@ async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[
 
 
 async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str, Any]) -> Tenant:
-    """Change what is given of a tenant: its name, timezone, weight or max_running; `paused` is its gate."""
+    """Change what is given of a tenant: its name, timezone, weight, max_running or quotas; `paused` is its gate.
+
+    Of its quotas those that are named change: None gives it the settings' again.
+    """
     principal.require(Permission.MANAGE_TENANTS)
     found = await tenants.get(tx, tenant) if not unreadable(tenant) else None
     if found is None:
@@ -78,6 +87,11 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
         await _audit(tx, principal, "tenant_changed", changed, given)
         if changed.timezone != found.timezone:
             await schedules.move_with_zone(tx, changed.slug, was=found.timezone)
+    if changes.get(QUOTAS):
+        quotas = await tenant_quotas.change(tx, found, changes[QUOTAS])
+        if quotas != found.quotas:
+            changed = replace(changed or found, quotas=quotas)
+            await _audit(tx, principal, "tenant_changed", changed, {QUOTAS: dict(changes[QUOTAS])})
     if "paused" in changes and changes["paused"] != (found.paused_at is not None):
         return await pause(tx, principal, str(found.id), paused=bool(changes["paused"]))
     return changed or found

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from fairlead.actions import quotas
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive
 from fairlead.actions.firing import Shot, fire
@@ -51,6 +52,7 @@ class Made:
 async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[str, Any]) -> Made:
     """A new trigger of a tenant, from what somebody asks for."""
     whose = await tenant_of(tx, principal, tenant)
+    await quotas.require_trigger(tx, whose.id)
     asked = asked_of(document)
     definition = await active_definition(tx, asked.definition_key, whose.id)
     require_right(principal, definition, asked)

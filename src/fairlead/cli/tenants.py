@@ -86,10 +86,23 @@ async def resume(session: Session, *, tenant: str, note: str | None, as_json: bo
 @click.option("--weight", type=int, help="Its share of capacity beside the others.")
 @click.option("--max-running", type=int, help="The most jobs it may have running at once.")
 @click.option("--no-max-running", is_flag=True, help="Let it have as many running as there is room for.")
+@click.option(
+    "--quota",
+    "given",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="A quota of its own: 0 means no limit, `default` the one of the settings. May be given several times.",
+)
 @output.json_option
 @command
 async def changed(
-    session: Session, *, tenant: str, no_max_running: bool, as_json: bool, **options: Any
+    session: Session,
+    *,
+    tenant: str,
+    no_max_running: bool,
+    given: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Change what is given of a tenant; the rest stays as it is."""
     changes = {name: value for name, value in options.items() if value is not None}
@@ -97,13 +110,50 @@ async def changed(
         raise InvalidInput("Give --max-running or --no-max-running, not both.")
     if no_max_running:
         changes["max_running"] = None
+    if given:
+        changes["quotas"] = dict(_quota(one) for one in given)
     if not changes:
         raise InvalidInput(
-            "Say what to change: --name, --timezone, --weight, --max-running or --no-max-running."
+            "Say what to change: --name, --timezone, --weight, --max-running, --no-max-running or --quota."
         )
     async with session.open() as fl, fl.transaction() as tx:
         tenant_now = await actions.change(tx, fl.principal, tenant, changes)
     _show([tenant_now], as_json=as_json, one=True)
+
+
+def _quota(text: str) -> tuple[str, int | None]:
+    name, _, number = text.partition("=")
+    if number == "default":
+        return name, None
+    if not number.isdecimal():
+        raise InvalidInput(f"--quota {text[:100]}: write it as NAME=NUMBER, such as queued_jobs=5000.")
+    return name, int(number)
+
+
+@tenants.command("quotas")
+@click.argument("tenant")
+@output.json_option
+@command
+async def used(session: Session, *, tenant: str, as_json: bool) -> None:
+    """Show what a tenant uses of its quotas."""
+    async with session.open() as fl:
+        found = await fl.quotas(tenant)
+    if as_json:
+        output.say_json({"items": found})
+        return
+    output.table(
+        ("quota", "used", "allowed", "set by"),
+        [
+            (
+                one.quota.value,
+                "by run" if one.used is None else one.used,
+                "any number" if one.allowed is None else one.allowed,
+                "tenant" if one.is_own else "settings",
+            )
+            for one in found
+        ],
+        empty="",
+    )
 
 
 def _show(found: list[Tenant], *, as_json: bool, one: bool = False) -> None:

@@ -809,11 +809,18 @@ begin
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
-    select o.job_id, o.outcome, o.waits into answer
+    select o.job_id, o.outcome, o.waits, o.quota into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
         dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id) o;
+    if answer.outcome = 'quota_exceeded' then
+        raise exception 'not enqueued: the quota % of tenant % is used up: % of %',
+            answer.quota ->> 'quota', enqueue.tenant, answer.quota ->> 'used', answer.quota ->> 'allowed'
+            using errcode = 'FL001',
+            detail = case answer.quota ->> 'quota' when 'queued_jobs' then 'queue_full' else 'quota_exceeded' end,
+            hint = 'Try again when some jobs have run or are gone, or raise the quota: fairlead tenants set --quota';
+    end if;
     if answer.outcome not in ('enqueued', 'deduplicated') then
         raise exception 'not enqueued: % (tenant %, definition %)',
             answer.outcome, enqueue.tenant, enqueue.definition
@@ -838,6 +845,7 @@ declare
     answers jsonb;
     any_ready boolean;
     any_later boolean;
+    over jsonb;
 begin
     select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
@@ -862,6 +870,37 @@ begin
     where c.refusal is not null;
     if refused is not null then
         return jsonb_build_object('refused', refused)::text;
+    end if;
+
+    -- all of them at once; those that another job stands for take no room
+    with asked_for as (
+        select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
+        from jsonb_array_elements(asked) with ordinality as j(job, at)
+        cross join lateral fairlead.resolve(j.job ->> 'tenant', j.job ->> 'definition', null) r
+        where j.job ->> 'dedupe_key' is null or not exists (
+            select from fairlead.active_keys k
+            where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8')))
+    ), parts as materialized (
+        select null::uuid as root, a.tenant_id, count(*) as jobs, min(a.at) as at,
+            coalesce((array_agg(a.quotas))[1], '{}') as quotas
+        from asked_for a group by a.tenant_id
+        union all
+        select f.root, null, sum(p.jobs), min(p.at), coalesce((array_agg(p.quotas))[1], '{}')
+        from (
+            select a.parent_id, count(*) as jobs, min(a.at) as at, (array_agg(a.quotas))[1] as quotas
+            from asked_for a where a.parent_id is not null group by a.parent_id) p
+        cross join lateral (select fairlead.root_run_of(p.parent_id) as root offset 0) f
+        where f.root is not null group by f.root
+    )
+    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', 'quota_exceeded', 'quota', o.quota) order by o.at)
+    into over
+    from (
+        select p.at, case when p.root is null then fairlead.room_of(p.tenant_id, p.jobs::bigint, p.quotas)
+            else fairlead.room_in_run(p.root, p.jobs::bigint, p.quotas) end as quota
+        from parts p order by p.at) o
+    where o.quota is not null;
+    if over is not null then
+        return jsonb_build_object('refused', over)::text;
     end if;
 
     -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
@@ -893,7 +932,8 @@ begin
             parent_id => (j.job ->> 'parent_id')::uuid,
             actor => j.job ->> 'actor',
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
-            host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid) e
+            host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid,
+            quotas => null) e
     ) o;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');
@@ -905,7 +945,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -914,6 +954,7 @@ declare
     moment timestamptz := clock_timestamp();
     hash bytea;
     target record;
+    root uuid;
 begin
     select * into about
     from fairlead.resolve(enqueue_one.tenant, enqueue_one.definition_key, enqueue_one.expected_version);
@@ -943,6 +984,25 @@ begin
     definition_id := about.definition_id;
     if enqueue_one.dedupe_key is not null then
         hash := sha256(convert_to(enqueue_one.dedupe_key, 'UTF8'));
+    end if;
+    if enqueue_one.parent_id is not null then
+        root := fairlead.root_run_of(enqueue_one.parent_id);
+    end if;
+    if enqueue_one.quotas is not null then
+        quota := coalesce(
+            fairlead.room_of(about.tenant_id, 1, enqueue_one.quotas),
+            case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
+        if quota is not null then
+            -- a job that another stands for takes no room
+            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
+            if not found then
+                job_id := null;
+                outcome := 'quota_exceeded';
+                return;
+            end if;
+        end if;
+    end if;
+    if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final
             insert into fairlead.active_keys (tenant_id, key_hash, job_id)
@@ -962,7 +1022,8 @@ begin
 
     insert into fairlead.jobs (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id)
+        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
+        root_run_id)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
@@ -970,7 +1031,10 @@ begin
         coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource);
+        target.target_host, target.target_resource, root);
+    if root is not null then
+        insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
+    end if;
 
     if enqueue_one.scheduled_for > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
@@ -1417,6 +1481,15 @@ CREATE FUNCTION fairlead.principal_of_session() RETURNS uuid
     select nullif(current_setting('fairlead.principal_id', true), '')::uuid
 $$;
 
+CREATE FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select nullif(coalesce((own ->> quota)::bigint, (settings ->> quota)::bigint, case quota
+        when 'queued_jobs' then 1000000
+        when 'run_jobs' then 100000
+        when 'stored_bytes' then 107374182400 end), 0)
+$$;
+
 CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -1496,6 +1569,88 @@ CREATE FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) RETUR
             and not exists (
                 select from unnest(d.secret_paths) as secret(path)
                 where secret.path like '%*%' or starts_with(d.resource_pointer || '/', secret.path || '/'))), '{}')
+$$;
+
+CREATE FUNCTION fairlead.room_in_run(root uuid, more bigint, settings jsonb DEFAULT '{}'::jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    allowed bigint;
+    used bigint;
+    number bigint;
+    level constant text := current_setting('transaction_isolation');
+begin
+    select fairlead.quota_of(t.quotas, room_in_run.settings, 'run_jobs') into allowed
+    from fairlead.workflow_runs r join fairlead.tenants t on t.id = r.tenant_id where r.id = room_in_run.root;
+    if allowed is null or level = 'serializable' then
+        return null;
+    end if;
+    select coalesce(sum(j.jobs), 0), count(*) into used, number
+    from fairlead.run_jobs j where j.root_run_id = room_in_run.root;
+    if used + room_in_run.more > allowed then
+        return jsonb_build_object('quota', 'run_jobs', 'used', used, 'allowed', allowed, 'run_id', room_in_run.root);
+    end if;
+    if number > 100 and level = 'read committed' then
+        with gone as (
+            delete from fairlead.run_jobs where ctid = any(array(
+                select j.ctid from fairlead.run_jobs j where j.root_run_id = room_in_run.root for update skip locked))
+            returning root_run_id, tenant_id, jobs
+        )
+        insert into fairlead.run_jobs (root_run_id, tenant_id, jobs)
+        select root_run_id, tenant_id, sum(jobs) from gone group by root_run_id, tenant_id;
+    end if;
+    return null;
+end
+$$;
+
+CREATE FUNCTION fairlead.room_of(tenant uuid, more bigint, settings jsonb DEFAULT '{}'::jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    use record;
+    allowed bigint;
+    used bigint := 0;
+    roomy timestamptz;
+    level constant text := current_setting('transaction_isolation');
+begin
+    select t.quotas, u.roomy_until, coalesce(u.stored_bytes, 0) as stored_bytes into use
+    from fairlead.tenants t left join fairlead.tenant_use u on u.tenant_id = t.id where t.id = room_of.tenant;
+    if not found or room_of.more <= 10 and use.roomy_until > clock_timestamp() then
+        return null;
+    end if;
+    allowed := fairlead.quota_of(use.quotas, room_of.settings, 'stored_bytes');
+    if use.stored_bytes >= allowed then
+        return jsonb_build_object('quota', 'stored_bytes', 'used', use.stored_bytes, 'allowed', allowed);
+    end if;
+    allowed := fairlead.quota_of(use.quotas, room_of.settings, 'queued_jobs');
+    -- a serializable transaction that counts would conflict with every enqueue beside it
+    if allowed is not null and level <> 'serializable' then
+        used := greatest(0,
+            coalesce((select sum(l.queued) from fairlead.count_levels l where l.tenant_id = room_of.tenant), 0)
+            + coalesce((select sum(c.queued) from fairlead.counts c
+                where not c.leveled and c.tenant_id = room_of.tenant), 0));
+        if used + room_of.more > allowed then
+            return jsonb_build_object('quota', 'queued_jobs', 'used', used, 'allowed', allowed);
+        end if;
+    end if;
+    roomy := clock_timestamp() + make_interval(secs => least(60, coalesce(allowed - used - room_of.more, 1000000) / 10000.0));
+    if level = 'read committed' and (use.roomy_until < clock_timestamp() or use.roomy_until > roomy) then
+        update fairlead.tenant_use u set roomy_until = roomy
+        where u.tenant_id = any(array(
+            select s.tenant_id from fairlead.tenant_use s where s.tenant_id = room_of.tenant for no key update skip locked));
+    end if;
+    return null;
+end
+$$;
+
+CREATE FUNCTION fairlead.root_run_of(job uuid) RETURNS uuid
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(j.root_run_id, (
+        select coalesce(r.root_run_id, r.id) from fairlead.workflow_runs r where r.id = j.workflow_run_id))
+    from fairlead.jobs j where j.id = root_run_of.job
 $$;
 
 CREATE FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) RETURNS bigint
@@ -2032,6 +2187,7 @@ CREATE TABLE fairlead.jobs (
     secret_paths text[],
     suspected integer DEFAULT 0 NOT NULL,
     accused boolean DEFAULT false NOT NULL,
+    root_run_id uuid,
     CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
@@ -2160,6 +2316,15 @@ CREATE TABLE fairlead.resources (
 
 ALTER TABLE ONLY fairlead.resources FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.run_jobs (
+    root_run_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    jobs bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.run_jobs FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.sessions (
     secret_hash bytea NOT NULL,
     user_id uuid NOT NULL,
@@ -2180,6 +2345,16 @@ CREATE TABLE fairlead.system (
     CONSTRAINT system_only_row_check CHECK (only_row)
 );
 
+CREATE TABLE fairlead.tenant_use (
+    tenant_id uuid NOT NULL,
+    roomy_until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    stored_bytes bigint DEFAULT 0 NOT NULL,
+    measured_at timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.tenant_use FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.tenants (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     slug text NOT NULL,
@@ -2192,8 +2367,10 @@ CREATE TABLE fairlead.tenants (
     pause_note text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    quotas jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT tenants_max_running CHECK ((max_running > 0)),
     CONSTRAINT tenants_name CHECK (((name <> ''::text) AND (length(name) <= 200))),
+    CONSTRAINT tenants_quotas CHECK ((jsonb_typeof(quotas) = 'object'::text)),
     CONSTRAINT tenants_slug CHECK (((slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'::text) AND (slug !~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'::text))),
     CONSTRAINT tenants_weight CHECK (((weight >= 1) AND (weight <= 1000)))
 );
@@ -2326,6 +2503,7 @@ CREATE TABLE fairlead.workflow_runs (
     started_by_job uuid,
     depth integer DEFAULT 0 NOT NULL,
     parent_asleep boolean DEFAULT false NOT NULL,
+    root_run_id uuid,
     CONSTRAINT workflow_runs_life CHECK (((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text])) AND ((status = 'running'::text) = (finished_at IS NULL)) AND (live >= 0)))
 )
 WITH (fillfactor='50');
@@ -2476,6 +2654,9 @@ ALTER TABLE ONLY fairlead.sessions
 ALTER TABLE ONLY fairlead.system
     ADD CONSTRAINT system_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY fairlead.tenant_use
+    ADD CONSTRAINT tenant_use_pkey PRIMARY KEY (tenant_id);
+
 ALTER TABLE ONLY fairlead.tenants
     ADD CONSTRAINT tenants_pkey PRIMARY KEY (id);
 
@@ -2592,6 +2773,8 @@ CREATE INDEX removed_jobs_by_tenant ON fairlead.removed_jobs USING btree (tenant
 CREATE INDEX resources_by_host ON fairlead.resources USING btree (host_id);
 
 CREATE INDEX resources_by_name ON fairlead.resources USING btree (tenant_id, name);
+
+CREATE INDEX run_jobs_by_root ON fairlead.run_jobs USING btree (root_run_id);
 
 CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
 
@@ -2755,6 +2938,8 @@ ALTER TABLE fairlead.removed_jobs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.run_jobs ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY shared_rows ON fairlead.job_workers FOR SELECT TO fairlead_tenant USING ((tenant_id IS NULL));
@@ -2809,7 +2994,11 @@ CREATE POLICY system_rows ON fairlead.removed_jobs TO fairlead_system USING (tru
 
 CREATE POLICY system_rows ON fairlead.resources TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.run_jobs TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.sessions TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.tenant_use TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.tenants TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -2875,7 +3064,11 @@ CREATE POLICY tenant_rows ON fairlead.removed_jobs TO fairlead_tenant USING ((te
 
 CREATE POLICY tenant_rows ON fairlead.resources TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.run_jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.sessions TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.tenant_use TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.tenants TO fairlead_tenant USING ((id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -2894,6 +3087,8 @@ CREATE POLICY tenant_rows ON fairlead.workflow_runs TO fairlead_tenant USING ((t
 CREATE POLICY tenant_rows ON fairlead.workflow_steps TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.workflows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+ALTER TABLE fairlead.tenant_use ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.tenants ENABLE ROW LEVEL SECURITY;
 
@@ -2954,9 +3149,9 @@ GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jso
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
@@ -3007,6 +3202,8 @@ GRANT ALL ON FUNCTION fairlead.prepare_audit_days(days integer) TO fairlead_syst
 GRANT ALL ON FUNCTION fairlead.principal_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.principal_of_session() TO fairlead_tenant;
 
+GRANT ALL ON FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) TO fairlead_system;
+
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_tenant;
 
@@ -3022,6 +3219,18 @@ GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expecte
 REVOKE ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.room_in_run(root uuid, more bigint, settings jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.room_in_run(root uuid, more bigint, settings jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.room_in_run(root uuid, more bigint, settings jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.room_of(tenant uuid, more bigint, settings jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.room_of(tenant uuid, more bigint, settings jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.room_of(tenant uuid, more bigint, settings jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.root_run_of(job uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.root_run_of(job uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.root_run_of(job uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) TO fairlead_system;
@@ -3142,11 +3351,19 @@ GRANT SELECT ON TABLE fairlead.removed_jobs TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.run_jobs TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.run_jobs TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.system TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.system TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_use TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.tenant_use TO fairlead_tenant;
+
+GRANT UPDATE(roomy_until) ON TABLE fairlead.tenant_use TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenants TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.tenants TO fairlead_tenant;

@@ -19,6 +19,8 @@ class Tenant:
     timezone: str
     weight: int
     max_running: int | None
+    # of its own; of the others those of the settings are in force
+    quotas: dict[str, int]
     paused_at: datetime | None
     paused_by: str | None
     pause_note: str | None

@@ -25,6 +25,7 @@ from fairlead.store import (
     firings,
     hosts,
     idempotency,
+    quotas,
     retention,
     worker_claims,
     workflows,
@@ -50,6 +51,10 @@ FORGET_RUNS = 100
 # Jobs that sleep although their run is over: looked for often, as they are in somebody's way, and rarely found.
 SLEEPERS_SECONDS = 60.0
 SLEEPERS = 100
+# Tenants whose stored bytes are estimated in one transaction; the time to the next ones, and to the first again.
+MEASURED = 20
+MEASURING_SECONDS = 0.2
+MEASURE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class Duties:
             "sleepers": _sleepers,
             "checks": _checks,
             "sample": _sample,
+            "stored_bytes": _stored_bytes,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -195,6 +201,12 @@ async def _sample(tx: Tx, place: str | None) -> Round:
     for one in sampled.faults:
         log.error("inconsistency", kind=one.kind.value, id=str(one.id), problem=one.problem)
     return Round(DAY if sampled.place is None else SAMPLE_SECONDS, sampled.place)
+
+
+async def _stored_bytes(tx: Tx, place: str | None) -> Round:
+    """Estimates what the jobs of some tenants take; then those of the next."""
+    last = await quotas.measure(tx, place=UUID(place) if place is not None else None, limit=MEASURED)
+    return Round(MEASURE_SECONDS, None) if last is None else Round(MEASURING_SECONDS, str(last))
 
 
 async def _expired(tx: Tx, place: str | None) -> Round:

@@ -80,6 +80,7 @@ _STATUSES: dict[type[FairleadError], int] = {
     errors.ServerFull: 503,
     errors.TooManyRequests: 429,
     errors.QueueFull: 429,
+    errors.QuotaExceeded: 409,
     errors.DatabaseUnreachable: 503,
     errors.DatabaseBusy: 503,
     errors.TransactionIdle: 503,

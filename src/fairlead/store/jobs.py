@@ -8,8 +8,9 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import JsonText, Tx
+from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
+from fairlead.model.quota import settings_for_jobs
 from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in, shown_key, shown_payload
 from fairlead.store import events, stats
 
@@ -45,6 +46,8 @@ class Answer:
     tenant_id: UUID | None
     definition_id: UUID | None
     waits: bool | None
+    # which quota refused it, and how much of it is used
+    quota: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ async def enqueue(
             arguments[name] = value
     if trace is not None:
         arguments["trace"] = trace
+    if quotas := settings_for_jobs(tx.settings):
+        arguments["quotas"] = json_text(quotas)
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
     # before it is sent: the listeners then hear of it with its commit, and its answer may be lost and the job be there
     tx.notify("ready" if new.scheduled_for is None else "later")
@@ -88,7 +93,7 @@ async def enqueue(
 async def enqueue_plain(
     tx: Tx, new: NewJob, tenant_id: UUID, definition_id: UUID, *, payload: bytes, version: int, actor: str
 ) -> bool:
-    """Enqueue a request without options; False if the definition is no longer that version, or no longer the tenant's."""
+    """Enqueue a request without options; False if the definition is no longer that version or the tenant's, or the room must be counted."""
     values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, tenant_id, new.definition)
     tx.notify("ready")
     return bool(await tx.quick(sql.enqueue_plain, values))
@@ -308,7 +313,13 @@ async def inconsistencies(tx: Tx) -> list[tuple[UUID | None, str]]:
     return [(job_id, problem) for job_id, problem in await tx.values(sql.inconsistencies)]
 
 
-def joined(requests: list[tuple[NewJob, bytes, int]], *, actor: str, trace: str | None = None) -> str:
+def joined(
+    requests: list[tuple[NewJob, bytes, int]],
+    *,
+    actor: str,
+    trace: str | None = None,
+    quotas: Mapping[str, int] | None = None,
+) -> str:
     """The document that enqueue_joined takes, for checked requests with their payloads and versions."""
     documents = []
     for new, payload, version in requests:
@@ -326,5 +337,7 @@ def joined(requests: list[tuple[NewJob, bytes, int]], *, actor: str, trace: str 
             document["delay"] = new.delay_seconds
         if trace is not None:
             document["trace"] = trace
+        if quotas:
+            document["quotas"] = quotas
         documents.append(document)
     return msgspec.json.encode(documents).decode()

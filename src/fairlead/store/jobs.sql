@@ -3,11 +3,12 @@
 
 -- name: enqueue
 -- The one way in for a single job: see the migration that makes enqueue_one.
-select job_id, outcome, definition, tenant_id, definition_id, waits from fairlead.enqueue_one
+select job_id, outcome, definition, tenant_id, definition_id, waits, quota from fairlead.enqueue_one
 
 -- name: enqueue_plain
 -- What enqueue_one does for a job without options, for a process that knows the ids already: nearly every
--- enqueue, and about a sixth faster. No row comes back when the definition is not (any more) that version, or not active.
+-- enqueue, and about a sixth faster. No row comes back when the definition is not (any more) that version, or not active,
+-- or when it has to be counted whether the tenant may have one more: see room_of.
 with job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
@@ -16,6 +17,7 @@ with job as (
         and (d.only_tenants is null or %s = any(d.only_tenants))
         -- those of a host go the other way
         and d.resource_pointer is null and d.kind <> 'host'
+        and exists (select from fairlead.tenant_use u where u.tenant_id = %s and u.roomy_until > clock_timestamp())
     returning id, tenant_id, definition_id, priority, greatest(scheduled_for, queued_at) as scheduled_for, created_by
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)

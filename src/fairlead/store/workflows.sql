@@ -40,11 +40,11 @@ order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is
 with run as (
     insert into fairlead.workflow_runs (
         id, tenant_id, workflow_id, key, version, steps, parent_job_id, started_by_job, depth, unique_key,
-        correlation_id, input, output_template, secret_paths, created_by)
+        correlation_id, input, output_template, secret_paths, created_by, root_run_id)
     values (
         %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s,
         %(started_by_job)s, %(depth)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s,
-        %(secret_paths)s, %(created_by)s)
+        %(secret_paths)s, %(created_by)s, fairlead.root_run_of(%(started_by_job)s))
     on conflict (tenant_id, unique_key) where unique_key is not null do nothing
     returning id, tenant_id
 ), steps as (
@@ -157,6 +157,13 @@ with new as (
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
     select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
     from job group by tenant_id, definition_id
+), of_root as (
+    insert into fairlead.run_jobs (root_run_id, tenant_id, jobs)
+    select coalesce(r.root_run_id, r.id), j.tenant_id, sum(j.jobs)
+    from (select tenant_id, workflow_run_id, count(*) as jobs from job group by tenant_id, workflow_run_id) j
+    cross join lateral (
+        select r.root_run_id, r.id from fairlead.workflow_runs r where r.id = j.workflow_run_id limit 1) r
+    group by 1, 2
 )
 insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
 select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
@@ -362,12 +369,16 @@ where s.run_id = %(run_id)s and s.is_compensation and s.state not in ('waiting',
 
 -- name: forget
 -- Runs that ended so many days ago, with their steps; in the order of their ids, which is that of their beginning.
-delete from fairlead.workflow_runs where id = any(array(
+with old as materialized (
     select r.id from fairlead.workflow_runs r
     where r.id < (lpad(to_hex((extract(epoch from clock_timestamp() - make_interval(days => %(days)s)) * 1000)::bigint),
             12, '0') || repeat('0', 20))::uuid
         and r.finished_at < clock_timestamp() - make_interval(days => %(days)s)
-    order by r.id limit %(limit)s for update skip locked));
+    order by r.id limit %(limit)s for update skip locked
+), uncounted as (
+    delete from fairlead.run_jobs where root_run_id = any(array(select id from old))
+)
+delete from fairlead.workflow_runs where id = any(array(select id from old));
 
 -- name: inconsistencies
 -- Every way in which runs, steps and jobs could disagree; no rows means none.

@@ -22,11 +22,18 @@ begin
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
-    select o.job_id, o.outcome, o.waits into answer
+    select o.job_id, o.outcome, o.waits, o.quota into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
         dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id) o;
+    if answer.outcome = 'quota_exceeded' then
+        raise exception 'not enqueued: the quota % of tenant % is used up: % of %',
+            answer.quota ->> 'quota', enqueue.tenant, answer.quota ->> 'used', answer.quota ->> 'allowed'
+            using errcode = 'FL001',
+            detail = case answer.quota ->> 'quota' when 'queued_jobs' then 'queue_full' else 'quota_exceeded' end,
+            hint = 'Try again when some jobs have run or are gone, or raise the quota: fairlead tenants set --quota';
+    end if;
     if answer.outcome not in ('enqueued', 'deduplicated') then
         raise exception 'not enqueued: % (tenant %, definition %)',
             answer.outcome, enqueue.tenant, enqueue.definition

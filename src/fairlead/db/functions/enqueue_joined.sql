@@ -11,6 +11,7 @@ declare
     answers jsonb;
     any_ready boolean;
     any_later boolean;
+    over jsonb;
 begin
     select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
@@ -35,6 +36,37 @@ begin
     where c.refusal is not null;
     if refused is not null then
         return jsonb_build_object('refused', refused)::text;
+    end if;
+
+    -- all of them at once; those that another job stands for take no room
+    with asked_for as (
+        select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
+        from jsonb_array_elements(asked) with ordinality as j(job, at)
+        cross join lateral fairlead.resolve(j.job ->> 'tenant', j.job ->> 'definition', null) r
+        where j.job ->> 'dedupe_key' is null or not exists (
+            select from fairlead.active_keys k
+            where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8')))
+    ), parts as materialized (
+        select null::uuid as root, a.tenant_id, count(*) as jobs, min(a.at) as at,
+            coalesce((array_agg(a.quotas))[1], '{}') as quotas
+        from asked_for a group by a.tenant_id
+        union all
+        select f.root, null, sum(p.jobs), min(p.at), coalesce((array_agg(p.quotas))[1], '{}')
+        from (
+            select a.parent_id, count(*) as jobs, min(a.at) as at, (array_agg(a.quotas))[1] as quotas
+            from asked_for a where a.parent_id is not null group by a.parent_id) p
+        cross join lateral (select fairlead.root_run_of(p.parent_id) as root offset 0) f
+        where f.root is not null group by f.root
+    )
+    select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', 'quota_exceeded', 'quota', o.quota) order by o.at)
+    into over
+    from (
+        select p.at, case when p.root is null then fairlead.room_of(p.tenant_id, p.jobs::bigint, p.quotas)
+            else fairlead.room_in_run(p.root, p.jobs::bigint, p.quotas) end as quota
+        from parts p order by p.at) o
+    where o.quota is not null;
+    if over is not null then
+        return jsonb_build_object('refused', over)::text;
     end if;
 
     -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
@@ -66,7 +98,8 @@ begin
             parent_id => (j.job ->> 'parent_id')::uuid,
             actor => j.job ->> 'actor',
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
-            host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid) e
+            host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid,
+            quotas => null) e
     ) o;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');

@@ -1,5 +1,6 @@
 -- outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key),
--- or what resolve refused with. A given id makes a repeated call fail on the primary key
+-- what resolve refused with, or 'quota_exceeded' (`quota` then says which and how much of it is used). `quotas` are those
+-- of the caller's settings; null: the caller has looked at them itself. A given id makes a repeated call fail on the primary key
 -- instead of enqueueing twice. waits: it is in later. Callers notify: after the commit where that is theirs.
 create or replace function fairlead.enqueue_one(
     tenant text, definition_key text, payload jsonb, priority integer default null,
@@ -7,9 +8,9 @@ create or replace function fairlead.enqueue_one(
     correlation_id text default null, source fairlead.job_source default 'manual', source_ref text default null,
     parent_id uuid default null, actor text default null, id uuid default null,
     expected_version integer default null, trace text default null, host_id uuid default null,
-    resource_id uuid default null,
+    resource_id uuid default null, quotas jsonb default '{}',
     out job_id uuid, out outcome text, out definition jsonb, out tenant_id uuid, out definition_id uuid,
-    out waits boolean
+    out waits boolean, out quota jsonb
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -17,6 +18,7 @@ declare
     moment timestamptz := clock_timestamp();
     hash bytea;
     target record;
+    root uuid;
 begin
     select * into about
     from fairlead.resolve(enqueue_one.tenant, enqueue_one.definition_key, enqueue_one.expected_version);
@@ -46,6 +48,25 @@ begin
     definition_id := about.definition_id;
     if enqueue_one.dedupe_key is not null then
         hash := sha256(convert_to(enqueue_one.dedupe_key, 'UTF8'));
+    end if;
+    if enqueue_one.parent_id is not null then
+        root := fairlead.root_run_of(enqueue_one.parent_id);
+    end if;
+    if enqueue_one.quotas is not null then
+        quota := coalesce(
+            fairlead.room_of(about.tenant_id, 1, enqueue_one.quotas),
+            case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
+        if quota is not null then
+            -- a job that another stands for takes no room
+            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
+            if not found then
+                job_id := null;
+                outcome := 'quota_exceeded';
+                return;
+            end if;
+        end if;
+    end if;
+    if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final
             insert into fairlead.active_keys (tenant_id, key_hash, job_id)
@@ -65,7 +86,8 @@ begin
 
     insert into fairlead.jobs (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id)
+        source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
+        root_run_id)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
@@ -73,7 +95,10 @@ begin
         coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource);
+        target.target_host, target.target_resource, root);
+    if root is not null then
+        insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
+    end if;
 
     if enqueue_one.scheduled_for > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
@@ -108,7 +133,7 @@ $$;
 
 revoke execute on function fairlead.enqueue_one(
     text, text, jsonb, integer, timestamptz, integer, text, text, fairlead.job_source, text, uuid, text, uuid,
-    integer, text, uuid, uuid) from public;
+    integer, text, uuid, uuid, jsonb) from public;
 grant execute on function fairlead.enqueue_one(
     text, text, jsonb, integer, timestamptz, integer, text, text, fairlead.job_source, text, uuid, text, uuid,
-    integer, text, uuid, uuid) to fairlead_tenant;
+    integer, text, uuid, uuid, jsonb) to fairlead_tenant;

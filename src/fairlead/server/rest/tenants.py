@@ -6,10 +6,13 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
-from fairlead.actions import tenants
+from fairlead.actions import quotas, tenants
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
+from fairlead.model.quota import Quota
+from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
@@ -18,6 +21,7 @@ from fairlead.server.views import Body, ListOf, View, plain
 router = APIRouter(route_class=Guarded, tags=["tenants"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TENANTS, everywhere=True))]
+UsageReader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, everywhere=True))]
 
 
@@ -29,15 +33,20 @@ class TenantBody(Body):
     timezone: str = "UTC"
     weight: int = 1
     max_running: int | None = None
+    quotas: dict[str, int | None] = Field(default_factory=dict)
 
 
 class TenantPatch(Body):
-    """What to change of a tenant; what is left out stays. `max_running` null means no limit."""
+    """What to change of a tenant; what is left out stays. `max_running` null means no limit.
+
+    `quotas` changes those that are named: 0 means no limit, null the settings' again.
+    """
 
     name: str = ""
     timezone: str = "UTC"
     weight: int = 1
     max_running: int | None = None
+    quotas: dict[str, int | None] = Field(default_factory=dict)
     paused: bool = False
 
 
@@ -50,10 +59,39 @@ class TenantView(View):
     timezone: str
     weight: int
     max_running: int | None
+    quotas: dict[str, int]
     paused_at: datetime | None
     paused_by: str | None
     pause_note: str | None
     created_at: datetime
+
+
+class QuotaView(View):
+    """What a tenant uses of a quota. `allowed` null means any number; `used` null that it is counted by workflow run."""
+
+    quota: Quota
+    used: int | None
+    allowed: int | None
+    is_own: bool
+
+
+@router.get("/quotas")
+async def own_quotas(caller: UsageReader) -> ListOf[QuotaView]:
+    """What the tenant uses of its quotas."""
+    async with caller.transaction() as tx:
+        found = await quotas.uses(tx, caller.principal, caller.tenant)
+    return ListOf(items=[QuotaView.of(one) for one in found], next_cursor=None)
+
+
+@router.get("/admin/tenants/{tenant}/quotas")
+async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
+    """What a tenant, by id or slug, uses of its quotas."""
+    async with caller.transaction() as tx:
+        found = await tenants.find(tx, caller.principal, tenant)
+        if found is None:
+            raise unknown_tenant(tenant)
+        used = await quotas.uses(tx, caller.principal, found.id)
+    return ListOf(items=[QuotaView.of(one) for one in used], next_cursor=None)
 
 
 @router.get("/admin/tenants")

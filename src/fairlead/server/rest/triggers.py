@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from fairlead.actions import jobs, triggers
 from fairlead.actions import preview as previews
+from fairlead.actions import quotas, triggers
 from fairlead.actions.preview import Wanted, Would
 from fairlead.actions.preview_subject import WantedTrigger
 from fairlead.actions.triggers import Made
@@ -237,7 +237,7 @@ async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONRespo
 
     async def fired(tx: Tx) -> tuple[int, Any]:
         if caller.tenant_id is not None:
-            await jobs.require_room(tx, caller.tenant_id, caller.fl.settings)
+            await quotas.require_room(tx, caller.tenant_id)
         firing = await triggers.fire_now(tx, caller.principal, caller.fl.catalog, trigger_id)
         return 200, plain(FiringView.of(firing))
 

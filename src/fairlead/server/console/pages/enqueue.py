@@ -80,7 +80,6 @@ async def _enqueued(
         definition=definition.key, tenant=str(visit.tenant), payload=payload, **_read_options(options)
     )
     async with visit.transaction() as tx:
-        await jobs.require_room(tx, visit.tenant, visit.fl.settings)
         return await enqueue.enqueue(tx, visit.principal, visit.fl.catalog, new)
 
 

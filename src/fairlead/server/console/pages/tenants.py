@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import system, tenants
+from fairlead.actions import quotas, system, tenants
 from fairlead.actions.system import TenantPart
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model.access import Permission, Tenant
+from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Guarded
 from fairlead.server.console.forms import Form
@@ -27,6 +28,14 @@ MOST = 1000
 ROWS = 100
 SPANS = {"1h": 3600, "24h": 86_400}
 NEW = {"slug": "", "name": "", "timezone": "UTC", "weight": 1, "max_running": ""}
+
+QUOTAS = {
+    Quota.QUEUED_JOBS: "Queued jobs",
+    Quota.RUN_JOBS: "Jobs of a workflow run",
+    Quota.TRIGGERS: "Triggers",
+    Quota.TOKENS: "Valid tokens",
+    Quota.STORED_BYTES: "Stored bytes",
+}
 
 # By column: what to sort by, and whether the largest comes first.
 ORDERS: dict[str, tuple[Callable[[TenantPart], Any], bool]] = {
@@ -157,11 +166,14 @@ async def _shown(
     async with visit.transaction() as tx:
         tenant = await _tenant(tx, visit, slug)
         parts = await system.side_by_side(tx, visit.principal, seconds=SPANS["24h"], limit=MOST)
+        uses = await quotas.uses(tx, visit.principal, tenant.id)
     return visit.page(
         "tenant.html",
         status=200 if error is None else 422,
         tenant=tenant,
         part=next((one for one in parts if one.queue.tenant_id == tenant.id), None),
+        uses=uses,
+        quota_names=QUOTAS,
         given=_as_fields(tenant) | dict(given or {}),
         error=error,
     )
@@ -176,6 +188,22 @@ async def change(slug: str, visit: Manager) -> Response:
         form.check()
         async with visit.transaction() as tx:
             await tenants.change(tx, visit.principal, slug, values)
+    except FairleadError as error:
+        if not error.faults:
+            raise
+        return await _shown(slug, visit, given=form.given, error=error)
+    return visit.done("Saved.", to=visit.to(f"/tenants/{slug}"))
+
+
+@router.post("/tenants/{slug}/quotas")
+async def change_quotas(slug: str, visit: Manager) -> Response:
+    """Change a tenant's quotas: an empty field is the setting's."""
+    form = Form(await visit.form())
+    values = {quota.value: form.some_whole(f"quotas.{quota}") for quota in Quota}
+    try:
+        form.check()
+        async with visit.transaction() as tx:
+            await tenants.change(tx, visit.principal, slug, {"quotas": values})
     except FairleadError as error:
         if not error.faults:
             raise
@@ -217,4 +245,5 @@ def _values(form: Form) -> dict[str, Any]:
 
 def _as_fields(tenant: Tenant) -> dict[str, Any]:
     values = {name: getattr(tenant, name) for name in tenants.CHANGEABLE}
+    values |= {f"quotas.{quota}": tenant.quotas.get(quota) for quota in Quota}
     return {name: "" if value is None else value for name, value in values.items()}

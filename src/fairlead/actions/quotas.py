@@ -1,0 +1,72 @@
+"""Quotas of tenants: what is used of them, and the refusal of what would be too much."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
+from fairlead.model.access import Permission, Principal, Tenant
+from fairlead.model.quota import MAX_QUOTA, Quota, Use, allowed_of, exceeded, exceeded_as_told
+from fairlead.store import quotas, stats
+
+# More triggers or tokens than this are not counted.
+MOST_COUNTED = 1_000_000
+
+
+async def require_room(tx: Tx, tenant_id: UUID, *, more: int = 1) -> None:
+    """Refuse so many more jobs of a tenant if they do not fit into its quotas."""
+    for told in (await quotas.refusals(tx, tenants={tenant_id: more})).values():
+        raise exceeded_as_told(told, more=more)
+
+
+async def require_trigger(tx: Tx, tenant_id: UUID) -> None:
+    """Refuse one more trigger if a tenant has as many as it may."""
+    allowed = allowed_of(Quota.TRIGGERS, await quotas.own(tx, tenant_id), tx.settings)
+    if allowed is not None and (used := await quotas.triggers(tx, tenant_id, most=allowed)) >= allowed:
+        raise exceeded(Quota.TRIGGERS, used=used, allowed=allowed)
+
+
+async def require_token(tx: Tx, tenant_id: UUID) -> None:
+    """Refuse one more token if a tenant has as many valid ones as it may."""
+    allowed = allowed_of(Quota.TOKENS, await quotas.own(tx, tenant_id), tx.settings)
+    if allowed is not None and (used := await quotas.tokens(tx, tenant_id, most=allowed)) >= allowed:
+        raise exceeded(Quota.TOKENS, used=used, allowed=allowed)
+
+
+async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[Use]:
+    """What a tenant uses of each of its quotas. How many jobs a run leads to is counted by run."""
+    principal.require(Permission.READ_USAGE, tenant_id)
+    own = await quotas.own(tx, tenant_id)
+    used: dict[Quota, int | None] = {
+        Quota.QUEUED_JOBS: await stats.queued(tx, tenant_id=tenant_id),
+        Quota.RUN_JOBS: None,
+        Quota.TRIGGERS: await quotas.triggers(tx, tenant_id, most=MOST_COUNTED),
+        Quota.TOKENS: await quotas.tokens(tx, tenant_id, most=MOST_COUNTED),
+        Quota.STORED_BYTES: await quotas.stored_bytes(tx, tenant_id),
+    }
+    return [
+        Use(quota, used[quota], allowed_of(quota, own, tx.settings), is_own=quota in own) for quota in Quota
+    ]
+
+
+async def change(tx: Tx, tenant: Tenant, changes: Mapping[str, Any]) -> dict[str, int]:
+    """Give a tenant quotas of its own, or (with None) the settings' again; the others stay. What it has now."""
+    _check(changes)
+    own = {**await quotas.own(tx, tenant.id), **changes}
+    now = {name: number for name, number in own.items() if number is not None}
+    await quotas.change(tx, tenant.id, now)
+    return now
+
+
+def _check(changes: Mapping[str, Any]) -> None:
+    faults = list[Fault]()
+    for name, number in changes.items():
+        if name not in set(Quota):
+            faults.append(Fault(f"quotas.{name}", f"is none of {', '.join(Quota)}"))
+        elif number is not None and not (type(number) is int and 0 <= number <= MAX_QUOTA):
+            faults.append(
+                Fault(f"quotas.{name}", "must be a whole number, 0 for any number, or left to the settings")
+            )
+    if faults:
+        raise InvalidInput(f"Invalid quota: {faults[0].path} {faults[0].message}.", faults)

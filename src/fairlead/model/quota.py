@@ -1,0 +1,91 @@
+"""Quotas: what a tenant may make us keep and do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fairlead.errors import Fault, QueueFull, QuotaExceeded, Refused
+from fairlead.settings import Settings
+
+MAX_QUOTA = 2**53 - 1
+
+
+class Quota(StrEnum):
+    QUEUED_JOBS = "queued_jobs"
+    RUN_JOBS = "run_jobs"
+    TRIGGERS = "triggers"
+    TOKENS = "tokens"
+    STORED_BYTES = "stored_bytes"
+
+
+SETTINGS = {
+    Quota.QUEUED_JOBS: "max_queued_per_tenant",
+    Quota.RUN_JOBS: "max_run_jobs",
+    Quota.TRIGGERS: "max_triggers_per_tenant",
+    Quota.TOKENS: "max_tokens_per_tenant",
+    Quota.STORED_BYTES: "max_stored_bytes_per_tenant",
+}
+# Those that the database looks at when a job is enqueued.
+OF_JOBS = (Quota.QUEUED_JOBS, Quota.RUN_JOBS, Quota.STORED_BYTES)
+_DEFAULTS = Settings()
+
+WHAT = {
+    Quota.QUEUED_JOBS: "queued jobs",
+    Quota.RUN_JOBS: "jobs",
+    Quota.TRIGGERS: "triggers",
+    Quota.TOKENS: "valid tokens",
+    Quota.STORED_BYTES: "bytes of payloads, outputs and logs",
+}
+ADVICE = {
+    Quota.QUEUED_JOBS: "Try again when some have run",
+    Quota.RUN_JOBS: "Check whether the workflow starts itself, start several runs",
+    Quota.TRIGGERS: "Delete triggers that are not needed",
+    Quota.TOKENS: "Revoke tokens that are not needed",
+    Quota.STORED_BYTES: "Wait until retention has removed old jobs, keep jobs for fewer days",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much of a quota a tenant uses. `allowed` None means any number; `used` None that it is not one number."""
+
+    quota: Quota
+    used: int | None
+    allowed: int | None
+    # whether the tenant has this quota of its own, and not by the settings
+    is_own: bool
+
+
+def allowed_of(quota: Quota, own: Mapping[str, int], settings: Settings) -> int | None:
+    """The quota in force: the tenant's own, or the settings'; None means any number."""
+    number = own.get(quota)
+    return int(getattr(settings, SETTINGS[quota]) if number is None else number) or None
+
+
+def settings_for_jobs(settings: Settings) -> dict[str, int]:
+    """What the database has to know of the settings: nothing, where they are the defaults."""
+    return {
+        quota.value: getattr(settings, SETTINGS[quota])
+        for quota in OF_JOBS
+        if getattr(settings, SETTINGS[quota]) != getattr(_DEFAULTS, SETTINGS[quota])
+    }
+
+
+def exceeded(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: Any = None) -> Refused:
+    """The refusal of what would exceed a quota."""
+    kind = QueueFull if quota is Quota.QUEUED_JOBS else QuotaExceeded
+    whose = "This tenant" if run_id is None else f"Run {run_id}, with all that it started,"
+    asked = f", and {more} more were asked for" if more > 1 else ""
+    return kind(
+        f"{whose} has {used} {WHAT[quota]}{asked}; the quota {quota} is {allowed}. {ADVICE[quota]}, or raise the quota: "
+        f"fairlead tenants set TENANT --quota {quota}=NUMBER",
+        [Fault(quota, f"{used} of {allowed} used")],
+    )
+
+
+def exceeded_as_told(told: Mapping[str, Any], *, more: int = 1) -> Refused:
+    """The refusal that the database describes."""
+    return exceeded(
+        Quota(told["quota"]), used=told["used"], allowed=told["allowed"], more=more, run_id=told.get("run_id")
+    )

@@ -1,0 +1,81 @@
+"""What tenants use of their quotas."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.quota import settings_for_jobs
+
+sql = queries_beside(__file__)
+
+NOWHERE = UUID(int=0)
+# Of each tenant, so many jobs are measured.
+LOOK = 500
+
+
+async def refusals(
+    tx: Tx, *, tenants: Mapping[UUID, int], runs: Mapping[UUID, int] | None = None
+) -> dict[UUID, dict[str, Any]]:
+    """Which tenants and runs may not have so many more jobs: the quota, its use and what is allowed, by id."""
+    runs = runs or {}
+    values = {
+        "tenants": list(tenants),
+        "tenant_jobs": list(tenants.values()),
+        "runs": list(runs),
+        "run_jobs": list(runs.values()),
+        "settings": json_text(settings_for_jobs(tx.settings)),
+    }
+    return {key: told for key, told in await tx.values(sql.room, values) if told is not None}
+
+
+async def roots(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """The root runs of those of the jobs that belong to one."""
+    return dict(await tx.values(sql.roots, {"jobs": list(job_ids)}))
+
+
+async def belong(tx: Tx, jobs: Mapping[UUID, UUID]) -> None:
+    """Note the root runs of jobs that were just made, and count them there."""
+    if jobs:
+        await tx.run(sql.belong, {"jobs": list(jobs), "roots": list(jobs.values())})
+
+
+async def own(tx: Tx, tenant_id: UUID) -> dict[str, int]:
+    """The quotas that a tenant has of its own."""
+    rows = await tx.values(sql.quotas, {"tenant_id": tenant_id})
+    return dict(rows[0][0]) if rows else {}
+
+
+async def change(tx: Tx, tenant_id: UUID, quotas: Mapping[str, int]) -> None:
+    await tx.run(sql.change, {"tenant_id": tenant_id, "quotas": json_text(quotas)})
+
+
+async def triggers(tx: Tx, tenant_id: UUID, *, most: int) -> int:
+    """How many triggers a tenant has, `most` at most."""
+    [(number,)] = await tx.values(sql.triggers, {"tenant_id": tenant_id, "most": most})
+    return int(number)
+
+
+async def tokens(tx: Tx, tenant_id: UUID, *, most: int) -> int:
+    """How many valid tokens a tenant has, `most` at most."""
+    [(number,)] = await tx.values(sql.tokens, {"tenant_id": tenant_id, "most": most})
+    return int(number)
+
+
+async def stored_bytes(tx: Tx, tenant_id: UUID) -> int:
+    """How many bytes a tenant's jobs took when they were last measured."""
+    rows = await tx.values(sql.stored_bytes, {"tenant_id": tenant_id})
+    return int(rows[0][0]) if rows else 0
+
+
+async def measure(tx: Tx, *, place: UUID | None, limit: int) -> UUID | None:
+    """Measure the bytes of the tenants after this one; the last of them, or None if there are no more."""
+    values = {
+        "place": place or NOWHERE,
+        "limit": limit,
+        "look": LOOK,
+        "settings": json_text(settings_for_jobs(tx.settings)),
+    }
+    rows = await tx.values(sql.measure, values)
+    return rows[0][0] if rows else None
