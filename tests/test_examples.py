@@ -118,6 +118,11 @@ SAYS = {
         "POST /orders\n  enqueue example.order\n    run example.order\n      charge the card\n",
         "\n      charge the card\n        enqueue example.receipt\n          run example.receipt\n",
     ),
+    "quotas.py": (
+        "refused with queue_full: 3 of 3 used",
+        "each is failed: quota_exceeded",
+        "queued_jobs: 4 of 1000000",
+    ),
     "usage.py": (
         "3 runs, 2 succeeded, 1 retried, 18 cents",
         "starts_at,tenant,definition_key,runs,succeeded,",

@@ -66,6 +66,8 @@ ROWS: dict[str, str] = {
     "counts": "insert into fairlead.counts (tenant_id, definition_id, minute) values (%(t)s, %(d)s, now())",
     "count_levels": "insert into fairlead.count_levels (tenant_id, definition_id) values (%(t)s, %(d)s)",
     "usage_hourly": "insert into fairlead.usage_hourly values (%(t)s, %(d)s, now(), 1, 1, 0, 0, 0, 0, 1, 1, 1)",
+    "tenant_use": "insert into fairlead.tenant_use (tenant_id) values (%(t)s) on conflict do nothing",
+    "run_jobs": "insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (%(id)s, %(t)s, 1)",
     "usage_told": "insert into fairlead.usage_told (tenant_id, until) values (%(t)s, now())",
     "audit_log": "insert into fairlead.audit_log (tenant_id, actor, action, resource_type) values (%(t)s, 'x', 'x', 'x')",
     "idempotency_keys": "insert into fairlead.idempotency_keys (scope_id, key, body_hash) values (%(t)s, %(id)s::text, 'x')",
