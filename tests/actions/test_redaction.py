@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, NewJob, Secret, Settings
-from fairlead.actions import access, definitions, jobs, troubles
+from fairlead.actions import access, bulk_jobs, definitions, jobs, troubles
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.jobs import Filter
 from fairlead.errors import PayloadInvalid, SecretsRequired, SettingInvalid
@@ -366,6 +366,20 @@ async def test_a_retry_keeps_what_a_pattern_masked(patterned: Fairlead) -> None:
     [lease] = await patterned.claim(1)
     assert lease.payload == {"text": "a canary-1 b"}
     await lease.release()
+
+
+async def test_what_matches_a_pattern_is_not_found_by_its_beginning(patterned: Fairlead) -> None:
+    """Who can ask for beginnings finds the rest letter by letter."""
+    await patterned.enqueue("say", tenant=given.TENANT, payload={"text": "a"}, correlation_id="canary-1")
+
+    async with patterned.transaction() as tx:
+        found = [
+            len((await jobs.listed(tx, patterned.principal, Filter(q=q))).items)
+            for q in ("canary", "canary-", "canary-1")
+        ]
+        would = await bulk_jobs.cancel(tx, patterned.principal, Filter(q="canary-"), dry_run=True)
+
+    assert (found, would.count) == ([0, 0, 1], 0)
 
 
 async def test_what_matches_a_pattern_is_masked_in_the_audit_log(patterned: Fairlead) -> None:

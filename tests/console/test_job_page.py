@@ -213,6 +213,9 @@ async def test_a_job_is_retried_with_another_payload(console: Console) -> None:
     await page.fill("[name='payload/to']", "somebody with a very long name")
     await page.fill("[name='payload/copies']", "none")
     await page.keyboard.press("Enter")
+    await expect(page.locator("[id='payload/token-fault']")).to_contain_text("Give it anew")
+    await page.fill("[name='payload/token']", "another-token")
+    await page.keyboard.press("Enter")
     to = page.locator("[name='payload/to']")
     await expect(to).to_have_attribute("aria-invalid", "true")
     await expect(to).to_be_focused()
@@ -226,7 +229,7 @@ async def test_a_job_is_retried_with_another_payload(console: Console) -> None:
     await expect(page.locator("#payload")).to_contain_text("to: Grace")
     async with console.transaction() as tx:
         [(kept,)] = await tx.values("select payload from fairlead.jobs where id = %s", [job_id])
-    assert kept == {**PAYLOAD, "to": "Grace", "copies": 3}
+    assert kept == {**PAYLOAD, "to": "Grace", "copies": 3, "token": "another-token"}
     await page.goto(f"/console/jobs/{job_id}/edit")
     await expect(page.locator(".empty")).to_contain_text("It cannot be retried now")
 

@@ -495,13 +495,17 @@ async def test_secrets_do_not_move_to_a_definition_that_would_show_them(world: W
     shown = {"pin": "[redacted]", "n": 1}
     assert trigger["payload_template"] == shown
 
-    for template in ({}, {"payload_template": shown}, {"payload_template": {**shown, "n": 2}}):
+    for template, code in (
+        ({}, "trigger_invalid"),
+        ({"payload_template": shown}, "trigger_invalid"),
+        ({"payload_template": {**shown, "n": 2}}, "secrets_required"),
+    ):
         moved = await ask(world, "PATCH", path, json={"definition_key": "anything", **template})
-        assert refusal(moved) == (422, "trigger_invalid")
+        assert refusal(moved) == (422, code)
         peeked = {"trigger_id": trigger["id"], "definition_key": "anything", **template}
         answer = await ask(world, "POST", "/jobs/triggers/preview", json=peeked)
-        assert refusal(answer) == (422, "trigger_invalid")
-    edited = await changed(world, trigger, payload_template={**shown, "n": 2})
+        assert refusal(answer) == (422, code)
+    edited = await changed(world, trigger, payload_template={"pin": "new", "n": 2})
     anew = await changed(world, trigger, definition_key="anything", payload_template={"pin": "seen"})
 
     assert edited["payload_template"] == {"pin": "[redacted]", "n": 2}

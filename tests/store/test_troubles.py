@@ -154,7 +154,8 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
     if analyzed:
         await tx.run("analyze fairlead.jobs, fairlead.active_keys")
     wanted = {"definition_key": "greet", "tenant_id": None if of_all else await tenant_id(tx)}
-    asked, values = jobs.conditions(wanted)
+    asked, said = jobs.conditions(tx, wanted)
+    values = {**said, "forbidden": None}
     query = "\nand ".join([stored.sql.retryable, *asked]) + " limit 10"
 
     for table, index in (("jobs", "jobs_troubled"), ("active_keys", "active_keys_pkey")):

@@ -37,7 +37,7 @@ class Retryable:
 
 async def cancelable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[UUID]:
     """Up to so many jobs that match, wait or run, and have not been asked to stop."""
-    conditions, values = jobs.conditions(filters)
+    conditions, values = jobs.conditions(tx, filters)
     selective = bool(values.get("q_id")) or not _SELECTIVE.isdisjoint(values)
     start = sql.cancelable_of_record if selective else sql.cancelable_of_queue
     return await _ids(tx, start, conditions, values, limit)
@@ -49,7 +49,7 @@ async def retryable(
 ) -> AsyncIterator[AsyncIterator[Retryable]]:
     """Jobs that match and failed, were dead-lettered or canceled, of definitions that are active; read as they are asked for."""
     await tx.by_index()
-    conditions, values = jobs.conditions(filters)
+    conditions, values = jobs.conditions(tx, filters)
     query = "\nand ".join([sql.retryable, *conditions])
     await tx.run(f"{sql.look_at_retryable}\n{query}", {**values, "forbidden": forbidden})
     yield _read(tx)

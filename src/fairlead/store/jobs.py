@@ -107,7 +107,7 @@ async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | N
 
 async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> list[Job]:
     """Jobs that match every given filter, newest first, however long it takes. A filter that is None is not one."""
-    asked, values = conditions(filters)
+    asked, values = conditions(tx, filters)
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked or ["true"]), sql.paged]
     return await _jobs(tx, query, {**values, "limit": limit, "offset": offset})
 
@@ -122,7 +122,7 @@ async def page(
     """
     await tx.by_index()
     await tx.values(sql.plan_each)
-    asked = _Asked(filters)
+    asked = _Asked(tx, filters)
     values = {**asked.values, "limit": limit + 1, "offset": offset, "look": LOOK + offset}
     indexed = "\nand ".join([*asked.indexed(), *await _living(tx, asked, values)] or ["true"])
     others = asked.others()
@@ -137,16 +137,16 @@ async def page(
     return found, last[0][0] if last and await _any_left(tx, asked) else None
 
 
-def conditions(filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def conditions(tx: Tx, filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """What filters ask of a job `j` and its definition `d`, and the values that they ask with."""
-    asked = _Asked(filters)
+    asked = _Asked(tx, filters)
     return [*asked.indexed(), *asked.others()], asked.values
 
 
 class _Asked:
     """Filters, told apart: those that an index answers in the order of ids, and the others."""
 
-    def __init__(self, filters: Mapping[str, Any]) -> None:
+    def __init__(self, tx: Tx, filters: Mapping[str, Any]) -> None:
         self.given = {name: value for name, value in filters.items() if value is not None}
         self.statuses = set(self.given.get("status", ()))
         self.values = {"before": None, **self.given}
@@ -155,6 +155,7 @@ class _Asked:
         if "q" in self.given:
             self.values["q_id"] = _as_uuid(self.given["q"])
             self.values.setdefault("tenant_id", None)
+            self.values["q_whole"] = bool(tx.redact_patterns)
 
     @property
     def of_tenant(self) -> bool:

@@ -116,11 +116,12 @@ j.id in (select l.job_id from fairlead.leases l)
 
 -- name: where_q
 -- Part of a definition's key, a correlation id, or the beginning of a correlation id or dedupe key. Of one that may hold
--- a secret no beginning is looked at: whoever can ask for beginnings could guess it letter by letter.
+-- a secret no beginning is looked at: whoever can ask for beginnings could guess it letter by letter. With patterns (redact_patterns)
+-- any may hold what is masked.
 (j.definition_id = any(array(
         select k.id from fairlead.job_definitions k where strpos(lower(k.key), lower(%(q)s)) > 0))
     or j.correlation_id = %(q)s
-    or (d.secret_paths = '{}' and j.secret_paths is null and (starts_with(lower(j.correlation_id), lower(%(q)s))
+    or (not %(q_whole)s::boolean and d.secret_paths = '{}' and j.secret_paths is null and (starts_with(lower(j.correlation_id), lower(%(q)s))
         or starts_with(lower(j.dedupe_key), lower(%(q)s)))))
 
 -- name: where_q_id
