@@ -40,11 +40,28 @@ async def test_a_repeated_create_is_answered_as_the_first(world: World) -> None:
     assert (clash.status_code, clash.json()["code"]) == (409, "idempotency_clash")
 
 
-async def test_an_address_is_taken_once_everywhere(world: World) -> None:
-    await world.call("POST", "/users", who="tenant_admin", json=ADA)
-    for tenant in (given.TENANT, given.OTHER):
-        taken = await world.call("POST", "/users", who="tenant_admin", tenant=tenant, json=ADA)
-        assert (taken.status_code, taken.json()["code"]) == (409, "user_exists")
+async def test_an_address_is_taken_in_its_tenant_and_no_other_tenant_is_told(world: World) -> None:
+    foreign = ADA | {"password": "of somebody else there"}
+    added = await world.call("POST", "/users", who="tenant_admin", json=ADA)
+    again = await world.call("POST", "/users", who="tenant_admin", json=ADA)
+    other = await world.call("POST", "/users", who="tenant_admin", tenant=given.OTHER, json=foreign)
+
+    assert (again.status_code, again.json()["code"]) == (409, "user_exists")
+    assert (other.status_code, other.json()["tenant"]) == (201, given.OTHER)
+    for user, password in ((added, PASSWORD), (other, foreign["password"])):
+        body = {"email": ADA["email"], "password": password}
+        signed_in = await world.call("POST", "/login", who=None, json=body)
+        world.client.cookies.clear()
+        assert signed_in.json()["tenant"] == user.json()["tenant"]
+    assert await signs_in(world, "the password of neither") == 401
+
+
+@pytest.mark.parametrize("letter", ["\x1b", "\x07", "\x9b", "\u202e", "\u200b"])
+async def test_an_address_has_no_control_characters(world: World, letter: str) -> None:
+    body = ADA | {"email": f"a{letter}b@acme.test"}
+    refused = await world.call("POST", "/users", who="tenant_admin", json=body)
+
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "email")
 
 
 async def test_a_change_of_password_ends_sessions(world: World) -> None:

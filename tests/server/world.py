@@ -69,8 +69,7 @@ class World:
             await secrets.add_user(
                 tx, tenant_id=owner, email=email, password_hash=hashed, role=role, created_by="tester"
             )
-            user = await secrets.credentials(tx, email)
-            assert user is not None
+            [user] = await secrets.credentials(tx, email)
             begun = await access.sign_in(tx, user, seconds=600)
             assert begun is not None
         return f"{COOKIE}={begun[1]}"

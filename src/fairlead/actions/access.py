@@ -216,10 +216,16 @@ async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limi
 async def find_user(tx: Tx, principal: Principal, name: str) -> User:
     """A user by address or id."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    found = None if unreadable(name) else await access.find_user(tx, name, tenant_id=principal.tenant_id)
-    if found is None:
+    found = [] if unreadable(name) else await access.find_users(tx, name, tenant_id=principal.tenant_id)
+    if not found:
         raise UserUnknown(f"There is no user {name[:200]!r}.", [Fault("user", "unknown")])
-    return found
+    if len(found) > 1:
+        ids = ", ".join(f"{one.id} ({one.tenant or 'super admin'})" for one in found[:5])
+        raise InvalidInput(
+            f"{len(found)} users have this address: give the id of the one that is meant, such as {ids}.",
+            [Fault("user", "not the address of one only")],
+        )
+    return found[0]
 
 
 async def change_user(
@@ -302,10 +308,17 @@ async def is_made_up(tx: Tx, secret: str) -> bool:
 
 
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
-    """The user with this address and password; slow on purpose, and as slow for one who is not there."""
-    found = None if unreadable(email) else await access.credentials(tx, email)
-    fits = await _fits(found.password_hash if found else await asyncio.to_thread(_nobodys), password)
-    return found if fits else None
+    """The user with this address and password; slow on purpose, and as slow for one who is not there.
+
+    Several tenants may know the address: the password tells which user is meant.
+    """
+    found = [] if unreadable(email) else await access.credentials(tx, email)
+    for user in found:
+        if await _fits(user.password_hash, password):
+            return user
+    if not found:
+        await _fits(await asyncio.to_thread(_nobodys), password)
+    return None
 
 
 async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
@@ -327,18 +340,20 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
 
 
 async def sign_in_failed(tx: Tx, *, email: str) -> None:
-    """Record that somebody could not sign in; with the tenant of the address, if there is one."""
+    """Record that somebody could not sign in; in each tenant that knows the address, if there is one."""
     email = "" if unreadable(email) else email[:LONGEST_NAME]
-    meant = await access.credentials(tx, email)
-    await audit.write(
-        tx,
-        actor="anonymous",
-        action="login_failed",
-        resource_type="user",
-        resource_id=None if meant is None else meant.id,
-        tenant_id=None if meant is None else meant.tenant_id,
-        details={"email": email},
-    )
+    found = await access.credentials(tx, email)
+    meant: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
+    for user_id, tenant_id in meant or [(None, None)]:
+        await audit.write(
+            tx,
+            actor="anonymous",
+            action="login_failed",
+            resource_type="user",
+            resource_id=user_id,
+            tenant_id=tenant_id,
+            details={"email": email},
+        )
 
 
 async def sign_out(tx: Tx, secret: str) -> None:
@@ -393,7 +408,7 @@ def _require_within(principal: Principal, role: Role) -> None:
 def _email_faults(email: str) -> list[Fault]:
     return (
         []
-        if _EMAIL.fullmatch(email) and not unreadable(email)
+        if _EMAIL.fullmatch(email) and email.isprintable() and not unreadable(email)
         else [Fault("email", "must be an e-mail address such as ada@example.com")]
     )
 

@@ -2796,7 +2796,7 @@ CREATE INDEX usage_hourly_by_hour ON fairlead.usage_hourly USING btree (hour);
 
 CREATE INDEX users_by_tenant ON fairlead.users USING btree (tenant_id, id);
 
-CREATE UNIQUE INDEX users_email ON fairlead.users USING btree (lower(email));
+CREATE UNIQUE INDEX users_email ON fairlead.users USING btree (lower(email), COALESCE(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid));
 
 CREATE INDEX worker_claims_made ON fairlead.worker_claims USING btree (made_at);
 

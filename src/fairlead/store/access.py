@@ -11,6 +11,9 @@ from fairlead.model.access import Role, Token, User
 
 sql = queries_beside(__file__)
 
+# Whom an address may mean when somebody signs in: each password takes its time to check.
+MOST_OF_AN_ADDRESS = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
@@ -72,9 +75,9 @@ async def user(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> User | None:
     return await tx.first(User, sql.user, {"id": user_id, "tenant_id": tenant_id})
 
 
-async def find_user(tx: Tx, name: str, *, tenant_id: UUID | None) -> User | None:
-    """A user by address or id."""
-    return await tx.first(User, sql.find_user, {"name": name, "tenant_id": tenant_id})
+async def find_users(tx: Tx, name: str, *, tenant_id: UUID | None) -> list[User]:
+    """Users by address, of which each tenant may have one, or by id."""
+    return await tx.all(User, sql.find_users, {"name": name, "tenant_id": tenant_id})
 
 
 async def change_user(
@@ -97,9 +100,9 @@ async def change_user(
     return await tx.first(User, sql.change_user, values)
 
 
-async def credentials(tx: Tx, email: str) -> Credentials | None:
-    """A user who may sign in, by address."""
-    return await tx.first(Credentials, sql.credentials, {"email": email})
+async def credentials(tx: Tx, email: str) -> list[Credentials]:
+    """Those who may sign in with an address, the oldest first."""
+    return await tx.all(Credentials, sql.credentials, {"email": email, "most": MOST_OF_AN_ADDRESS})
 
 
 # Sessions

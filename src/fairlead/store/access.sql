@@ -3,7 +3,7 @@
 -- name: add_user
 insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
 values (%(tenant_id)s, %(email)s, %(password_hash)s, %(role)s, %(created_by)s)
-on conflict (lower(email)) do nothing
+on conflict (lower(email), coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid)) do nothing
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
     created_at, updated_at, disabled_at;
 
@@ -20,7 +20,7 @@ select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.
 from fairlead.users
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
 
--- name: find_user
+-- name: find_users
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
     created_at, updated_at, disabled_at
 from fairlead.users
@@ -38,9 +38,11 @@ returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = use
     created_at, updated_at, disabled_at;
 
 -- name: credentials
--- What signing in needs of a user; only those who may sign in.
+-- What signing in needs of users; only those who may sign in. An address may be known in several tenants: the oldest come
+-- first, so that nobody is kept out by others who are added later.
 select id, tenant_id, email, role, password_hash
-from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null;
+from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null
+order by id limit %(most)s;
 
 -- name: start_session
 -- Checking a password takes its time: whoever changes the user meanwhile, which ends their sessions, ends this one too or

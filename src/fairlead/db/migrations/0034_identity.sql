@@ -29,3 +29,8 @@ create policy tenant_rows on fairlead.job_workers to fairlead_tenant
 create policy shared_rows on fairlead.job_workers for select to fairlead_tenant using (tenant_id is null);
 revoke select on fairlead.job_workers from fairlead_tenant;
 grant select (queues, last_seen_at, tenant_id) on fairlead.job_workers to fairlead_tenant;
+
+-- An address is taken in a tenant (or among the super admins), not everywhere: whether another tenant knows it is not told.
+drop index fairlead.users_email;
+create unique index users_email on fairlead.users
+    (lower(email), coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid));

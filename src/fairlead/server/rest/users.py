@@ -82,7 +82,7 @@ async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: SuperA
 
 @router.post("/users", status_code=201, response_model=UserView)
 async def create(request: Request, body: UserBody, caller: Manager) -> JSONResponse:
-    """A new user of the tenant; 409 if the address is taken."""
+    """A new user of the tenant; 409 if the tenant has one with this address."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
         return await _add(tx, caller, body, caller.tenant)

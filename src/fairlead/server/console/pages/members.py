@@ -194,7 +194,7 @@ def _offered(
 
 
 def _own(visit: Visit, user: User) -> bool:
-    return visit.principal.actor == f"user:{user.email}"
+    return visit.principal.id == user.id
 
 
 def _at(visit: Visit, user: User, path: str = "") -> str:
