@@ -131,6 +131,22 @@ class Settings:
         "How many connections `fairlead serve` has open at once from one address (of IPv6, from one /64). Proxies that "
         "`FORWARDED_ALLOW_IPS` names are exempt. 0 means any number.",
     )
+    max_sockets_per_caller: int = _setting(
+        50,
+        "How many live sockets a token or a user may have open, in each server process. 0 means any number.",
+    )
+    max_sockets_per_tenant: int = _setting(
+        1000,
+        "How many live sockets the people and programs of a tenant may have open, in each server process. 0 means any number.",
+    )
+    max_followers_per_caller: int = _setting(
+        20,
+        "How many logs a token or a user may follow at once (`follow=true`), in each server process. 0 means any number.",
+    )
+    max_followers_per_tenant: int = _setting(
+        100,
+        "How many logs the people and programs of a tenant may follow at once, in each server process. 0 means any number.",
+    )
     max_queued_per_tenant: int = _setting(
         1_000_000,
         "How many jobs of a tenant may wait until more are refused with `queue_full`. 0 means any number. Like the four "
@@ -225,6 +241,10 @@ class Settings:
             self.max_connections == 0 or self.max_connections >= 16, "max_connections", "use 0, or 16 or more"
         )
         _check(self.max_connections_per_address >= 0, "max_connections_per_address", "use 0 or more")
+        _check(self.max_sockets_per_caller >= 0, "max_sockets_per_caller", "use 0 or more")
+        _check(self.max_sockets_per_tenant >= 0, "max_sockets_per_tenant", "use 0 or more")
+        _check(self.max_followers_per_caller >= 0, "max_followers_per_caller", "use 0 or more")
+        _check(self.max_followers_per_tenant >= 0, "max_followers_per_tenant", "use 0 or more")
         for name in (
             "max_queued_per_tenant",
             "max_run_jobs",

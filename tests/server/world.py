@@ -102,7 +102,11 @@ async def world_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
     Nothing is maintained by itself: tests age rows by hand and look at them.
     """
     plenty = Settings(
-        database_url=database_url, rate_limit_per_second=1e6, rate_limit_burst=1_000_000, maintenance=False
+        database_url=database_url,
+        rate_limit_per_second=1e6,
+        rate_limit_burst=1_000_000,
+        maintenance=False,
+        max_sockets_per_caller=500,
     )
     settings = replace(plenty, **changes)
     async with Fairlead(settings=settings, actor="tester") as fl:

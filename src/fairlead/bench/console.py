@@ -34,7 +34,9 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 
     pairs: dict[str, tuple[float, float]] = {}
     async with (
-        opened(replace(settings, rate_limit_burst=1_000_000)) as fl,
+        opened(
+            replace(settings, rate_limit_burst=1_000_000, max_sockets_per_caller=0, max_sockets_per_tenant=0)
+        ) as fl,
         served(fl) as (host, port),
         httpx2.AsyncClient(base_url=f"http://{host}:{port}/console", timeout=60) as client,
     ):

@@ -90,7 +90,9 @@ async def measure(_: str, settings: Settings, progress: Progress) -> Measure:
     """The 99th percentile, over all sockets, of the time from an enqueue to its frame."""
     _more_files()
     async with (
-        opened(replace(settings, rate_limit_burst=1_000_000)) as fl,
+        opened(
+            replace(settings, rate_limit_burst=1_000_000, max_sockets_per_caller=0, max_sockets_per_tenant=0)
+        ) as fl,
         served(fl) as (host, port),
     ):
         before = _resident()

@@ -22,6 +22,7 @@ from fairlead.server.door import DoorConfig
 from fairlead.server.hall import Hall
 from fairlead.server.live import Live
 from fairlead.server.maintenance import Maintained, ServerMaintenance
+from fairlead.server.openings import Cap, Openings
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
@@ -42,6 +43,7 @@ from fairlead.server.rest import (
     workflows,
 )
 from fairlead.server.rest import live as live_routes
+from fairlead.server.strict_transport import StrictTransport
 from fairlead.version import __version__
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -88,6 +90,8 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.signing_in = asyncio.Semaphore(signing.AT_ONCE)
     app.state.claims = Claims(fl)
     app.state.live = Live(fl)
+    app.state.sockets = _openings(fl, "live sockets", "max_sockets_per")
+    app.state.followers = _openings(fl, "followed logs", "max_followers_per")
     app.state.hall = Hall(fl, app.state.gatekeeper)
     app.state.maintenance = ServerMaintenance(fl)
     app.state.metrics = metrics.Metrics(fl, app.state.live)
@@ -108,6 +112,11 @@ def create_app(fl: Fairlead) -> FastAPI:
         check_declared(one)
     docs.describe(app, _not_for_anybody(app))
     return app
+
+
+def _openings(fl: Fairlead, kind: str, setting: str) -> Openings:
+    caps = [Cap(name, getattr(fl.settings, name)) for name in (f"{setting}_caller", f"{setting}_tenant")]
+    return Openings(kind, *caps)
 
 
 def check_declared(app: FastAPI) -> None:
@@ -171,7 +180,7 @@ class Server(uvicorn.Server):
 def make_server(app: FastAPI) -> Server:
     """A server for this application, to be served on a socket of the caller's."""
     config = DoorConfig(
-        app,
+        StrictTransport(app),
         app.state.fl.settings,
         # what it logs is written as everything else is, and not as it would
         log_config=None,

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead.actions import agents
 from fairlead.app import Fairlead
-from fairlead.errors import Unauthenticated
+from fairlead.errors import TooManyRequests, Unauthenticated
 from fairlead.runtime.source import Held
 from fairlead.server.auth import Gatekeeper
 from fairlead.server.lookout import Lookout, Place, Poll, is_overdue
@@ -19,6 +19,8 @@ from fairlead.store.hosts import HostState
 # Somebody claims under the same limit at this moment: it is free again in a few milliseconds.
 CLAIMS = 4
 CLAIM_SECONDS = 0.02
+# Of one host at a time: an agent needs one, and one more whose connection was cut.
+MOST_POLLS = 32
 # After claims that brought nothing though there is work: it waits for a gate, a limit, or another agent's skills.
 VAIN_SECONDS = 0.05
 LONGEST_VAIN_SECONDS = 1.0
@@ -68,6 +70,10 @@ class Hall:
     async def wait(self, host_id: UUID, token_id: UUID, wish: Wish) -> Word:
         """What there is for a host's agent, as soon as there is something; at the latest when its time is over."""
         place = self._lookout.place(host_id, token_id)
+        if len(place.polls) >= MOST_POLLS:
+            raise TooManyRequests(
+                f"This host's agent has {MOST_POLLS} long polls open at this server, as many as it may. Wait for their answers."
+            )
         poll = Poll(token_id, time.monotonic())
         place.polls.add(poll)
         try:

@@ -16,6 +16,7 @@ from fairlead.model.job import JobStatus, NewJob, Source
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.following import LONGEST_WAIT_SECONDS, followed, without_ansi
 from fairlead.server.once import once
+from fairlead.server.openings import Openings
 from fairlead.server.views import (
     DEFINITION_KEY,
     DELAY,
@@ -305,7 +306,12 @@ async def read_logs(
                 limit=query.limit,
             )
 
-    page = await (followed(request, look, seconds=query.wait) if query.follow else look())
+    if query.follow:
+        followers: Openings = request.app.state.followers
+        with followers.open(caller.token_id or caller.principal.actor, caller.tenant_id):
+            page = await followed(request, look, seconds=query.wait)
+    else:
+        page = await look()
     return LogsPage(
         items=[ChunkView.of(one) for one in (without_ansi(page.items) if query.strip_ansi else page.items)],
         next_cursor=page.next_cursor,

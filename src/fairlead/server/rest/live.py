@@ -23,6 +23,7 @@ from fairlead.server.addresses import address
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires, same_site, session_secret
 from fairlead.server.limits import from_address
 from fairlead.server.live import MOST_SOCKETS, Holder, Live
+from fairlead.server.openings import Openings
 from fairlead.server.problems import problem
 from fairlead.server.views import View
 from fairlead.store import audit, live, tenants
@@ -74,8 +75,13 @@ async def watch(websocket: WebSocket) -> None:
             raise
         await _refuse(websocket, refusal)
         return
-    await websocket.accept()
-    await rooms.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
+    sockets: Openings = websocket.app.state.sockets
+    try:
+        with sockets.open(holder.token_id or principal.actor, principal.tenant_id):
+            await websocket.accept()
+            await rooms.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
+    except TooManyRequests as error:
+        await _refuse(websocket, error)
 
 
 async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holder]:
