@@ -243,11 +243,11 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         else:
             what = "header" if self._phase is Phase.HEADER else "body"
-            seconds = getattr(self._settings, f"request_{what}_seconds")
+            setting = f"request_{what}_seconds"
             self._refuse(
                 RequestTooSlow(
-                    f"The {what} of the request was not here within {seconds:g} s (FAIRLEAD_REQUEST_{what.upper()}_SECONDS). "
-                    "Send it faster."
+                    f"The {what} of the request was not here within {getattr(self._settings, setting):g} s "
+                    f"(FAIRLEAD_{setting.upper()}). Send it faster."
                 )
             )
 
