@@ -100,6 +100,24 @@ async def test_a_tenant_is_changed_paused_with_a_note_and_resumed(console: Conso
     await expect(page.locator("#pause-form")).to_be_visible()
 
 
+async def test_quotas_are_shown_with_their_use_and_changed(console: Console) -> None:
+    await fill(console)
+    page = await console.visit(Role.SUPER_ADMIN, "/tenants/acme")
+    queued = page.locator("#quotas-used tr", has_text="Queued jobs").locator("td")
+    await expect(queued).to_have_text(["Queued jobs", "3", "1,000,000"])
+
+    await page.click("text=Change quotas")
+    await page.fill("[name='quotas.queued_jobs']", "-1")
+    await page.click("text=Save quotas")
+    await expect(page.locator("#quotas .field-fault")).to_contain_text("must be a whole number")
+    await page.fill("[name='quotas.queued_jobs']", "3")
+    await page.click("text=Save quotas")
+
+    await expect(page.locator(".toast")).to_contain_text("Saved.")
+    await expect(queued).to_have_text(["Queued jobs", "3", "3"])
+    await expect(queued.nth(1)).to_have_class(re.compile("bad"))
+
+
 async def test_only_a_super_admin_sees_tenants(console: Console) -> None:
     page = await console.visit(Role.TENANT_ADMIN, "/tenants")
 
