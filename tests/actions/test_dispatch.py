@@ -318,6 +318,34 @@ async def test_no_more_is_made_at_once_than_is_affordable_and_each_tenant_has_it
     assert await given.count(tx, "events_waiting") == 0
 
 
+async def test_a_large_event_with_many_triggers_goes_in_parts_and_others_have_their_turns(
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(10):
+        await given.trigger(tx, label=f"t{n}", payload_template={"e": "{{event}}"})
+    await given.trigger(tx, tenant=OTHER)
+    large = await given.event(tx, data={"large": "x" * 1000})
+    await given.event(tx, tenant=OTHER)
+    monkeypatch.setattr(dispatching, "MOST_BYTES", 6000)
+
+    made = []
+    while await dispatched(tx):
+        [jobs] = await tx.values(
+            "select count(*) filter (where t.slug = %(other)s), count(*) from fairlead.jobs j "
+            "join fairlead.tenants t on t.id = j.tenant_id",
+            {"other": OTHER},
+        )
+        made.append(jobs)
+
+    assert made == [(1, 3), (1, 5), (1, 7), (1, 9), (1, 11)]
+    rows = await tx.values(
+        "select count(*), count(distinct trigger_id) from fairlead.trigger_firings where event_id = %(id)s",
+        {"id": large},
+    )
+    assert rows == [(10, 10)]
+    assert await given.count(tx, "events_waiting") == 0
+
+
 async def test_a_payload_that_is_too_deep_is_told_and_holds_up_no_other(tx: Tx) -> None:
     """Also where a window is to be found for it."""
     deep: Any = "{{event}}"

@@ -23,6 +23,8 @@ from fairlead.store.firings import NewFiring
 # Of events, each as often as a trigger makes a payload of it: what is rendered together is held in memory, and whoever
 # comes next waits for it.
 MOST_BYTES = 4_194_304
+# What a small event counts as: making its job takes time too.
+LEAST_BYTES = 100
 
 
 async def dispatch(
@@ -35,6 +37,8 @@ async def dispatch(
 ) -> int:
     """Dispatch events that wait, and say how many: each makes one record for every trigger that it matches.
 
+    A large event that sets off many triggers goes in parts, so that others have their turns in between.
+
     `taken` is told which, before anything is done with them. Left idle for longer than its patience, the transaction
     ends, and others have them.
     """
@@ -46,16 +50,16 @@ async def dispatch(
         return 0
     rules = await _rules(tx, found)
     circles = await _circles(tx, found)
-    aims = [_aim(event, rules, circles.get(event.id)) for event in found]
+    aims = await _without_recorded(tx, [_aim(event, rules, circles.get(event.id)) for event in found])
     chosen = _affordable(aims)
-    if len(chosen) < len(aims):
-        kept = {aim.event.id for aim in chosen}
-        await events.put_back(tx, [event.id for event in found if event.id not in kept])
+    done = {aim.event.id: _secret_paths(aim.event, rules) for aim in chosen if not aim.is_part}
+    if len(done) < len(aims):
+        await events.put_back(tx, [event.id for event in found if event.id not in done])
     records = [record for aim in chosen for record in aim.refused]
     records += await fire_all(tx, catalog, [shot for aim in chosen for shot in aim.shots])
     await firings.add(tx, records)
     await triggers.set_off(tx, {record.trigger_id for record in records})
-    await events.dispatched(tx, {aim.event.id: _secret_paths(aim.event, rules) for aim in chosen})
+    await events.dispatched(tx, done)
     return len(chosen)
 
 
@@ -92,10 +96,37 @@ class Aim(NamedTuple):
     event: Event
     shots: list[Shot]
     refused: list[NewFiring]
+    # whether there is more of it for another round
+    is_part: bool = False
+    # of its data, once
+    size: int = 0
 
     @property
     def weight(self) -> int:
-        return len(self.shots) * len(msgspec.json.encode(self.event.data)) if self.shots else 0
+        return len(self.shots) * self.size
+
+    def within(self, room: int, *, at_least: int) -> "Aim | None":
+        """As much of it as there is room for, and `at_least` so many shots; None if that is nothing."""
+        shots = max(at_least, room // self.size) if self.size else 0
+        if len(self.shots) <= shots:
+            return self
+        return self._replace(shots=self.shots[:shots], is_part=True) if shots else None
+
+
+async def _without_recorded(tx: Tx, aims: Sequence[Aim]) -> list[Aim]:
+    """What is left of events of which a part was dispatched before."""
+    slots = [(shot.trigger.id, shot.slot) for aim in aims for shot in aim.shots]
+    slots += [(record.trigger_id, record.slot) for aim in aims for record in aim.refused]
+    there = await firings.recorded(tx, slots) if slots else set[tuple[UUID, str]]()
+    if not there:
+        return list(aims)
+    return [
+        aim._replace(
+            shots=[shot for shot in aim.shots if (shot.trigger.id, shot.slot) not in there],
+            refused=[record for record in aim.refused if (record.trigger_id, record.slot) not in there],
+        )
+        for aim in aims
+    ]
 
 
 async def _circles(tx: Tx, found: Iterable[Event]) -> dict[UUID, TriggerCircle]:
@@ -132,22 +163,27 @@ def _aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Aim:
             aim.refused.append(failed(event_shot(trigger, event), circle))
         else:
             aim.shots.append(event_shot(trigger, event, mask))
-    return aim
+    size = max(LEAST_BYTES, len(msgspec.json.encode(event.data))) if aim.shots else 0
+    return aim._replace(size=size)
 
 
 def _affordable(aims: Sequence[Aim]) -> list[Aim]:
-    """Those whose payloads are not too much to be made at once, at least one; of each tenant the first, then the next."""
+    """What is not too much to be made at once; of each tenant the first, then the next.
+
+    The oldest always goes on, by a shot at least and half of the round at most; then the light before the heavy.
+    """
     turns = Counter[UUID]()
-    ranked = list[tuple[int, Aim]]()
+    ranked = list[tuple[int, int, Aim]]()
     for aim in aims:
-        ranked.append((turns[aim.event.tenant_id], aim))
+        ranked.append((turns[aim.event.tenant_id], aim.weight if ranked else -1, aim))
         turns[aim.event.tenant_id] += 1
-    chosen, weight = list[Aim](), 0
-    for _, aim in sorted(ranked, key=lambda one: one[0]):
-        weight += aim.weight
-        if chosen and weight > MOST_BYTES:
+    chosen, room = list[Aim](), MOST_BYTES
+    for _, _, aim in sorted(ranked, key=lambda one: one[:2]):
+        part = aim.within(room if chosen else room // 2, at_least=0 if chosen else 1)
+        if part is None:
             break
-        chosen.append(aim)
+        chosen.append(part)
+        room -= part.weight
     return sorted(chosen, key=lambda aim: aim.event.id)
 
 
