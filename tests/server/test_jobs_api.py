@@ -361,3 +361,36 @@ def _with_a_function(fl: Fairlead) -> None:
     @fl.job(key="greet")
     async def greet(name: str) -> str:
         return name
+
+
+async def test_a_page_of_large_jobs_ends_early_and_goes_on(world: World) -> None:
+    """Compressed they are small: it is the size as text that counts."""
+    large: dict[str, Any] = {"a": [{}] * 80_000}
+    sent = {"definition_key": "anything", "payload": large}
+    made = [(await world.call("POST", "/jobs", json=sent)).json()["id"] for _ in range(12)]
+
+    pages: list[Any] = []
+    cursor = None
+    while not pages or cursor:
+        query = {"limit": 1000} | ({"cursor": cursor} if cursor else {})
+        answer = await world.call("GET", "/jobs", params=query)
+        cursor = answer.json()["next_cursor"]
+        pages.append(answer)
+
+    assert all(len(page.content) < 3_000_000 for page in pages)
+    assert [job["id"] for page in pages for job in page.json()["items"]] == made[::-1]
+    assert [len(page.json()["items"]) for page in pages] == [7, 5]
+
+
+async def test_a_job_that_is_larger_than_a_page_comes_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.bounded.MOST_PAGE_BYTES", 10)
+    for _ in range(2):
+        await world.call("POST", "/jobs", json={"definition_key": "anything", "payload": {"a": "x" * 5000}})
+
+    first = (await world.call("GET", "/jobs")).json()
+    second = (await world.call("GET", "/jobs", params={"cursor": first["next_cursor"]})).json()
+
+    assert [len(page["items"]) for page in (first, second)] == [1, 1]
+    assert second["next_cursor"] is None

@@ -13,6 +13,7 @@ from fairlead.model.job import Attempt, Job, JobStatus, NewJob
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in, shown_key, shown_payload
 from fairlead.store import events, stats
+from fairlead.store.bounded import Bounded
 
 sql = queries_beside(__file__)
 
@@ -117,8 +118,8 @@ async def page(
 ) -> tuple[list[Job], UUID | None]:
     """Jobs that match, newest first, and the id after which to go on, if there may be more.
 
-    It looks at LOOK jobs at most, so that its time does not grow with the tenant's history: a page may be short,
-    or empty, and yet not the last.
+    It looks at LOOK jobs at most, so that its time does not grow with the tenant's history, and it ends where its jobs have
+    MOST_PAGE_BYTES: a page may be short, or empty, and yet not the last.
     """
     await tx.by_index()
     await tx.values(sql.plan_each)
@@ -128,9 +129,10 @@ async def page(
     others = asked.others()
     looked_at = [sql.looked_at, indexed, sql.looked_at_end]
     query = [sql.selected, *looked_at, sql.named, "\nand ".join(others or ["true"]), sql.paged]
-    found = await _jobs(tx, query, values)
-    if len(found) > limit:
-        return found[:limit], found[limit - 1].id
+    rows = await _bounded_jobs(tx, query, values)
+    found, more = [_shown(row, tx.redact_patterns) for row in rows[:limit]], len(rows) > limit
+    if more or (rows and rows[0].page_rows > len(rows)):
+        return found, found[-1].id
     if not others:
         return found, None
     last = await tx.values(f"{sql.last_looked_at}\n{indexed}\n{sql.last_looked_at_end}", values)
@@ -212,11 +214,21 @@ async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any]) -> list
     return [_shown(job, tx.redact_patterns) for job in await tx.all(_Recorded, "\n".join(query), values)]
 
 
+async def _bounded_jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any]) -> list["_Recorded"]:
+    bounded = Bounded("\n".join(query), _LARGE)
+    return await tx.all(_Recorded, bounded.text, bounded.values(values))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded(Job):
     """A job with all that it holds: not to be shown as it is."""
 
     secret_paths: tuple[str, ...]
+    # of a page: how many jobs it would have if it were not bounded
+    page_rows: int = 0
+
+
+_LARGE = ("payload", "output", "error", "progress")
 
 
 _SHOWN = tuple(field.name for field in fields(Job))
