@@ -1,6 +1,10 @@
 """Jobs over HTTP: each route with good and bad input."""
 
+import asyncio
+import json
+import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -394,3 +398,41 @@ async def test_a_job_that_is_larger_than_a_page_comes_alone(
 
     assert [len(page["items"]) for page in (first, second)] == [1, 1]
     assert second["next_cursor"] is None
+
+
+async def test_a_large_bulk_lets_others_have_their_turns(world: World) -> None:
+    """The longest time without a turn is a small part of the whole, on a busy machine as well."""
+    load: dict[str, Any] = {
+        "jobs": [{"definition_key": "anything", "payload": {"a": [{}] * 60_000}} for _ in range(60)]
+    }
+    body = json.dumps(load).encode()
+    assert 10_000_000 < len(body) < 16_000_000
+    del load
+    turns, over = [time.monotonic()], asyncio.Event()
+
+    async def other() -> None:
+        while not over.is_set():
+            await asyncio.sleep(0)
+            turns.append(time.monotonic())
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(other())
+        answer = await world.call(
+            "POST", "/jobs/bulk", content=body, headers={"Content-Type": "application/json"}
+        )
+        over.set()
+
+    assert answer.status_code == 201, answer.text[:500]
+    assert len(answer.json()["items"]) == 60
+    longest = max(after - before for before, after in pairwise(turns))
+    assert longest < (turns[-1] - turns[0]) / 5
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"jobs": [' + b"1," * 200_000, b'{"jobs": "' + b"x" * 300_000, b"[" * 300_000]
+)
+async def test_a_large_body_that_is_not_json_is_refused_as_a_small_one(world: World, body: bytes) -> None:
+    answer = await world.call(
+        "POST", "/jobs/bulk", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.json()["code"] == "body_not_json"

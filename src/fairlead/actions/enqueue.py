@@ -36,6 +36,8 @@ from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
 MAX_BULK_FAULTS = 20
+# What is looked through for more faults, at once.
+MOST_EXPLAINED_BYTES = 1_048_576
 ROUNDS = 5
 CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try again when it has settled."
 
@@ -334,12 +336,16 @@ async def _with_hosts(
     trace: str | None,
 ) -> list[Enqueued]:
     """All or none of a load in which some are for hosts: these one by one, the others together."""
+    prepared = 0
     await _places(tx, requests, found)  # what is refused is named by its place in the whole load
     for index, new in enumerate(requests):
         try:
-            catalog.prepare(new, found)
+            payload, _ = catalog.prepare(new, found)
         except FairleadError:
             _explain(catalog, requests, index, found)
+        if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
+            await bulk.moment(tx)  # the loop's other work, and the database, have their turns
+            prepared = 0
     hosted = {index for index, new in enumerate(requests) if _is_hosted(new, found)}
     others = [new for index, new in enumerate(requests) if index not in hosted]
     answers = dict(
@@ -373,11 +379,14 @@ def _check_each(requests: Sequence[NewJob]) -> None:
 
 
 def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int, current: Collection[str]) -> NoReturn:
-    """The load is lost at the first bad payload: look through the rest, so that one answer names many."""
+    """The load is lost at the first bad payload: look on, through a megabyte, so that one answer names many."""
     errors: list[FairleadError] = []
+    size = 0
     for index in range(first, len(requests)):
         try:
-            catalog.prepare(requests[index], current)
+            size += len(catalog.prepare(requests[index], current)[0])
+            if size > MOST_EXPLAINED_BYTES:
+                break
         except FairleadError as error:
             errors.append(_at(index, error) if len(requests) > 1 else error)
             if len(errors) == MAX_BULK_FAULTS:

@@ -4,7 +4,9 @@ The driver formats a row value by value; a bulk load has thousands of rows that 
 payload only, so what they share is formatted once: formatting was most of a load's time.
 """
 
+import asyncio
 import struct
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
@@ -15,6 +17,7 @@ NULL = b"\xff\xff\xff\xff"
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
 _BLOCK = 65_536
+_SLICE_SECONDS = 0.02
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _INT4 = struct.Struct(">ii")
 _INT8 = struct.Struct(">iq")
@@ -51,9 +54,13 @@ def timestamptz(value: datetime) -> bytes:
 
 
 async def send(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
-    """Stream the rows, a block at a time, no faster than the server takes them."""
+    """Stream the rows, a block at a time, no faster than the server takes them.
+
+    Making a row may take a while, and sending it need not: the loop's other work has its turns in between.
+    """
     block = [_HEADER]
     size = 0
+    paused = time.monotonic()
     for row in rows:
         block.append(row)
         size += len(row)
@@ -61,5 +68,8 @@ async def send(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
             await copy.write(b"".join(block))
             block.clear()
             size = 0
+            if time.monotonic() - paused > _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                paused = time.monotonic()
     block.append(_TRAILER)
     await copy.write(b"".join(block))

@@ -33,6 +33,7 @@ from fairlead.model.secret import secret_hash
 from fairlead.server.addresses import address
 from fairlead.server.limits import Failures, Rates, from_address, too_many
 from fairlead.server.problems import route_of
+from fairlead.server.sliced import SlicedRequest
 from fairlead.store import access as secrets
 from fairlead.store import audit, tenants
 
@@ -230,7 +231,8 @@ class Guarded(APIRoute):
         if requires is None:  # and so the server does not start
             return handle
 
-        async def guarded(request: Request) -> Response:
+        async def guarded(plain: Request) -> Response:
+            request = SlicedRequest(plain.scope, plain.receive)
             admitted = await requires(request)
             if isinstance(requires, Open):
                 await _read_little(request)
