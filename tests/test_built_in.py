@@ -52,7 +52,11 @@ async def test_a_request_is_a_job_like_any_other(
 
 @pytest.mark.parametrize(
     ("binding", "is_sent"),
-    [("", False), (', tenants = ["umbrella"]', False), (f', tenants = ["{TENANT}"]', True)],
+    [
+        ('"env:HOOK"', False),
+        ('{ source = "env:HOOK", tenants = ["umbrella"] }', False),
+        (f'{{ source = "env:HOOK", tenants = ["{TENANT}"] }}', True),
+    ],
 )
 async def test_a_tenant_signs_with_no_secret_that_is_not_bound_to_it(
     settings: Settings,
@@ -64,7 +68,7 @@ async def test_a_tenant_signs_with_no_secret_that_is_not_bound_to_it(
     """A receiver would take it for another tenant's word."""
     monkeypatch.setenv("HOOK", SECRET)
     file = tmp_path / "fairlead.toml"
-    file.write_text(f'[http.secrets]\norders = {{ source = "env:HOOK"{binding} }}\n')
+    file.write_text(f"[http.secrets]\norders = {binding}\n")
     fl = with_builtins(settings, file, http_requests=True, http_allow=("127.0.0.1",))
     async with serving(always(Reply())) as server, fl:
         payload = {"url": server.url, "method": "POST", "body": {"tenant": "umbrella"}, "sign_with": "orders"}
