@@ -1365,11 +1365,13 @@ begin
             from unnest(next_pair.definitions) as d(id)
             cross join lateral (
                 (select r.tenant_id from fairlead.ready r
-                 where d.id > done_definition and r.host_id is null and r.definition_id = d.id and r.tenant_id >= from_tenant
+                 where d.id > done_definition and r.host_id is null
+                    and r.priority > -2147483648 and r.definition_id = d.id and r.tenant_id >= from_tenant
                  order by r.definition_id, r.tenant_id limit 1)
                 union all
                 (select r.tenant_id from fairlead.ready r
-                 where d.id <= done_definition and r.host_id is null and r.definition_id = d.id and r.tenant_id > from_tenant
+                 where d.id <= done_definition and r.host_id is null
+                    and r.priority > -2147483648 and r.definition_id = d.id and r.tenant_id > from_tenant
                  order by r.definition_id, r.tenant_id limit 1)
             ) n
             where (n.tenant_id, d.id) <= (
@@ -1424,7 +1426,9 @@ begin
         where (open_definitions.served is null or d.id = any(open_definitions.served)
                 or d.id = any(array(select split_part(p, ' ', 1)::uuid from unnest(open_definitions.served_pairs) p)))
             and d.paused_at is null
-            and exists (select from fairlead.ready r where r.host_id is null and r.definition_id = d.id)
+            and exists (
+                select from fairlead.ready r
+                where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
             and (d.max_running is null or d.max_running > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;
@@ -2762,7 +2766,7 @@ CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host
 
 CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
 
-CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
+CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id) WHERE ((host_id IS NULL) AND (priority > '-2147483648'::integer));
 
 CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NOT NULL);
 

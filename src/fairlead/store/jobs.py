@@ -94,8 +94,10 @@ async def enqueue(
 async def enqueue_plain(
     tx: Tx, new: NewJob, tenant_id: UUID, definition_id: UUID, *, payload: bytes, version: int, actor: str
 ) -> bool:
-    """Enqueue a request without options; False if the definition is no longer that version or the tenant's, or the room must be counted."""
-    values = (new.id, tenant_id, actor, JsonText(payload), definition_id, version, tenant_id, new.definition)
+    """Enqueue a request without options. False if the definition is no longer that version, or no longer the tenant's,
+    or if it has to be counted whether the tenant may have one more.
+    """
+    values = (new.id, actor, JsonText(payload), tenant_id, definition_id, version, new.definition)
     tx.notify("ready")
     return bool(await tx.quick(sql.enqueue_plain, values))
 

@@ -12,12 +12,12 @@ select job_id, outcome, definition, tenant_id, definition_id, waits, quota from 
 with job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
-    select %s, %s, d.id, d.default_priority, d.max_attempts, clock_timestamp(), %s, %s
-    from fairlead.job_definitions d where d.id = %s and d.version = %s and d.is_active
-        and (d.only_tenants is null or %s = any(d.only_tenants))
+    select %s, u.tenant_id, d.id, d.default_priority, d.max_attempts, clock_timestamp(), %s, %s
+    from fairlead.tenant_use u, fairlead.job_definitions d
+    where u.tenant_id = %s and u.roomy_until > clock_timestamp()
+        and d.id = %s and d.version = %s and d.is_active and (d.only_tenants is null or u.tenant_id = any(d.only_tenants))
         -- those of a host go the other way
         and d.resource_pointer is null and d.kind <> 'host'
-        and exists (select from fairlead.tenant_use u where u.tenant_id = %s and u.roomy_until > clock_timestamp())
     returning id, tenant_id, definition_id, priority, greatest(scheduled_for, queued_at) as scheduled_for, created_by
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)

@@ -1,7 +1,7 @@
 -- The next step of a claim's walk: the first pair behind (after_tenant, after_definition) that has ready jobs, is of one of
 -- the definitions and of a tenant that is neither paused nor full, and its first job. In lap 0 the walk goes to the end, in lap 1 from
 -- the beginning to (place, edge). What lies between costs nothing, however much it is: each definition's tenants are found
--- by its index entries, and runs of paused tenants are skipped by those that are open. A full tenant costs a
+-- by its entries in ready_by_definition, and runs of paused tenants are skipped by those that are open. A full tenant costs a
 -- search among them.
 create or replace function fairlead.next_pair(
     after_tenant uuid, after_definition uuid, inout lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb,
@@ -24,11 +24,13 @@ begin
             from unnest(next_pair.definitions) as d(id)
             cross join lateral (
                 (select r.tenant_id from fairlead.ready r
-                 where d.id > done_definition and r.host_id is null and r.definition_id = d.id and r.tenant_id >= from_tenant
+                 where d.id > done_definition and r.host_id is null
+                    and r.priority > -2147483648 and r.definition_id = d.id and r.tenant_id >= from_tenant
                  order by r.definition_id, r.tenant_id limit 1)
                 union all
                 (select r.tenant_id from fairlead.ready r
-                 where d.id <= done_definition and r.host_id is null and r.definition_id = d.id and r.tenant_id > from_tenant
+                 where d.id <= done_definition and r.host_id is null
+                    and r.priority > -2147483648 and r.definition_id = d.id and r.tenant_id > from_tenant
                  order by r.definition_id, r.tenant_id limit 1)
             ) n
             where (n.tenant_id, d.id) <= (

@@ -12,7 +12,9 @@ begin
         where (open_definitions.served is null or d.id = any(open_definitions.served)
                 or d.id = any(array(select split_part(p, ' ', 1)::uuid from unnest(open_definitions.served_pairs) p)))
             and d.paused_at is null
-            and exists (select from fairlead.ready r where r.host_id is null and r.definition_id = d.id)
+            and exists (
+                select from fairlead.ready r
+                where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
             and (d.max_running is null or d.max_running > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;

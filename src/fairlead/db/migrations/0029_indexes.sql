@@ -4,8 +4,8 @@ drop index fairlead.counts_not_leveled;
 drop index fairlead.counts_by_tenant;
 create index counts_by_level on fairlead.counts (leveled, tenant_id, minute);
 
--- The whole order of a pair's jobs, as in ready_by_tenant: the planner takes either index for a lookup by tenant and
--- definition, and through two columns alone it would read all jobs of the pair for each of them.
+-- Only for statements that ask for it, with `priority > -2147483648`: for a lookup of one job the planner would take it as
+-- readily as ready_by_tenant, and read all jobs of the pair.
 drop index fairlead.ready_by_definition;
-create index ready_by_definition on fairlead.ready (definition_id, tenant_id, priority, scheduled_for, job_id)
-    where host_id is null;
+create index ready_by_definition on fairlead.ready (definition_id, tenant_id)
+    where host_id is null and priority > -2147483648;
