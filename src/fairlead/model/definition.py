@@ -22,7 +22,7 @@ from fairlead.errors import (
 from fairlead.model.extent import extent_of
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, pointer, unreadable
-from fairlead.model.schema_cost import Cost, TooCostly, cost_of
+from fairlead.model.schema_cost import UNIQUE_CHECKS, Cost, TooCostly, cost_of
 from fairlead.model.slot import PATTERN_WORDS
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
@@ -32,6 +32,8 @@ MAX_PATTERN_BYTES = 4_194_304
 # For one instance: about half a second; and a second at worst for its patterns, which no ordinary one takes.
 MOST_CHECKS = 20_000_000
 MOST_MATCHED = 40_000_000
+# What comparing numbers takes, as multiples of a check: for each pair of them twice this.
+COMPARED, HUGE_COMPARED = 10, 200
 # Values that are copied for the errors of one instance: about a quarter of a second, and 90 MB.
 MOST_COPIED = 1_000_000
 MAX_FAULTS = 20
@@ -147,7 +149,8 @@ class Validator:
         `size` is its length as JSON text, where that is known: it has fewer values than bytes, so most need no counting.
         """
         cost = self.cost
-        if cost.deepest is not None or size is None or (size + 1) * (cost.checks + cost.states) > MOST_CHECKS:
+        depends = cost.deepest is not None or cost.unique
+        if depends or size is None or (size + 1) * (cost.checks + cost.states) > MOST_CHECKS:
             self._require_affordable(instance)
         return bool(self.compiled.is_valid(instance))
 
@@ -159,6 +162,11 @@ class Validator:
         checks, matched = extent.values * self.cost.checks, extent.characters * self.cost.states
         if checks > MOST_CHECKS:
             raise too_costly(f"it may take {checks} checks, and the limit is {MOST_CHECKS}")
+        compared = extent.long_numbers * (
+            COMPARED * extent.long_numbers + HUGE_COMPARED * extent.huge_numbers
+        )
+        if self.cost.unique and compared * (self.cost.checks // UNIQUE_CHECKS + 1) > MOST_CHECKS:
+            raise too_costly(f"it has {extent.long_numbers} numbers beyond 2^53 where items are to be unique")
         if matched > MOST_MATCHED:
             raise too_costly(f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}")
 

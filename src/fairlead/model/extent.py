@@ -4,17 +4,26 @@ from typing import Any, NamedTuple
 
 
 class Extent(NamedTuple):
-    """Values and keys, the characters in them, the deepest nesting, and `held`: each value once for each level above."""
+    """Values and keys, the characters in them, the deepest nesting, `held`: each value once for each level above, the
+    numbers that a float may not tell apart, and those of them that take more than 64 bits.
+    """
 
     values: int
     characters: int
     depth: int
     held: int
+    long_numbers: int
+    huge_numbers: int
+
+
+# Above the first not every integer is a float; above the second it is no machine's word either.
+MOST_EXACT = 2**53
+MOST_LONG = 2**63
 
 
 def extent_of(value: Any) -> Extent:
     """The extent of a plain JSON value, counted level by level."""
-    values = characters = depth = held = 0
+    values = characters = depth = held = long_numbers = huge_numbers = 0
     level = [value]
     while level:
         below: list[Any] = []
@@ -28,8 +37,11 @@ def extent_of(value: Any) -> Extent:
                 below.extend(one)
             elif kind is str:
                 characters += len(one)
+            elif (kind is int or kind is float) and not -MOST_EXACT <= one <= MOST_EXACT:
+                long_numbers += 1
+                huge_numbers += not -MOST_LONG <= one <= MOST_LONG
         values += len(level)
         held += (depth + 1) * len(level)
         depth += 1 if below else 0
         level = below
-    return Extent(values, characters, depth, held)
+    return Extent(values, characters, depth, held, long_numbers, huge_numbers)

@@ -12,11 +12,14 @@ expansion, and holds for every instance:
   `additionalProperties`, and any of `patternProperties`; items likewise. So the cost at a place of depth d is a sum over costs at
   depth d - 1, also where definitions are recursive.
 
+- `uniqueItems` looks each item up by a hash, in which numbers that are one float are the same: of n such numbers each is
+  compared with every other.
+
 With V, the most at any place, an instance of n values costs at most n × V; matching regular expressions costs states × characters.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -39,7 +42,7 @@ _MULTIPLE_CHECKS, _FRACTION_MULTIPLE_CHECKS = 500, 2500
 _VALUE_CHECKS, _FRACTION_CHECKS = 40, 1000
 # numbers with many digits before or after the point
 _LONG_CHECKS = 8000
-_UNIQUE_CHECKS = 64
+UNIQUE_CHECKS = 64
 _PATTERN_CHECKS = 5
 
 _ONE_IN_PLACE = ("not", "if", "then", "else")
@@ -66,6 +69,8 @@ class Cost:
     states: int
     # None: however deep
     deepest: int | None = None
+    # whether items are compared with each other somewhere
+    unique: bool = False
 
 
 @dataclass(slots=True)
@@ -96,7 +101,8 @@ def cost_of(schema: Any) -> Cost:
     checks = _levels(parts, ordered, [part.checks for part in parts])
     patterned = any(part.states for part in parts)
     states = _levels(parts, ordered, [part.states for part in parts]) if patterned else [0]
-    return _bounded(parts, ordered, checks, states)
+    unique = any(one.get("uniqueItems") for _, one in _objects(schema))
+    return replace(_bounded(parts, ordered, checks, states), unique=unique)
 
 
 def _bounded(
@@ -338,7 +344,7 @@ def _checks(name: str, value: Any) -> int:
     if name == "multipleOf":
         return _MULTIPLE_CHECKS if isinstance(value, int) else _fraction(value, _FRACTION_MULTIPLE_CHECKS)
     if name == "uniqueItems":
-        return _UNIQUE_CHECKS if value else 0
+        return UNIQUE_CHECKS if value else 0
     if name == "patternProperties":
         return _PATTERN_CHECKS * len(value) if isinstance(value, dict) else 0
     return (
