@@ -34,6 +34,7 @@ ALL = {
     "sleepers",
     "checks",
     "sample",
+    "stored_bytes",
 }
 
 
