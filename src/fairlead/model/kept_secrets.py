@@ -21,8 +21,8 @@ def restore_secrets(edited: Any, stored: Any, shown: Any) -> Any:
     places = list(islice(_differences(edited, restored(edited, stored, shown), ()), MOST_FAULTS))
     if places:
         raise SecretsRequired(
-            "The secrets were given for what stood beside them: whoever edits that gives them anew, in place of what is "
-            "shown as [redacted].",
+            "Something beside the secrets was edited, and they were given for what stood there before. Write them again in "
+            "place of [redacted], or leave the rest as it was.",
             [Fault(path_to(place), "give it anew: something beside it was edited") for place in places],
         )
     return edited
