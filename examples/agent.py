@@ -26,11 +26,11 @@ def cli(*argv: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(*argv: str, at: Path) -> Iterator[str]:
-    """A process within the block; the first line that it says."""
+def running(*argv: str, at: Path, says: str = "") -> Iterator[str]:
+    """A process within the block; the first line of its that has these words."""
     with subprocess.Popen(argv, cwd=at, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
-            yield process.stdout.readline().decode().strip() if process.stdout else ""
+            yield next(line for line in map(bytes.decode, process.stdout or ()) if says in line).strip()
         finally:
             process.terminate()
             process.communicate()
@@ -39,7 +39,7 @@ def running(*argv: str, at: Path) -> Iterator[str]:
 async def main(host: str, at: Path) -> None:
     shutil.copytree(Path(__file__).parent / "agent", at, dirs_exist_ok=True)
     (at / "fairlead.toml").write_text((at / "fairlead.toml").read_text().replace("/usr/local/bin", str(at)))
-    serve = running(*COMMAND, "serve", "--port", "0", at=Path.cwd())
+    serve = running(*COMMAND, "serve", "--port", "0", at=Path.cwd(), says="serving http")
     async with Fairlead(actor="agent") as fl:
         await fl.add_tenant("example", exist_ok=True)
         cli("definitions", "install", "servers")
@@ -47,7 +47,7 @@ async def main(host: str, at: Path) -> None:
         lobby = cli("resources", "add", f"lobby-of-{host}", "--kind", "server", "--host", host)
         with running(str(at / "keeper"), at=at), serve as said:
             command = cli("hosts", "enrol", host, "--server", said.split()[1].rstrip(","))["command"]
-            with running(*COMMAND, *command.split()[1:], at=at) as began:
+            with running(*COMMAND, *command.split()[1:], at=at, says=" serves ") as began:
                 print(began)
                 for key in ("SERVER_START", "SERVER_RESTART", "SERVER_STOP"):
                     job = await fl.enqueue(key, tenant="example", payload={"serverInstanceId": lobby["id"]})

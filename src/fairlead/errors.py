@@ -349,7 +349,7 @@ class HeaderTooLarge(Refused):
     code = "header_too_large"
 
 
-class ServerFull(Refused):
+class ServerFull(FairleadError):
     """There are as many connections as the server, or the address, may have."""
 
     code = "server_full"

@@ -229,12 +229,13 @@ async def test_a_secret_of_an_event_is_masked_in_its_correlation_id_too(world: W
     secretive = {"key": "secretive", "arg_schema": schema}
     await ask(world, "POST", "/admin/jobs/definitions", who="super_admin", json=secretive)
     await on_event(world, definition_key="secretive", payload_template={"pin": "{{event.pin}}"})
-    said = {**EVENT, "data": {"pin": "canary-pin", "note": "of canary-pin"}, "correlation_id": "c-canary-pin"}
+    pin = "canary-pin-of-32-characters-0001"
+    said = {**EVENT, "data": {"pin": pin, "note": "mine"}, "correlation_id": f"c-{pin}"}
 
     event = await shown(world, await told(world, said))
 
     assert event["correlation_id"] == "c-[redacted]"
-    assert event["data"] == {"pin": "[redacted]", "note": "of [redacted]"}
+    assert event["data"] == {"pin": "[redacted]", "note": "mine"}
     assert "canary" not in (await ask(world, "GET", "/events")).text
 
 

@@ -39,6 +39,7 @@ SYSTEM_ONLY = {
     "migrations": "what was applied; closed to tenants",
     "function_sources": "what was applied; closed to tenants",
     "limit_locks": "rows to lock, made of ids; closed to tenants",
+    "allowances": "what is left to callers, by hashes of who they are; closed to tenants",
 }
 READABLE = {"job_definitions", "system"}
 

@@ -1,6 +1,5 @@
 """Releasing: a step that waits for nobody becomes its jobs, or is over at once."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -22,6 +21,7 @@ from fairlead.model.request import unknown_definition
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
 from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
+from fairlead.pauses import Pauses
 from fairlead.store import quotas, triggers, workflows
 from fairlead.store.jobs import Target
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
@@ -97,7 +97,7 @@ class Weight:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._size = 0
-        self._paused = time.monotonic()
+        self._pauses = Pauses(SILENCE_SECONDS)
 
     async def add(self, size: int) -> None:
         """Count a payload; TemplateFailed as soon as they are too much together."""
@@ -108,9 +108,9 @@ class Weight:
                 "Pass a reference to what all items share, or use fewer items.",
                 [Fault("/payload", "too much for so many items")],
             )
-        if time.monotonic() - self._paused > SILENCE_SECONDS:
+        if self._pauses.is_time:
             await triggers.moment(self._tx)
-            self._paused = time.monotonic()
+            await self._pauses.pause()
 
 
 class _Releasing:

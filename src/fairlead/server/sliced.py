@@ -1,12 +1,12 @@
 """Large bodies are read in slices: parsing 16 MB at once would hold up every other request."""
 
-import asyncio
 import json
-import time
 from typing import Any
 
 import msgspec
 from fastapi import Request
+
+from fairlead.pauses import Pauses
 
 # Below this a body is read at once.
 LARGE_BYTES = 262_144
@@ -37,10 +37,9 @@ class SlicedRequest(Request):
 async def _sliced(text: bytes) -> Any:
     if not text.lstrip().startswith(b"["):
         return json.loads(text)
-    items, paused = list[Any](), time.monotonic()
+    items, pauses = list[Any](), Pauses(SLICE_SECONDS)
     for item in _ITEMS.decode(text):
         items.append(json.loads(bytes(item)))
-        if time.monotonic() - paused > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            paused = time.monotonic()
+        if pauses.is_time:
+            await pauses.pause()
     return items
