@@ -150,13 +150,13 @@ def for_each_bomb(api: Api) -> list[httpx2.Response]:
     }
     published = api("POST", "/workflows", {"key": "many", "steps": [step]})
     assert published.status_code == 201, published.text
-    given_input = {"items": list(range(400)), "big": BIG}
+    given_input = {"items": list(range(80)), "big": BIG}
     return [published, api("POST", "/workflows/many/runs", {"input": given_input})]
 
 
 def page_bomb(api: Api) -> list[httpx2.Response]:
     """Large payloads in one body, and in one page."""
-    body = {"jobs": [{"definition_key": "anything", "payload": {"big": BIG}}] * 80}
+    body = {"jobs": [{"definition_key": "anything", "payload": {"big": BIG}}] * 60}
     return [api("POST", "/jobs/bulk", body), *(api("GET", "/jobs?limit=1000") for _ in range(3))]
 
 
@@ -173,7 +173,7 @@ def trigger_bomb(api: Api) -> list[httpx2.Response]:
                 "payload_template": {"big": "{{event.big}}"},
             },
         )
-        for n in range(60)
+        for n in range(40)
     ]
     return [*answers, api("POST", "/events", {"name": "boom", "data": {"big": BIG}})]
 
@@ -189,7 +189,7 @@ def slow_clients(api: Api) -> list[httpx2.Response]:
 
 def guesses(api: Api) -> list[httpx2.Response]:
     """Tokens that do not exist, from the address that the neighbour has too."""
-    return [Api(api.port, f"flt_{n:040d}")("GET", "/jobs?limit=1") for n in range(100)]
+    return [Api(api.port, f"flt_{n:040d}")("GET", "/jobs?limit=1") for n in range(40)]
 
 
 ATTACKS: tuple[Attack, ...] = (
