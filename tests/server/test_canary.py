@@ -180,7 +180,7 @@ async def test_secrets_of_a_payload_are_seen_by_nobody_but_who_runs_the_job(
 ) -> None:
     world, secrets, answers = secretive, canaries(secretive), []
     async with watched(world) as frames:
-        await until(frames, "websocket.accept")
+        await until(frames, "hello")
         for number, payload in enumerate(
             (
                 PAYLOAD,
@@ -272,7 +272,7 @@ async def test_secrets_of_templates_and_events_are_seen_by_nobody_but_who_runs_t
 
     answers: list[Any] = []
     async with watched(world) as frames:
-        await until(frames, "websocket.accept")
+        await until(frames, "hello")
         body = {**ON_EVENT, "payload_template": says}
         key = {"Idempotency-Key": "t"}
         trigger = await ask("POST", "/jobs/triggers", json=body, headers=key)
@@ -380,7 +380,7 @@ async def test_secrets_of_workflows_and_their_input_are_seen_by_nobody_but_who_r
         return answers[-1].json()
 
     async with watched(world) as frames:
-        await until(frames, "websocket.accept")
+        await until(frames, "hello")
         made = await ask("POST", "/workflows", json=FLOW, headers={"Idempotency-Key": "w"})
         again = await ask("POST", "/workflows", json={**made["spec"], "description": "sent back"})
         async with world.fl.database.transaction() as tx:
@@ -489,7 +489,7 @@ async def test_a_canary_would_be_found(secretive: World, heard: list[Any]) -> No
     structlog.get_logger("x").warning("said", what=IN_PATTERN)
     logging.getLogger("x").warning(IN_PATTERN)
     async with watched(secretive) as frames:
-        await until(frames, "websocket.accept")
+        await until(frames, "hello")
         answer = await secretive.call("POST", "/jobs", json=body)
         await until(frames, answer.json()["id"])
     assert found(answer.text, [IN_PATTERN])
