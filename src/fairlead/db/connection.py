@@ -1,29 +1,35 @@
 """A connection that sends the statements that run most often without a cursor, and notifications along with them."""
 
+import asyncio
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from psycopg import AsyncConnection, abc
 from psycopg import errors as pg
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.generators import execute, fetch_many, send
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import TupleRow
+
+from fairlead.db.answers import INTERVAL_SECONDS, Answers
 
 log = structlog.get_logger(__name__)
 
 Params = Mapping[str, Any] | Sequence[Any]
 Command = Callable[[], None]
+T = TypeVar("T")
 
 # More texts than these are not prepared, so that a server process does not keep plans without bound.
 MOST_PREPARED = 100
 NOTIFY = b"select pg_notify($1, $2)"
 FAILED = ExecStatus.FATAL_ERROR
+INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+CANCEL_SECONDS = 5.0
 
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s|%%")
 
@@ -52,6 +58,44 @@ class Connection(AsyncConnection[TupleRow]):
             self._check(result)
             self._transformer.set_pgresult(result)
             return self._transformer.load_rows(0, result.ntuples, tuple)
+
+    async def wait(
+        self,
+        gen: abc.PQGen[T],
+        interval: float = INTERVAL_SECONDS,
+        timeout: float | None = None,  # noqa: ASYNC109 - as psycopg has it
+    ) -> T:
+        """Psycopg's own, but for how the answer is read. Interrupted, it ends the statement on the server, too."""
+        answers = self._answers
+        if timeout is not None or interval != INTERVAL_SECONDS:
+            answers.forget_socket()
+            return await super().wait(gen, interval, timeout)
+        try:
+            return await answers.read(gen)
+        except INTERRUPTIONS:
+            answers.forget_socket()
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                await self._cancel_statement(gen)
+            raise
+
+    async def close(self) -> None:
+        self._answers.forget_socket()
+        await super().close()
+
+    async def _cancel_statement(self, gen: abc.PQGen[Any]) -> None:
+        await self._try_cancel(timeout=CANCEL_SECONDS)
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._answers.read(gen)
+        except pg.QueryCanceled:
+            pass  # as asked
+        except TimeoutError:
+            # what it still answers would be taken for the answer to the next statement
+            await self.close()
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return Answers(self.pgconn)
 
     @cached_property
     def _transformer(self) -> abc.Transformer:

@@ -1,0 +1,97 @@
+"""Read the server's answers, at less than half of what psycopg's own way costs the client.
+
+Psycopg registers the socket with the event loop for each answer, sets a timer, and takes both back. For a small statement
+that is more work than all else. Here the socket stays registered between statements, and the callback reads.
+"""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
+
+from psycopg.abc import PQGen
+from psycopg.pq import ConnStatus
+from psycopg.pq.abc import PGconn
+from psycopg.waiting import Ready, Wait, wait_async
+
+T = TypeVar("T")
+
+# Psycopg's interval, for what is left to it.
+INTERVAL_SECONDS = 0.1
+
+
+class _ToWrite(NamedTuple):
+    """The steps want more than to read, before they go on."""
+
+    wanted: Wait
+
+
+class Answers:
+    """The answers that come on one connection. A statement is a generator of psycopg's, which says what it waits for."""
+
+    def __init__(self, line: PGconn) -> None:
+        self._line = line
+        self._socket = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._steps: PQGen[Any] | None = None
+        self._end: asyncio.Future[Any] | None = None
+
+    async def read(self, steps: PQGen[T]) -> T:
+        """What the steps return, once they have read it."""
+        try:
+            wanted = next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            self._forget_if_closed()
+        answer = await self._read(steps) if wanted == Wait.R else _ToWrite(wanted)
+        if isinstance(answer, _ToWrite):
+            self.forget_socket()
+            return await wait_async(_go_on(steps, answer.wanted), self._line.socket, INTERVAL_SECONDS)
+        return answer  # type: ignore[no-any-return]
+
+    def forget_socket(self) -> None:
+        """Take the socket off the event loop, which has to be done before it is closed."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+        self._loop = None
+
+    async def _read(self, steps: PQGen[Any]) -> Any:
+        if self._loop is None:
+            self._loop, self._socket = asyncio.get_running_loop(), self._line.socket
+            self._loop.add_reader(self._socket, self._go_on_reading)
+        self._steps, self._end = steps, self._loop.create_future()
+        try:
+            return await self._end
+        finally:
+            self._steps = self._end = None
+
+    def _go_on_reading(self) -> None:
+        """Something came. With no statement to read it, it is the server's farewell: the next statement will see."""
+        steps, end = self._steps, self._end
+        if steps is None or end is None or end.done():
+            self.forget_socket()
+            return
+        try:
+            wanted = steps.send(Ready.R)
+            if wanted != Wait.R:
+                end.set_result(_ToWrite(wanted))
+        except StopIteration as stop:
+            end.set_result(stop.value)
+        except Exception as error:  # noqa: BLE001 - for the statement that waits
+            end.set_exception(error)
+        finally:
+            self._forget_if_closed()
+
+    def _forget_if_closed(self) -> None:
+        """Libpq closes the socket of a lost connection by itself, and its number may be another's at once."""
+        if self._line.status == ConnStatus.BAD:
+            self.forget_socket()
+
+
+def _go_on(steps: PQGen[T], wanted: Wait) -> Generator[Wait, Ready | int, T]:
+    while True:
+        ready = yield wanted
+        try:
+            wanted = steps.send(ready)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

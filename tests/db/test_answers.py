@@ -1,0 +1,170 @@
+"""The socket of a connection stays with the event loop between statements, and never longer than it is open."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+import uvloop
+
+from fairlead.db import connection as connections
+from fairlead.db.connection import Connection
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=request.param) as running:
+        yield running
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Connection]:
+    async with await Connection.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+async def end(url: str, connection: Connection) -> None:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
+        await other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+
+
+async def is_registered(descriptor: int) -> bool:
+    """Whether an event loop of this process watches this descriptor, as the kernel says."""
+    await asyncio.sleep(0.001)  # uvloop tells the kernel only when it waits
+    return descriptor in _watched()
+
+
+def _watched() -> set[int]:
+    found: set[int] = set()
+    for one in Path("/proc/self/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # that of this listing
+            lines = [line.split() for line in one.read_text().splitlines() if line.startswith("tfd:")]
+            found.update(int(line[1]) for line in lines)
+    return found
+
+
+def test_large_statements_and_answers_go_through(database_url: str, runner: asyncio.Runner) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            for size in (1, 20_000_000, 2):
+                [(text,)] = await connection.run("select %s || 'x'", ["y" * size])
+                assert len(text) == size + 1
+            rows = await connection.run("select repeat('z', 1000) from generate_series(1, %s::int)", [30_000])
+            assert len(rows) == 30_000
+
+    runner.run(go())
+
+
+def test_the_socket_is_registered_once(database_url: str, runner: asyncio.Runner) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            descriptor = connection.pgconn.socket
+            assert not await is_registered(descriptor)
+            await connection.run("select %s::int", [1])
+            assert await is_registered(descriptor)
+
+    runner.run(go())
+
+
+def test_a_connection_that_is_closed_leaves_the_loop(database_url: str, runner: asyncio.Runner) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            await connection.run("select %s::int", [1])
+            descriptor = connection.pgconn.socket
+        assert not await is_registered(descriptor)
+
+    runner.run(go())
+
+
+def test_the_number_of_a_lost_connections_socket_can_be_used_again(
+    database_url: str, runner: asyncio.Runner
+) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            await connection.run("select %s::int", [1])
+            descriptor = connection.pgconn.socket
+            await end(database_url, connection)
+            with pytest.raises(psycopg.OperationalError):
+                await connection.run("select %s::int", [2])
+            readable, writable = os.pipe()
+            try:
+                os.dup2(readable, descriptor)
+                heard = asyncio.Event()
+                asyncio.get_running_loop().add_reader(descriptor, heard.set)
+                os.write(writable, b"x")
+                async with asyncio.timeout(60):
+                    await heard.wait()
+                asyncio.get_running_loop().remove_reader(descriptor)
+            finally:
+                for one in {readable, writable, descriptor}:
+                    os.close(one)
+
+    runner.run(go())
+
+
+def test_what_comes_on_an_idle_connection_does_not_keep_the_loop_busy(
+    database_url: str, runner: asyncio.Runner
+) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            await connection.run("select %s::int", [1])
+            descriptor = connection.pgconn.socket
+            await end(database_url, connection)
+            async with asyncio.timeout(60):
+                while await is_registered(descriptor):
+                    pass
+            with pytest.raises(psycopg.OperationalError):
+                await connection.run("select %s::int", [2])
+
+    runner.run(go())
+
+
+def test_a_statement_whose_task_is_cancelled_ends_on_the_server(
+    database_url: str, runner: asyncio.Runner
+) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            await connection.run("select %s::int", [1])
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await connection.run("select pg_sleep(%s)", [3600])
+            assert await connection.run("select %s::int", [2]) == [(2,)]
+
+    runner.run(go())
+
+
+def test_a_connection_whose_statement_does_not_end_is_closed(
+    database_url: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CANCEL_SECONDS", 0.1)
+
+    async def unheard(self: Connection, *, timeout: float) -> None:  # noqa: ASYNC109
+        """A cancel that the server never gets."""
+
+    monkeypatch.setattr(Connection, "_try_cancel", unheard)
+
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            await connection.run("select %s::int", [1])
+            descriptor = connection.pgconn.socket
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await connection.run("select pg_sleep(%s)", [60])
+            assert connection.closed
+            assert not await is_registered(descriptor)
+
+    runner.run(go())
+
+
+def test_an_error_of_the_server_reaches_its_statement(database_url: str, runner: asyncio.Runner) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            for _ in range(2):
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    await connection.run("select 1 / %s::int", [0])
+                assert await connection.run("select 1 / %s::int", [1]) == [(1,)]
+
+    runner.run(go())
