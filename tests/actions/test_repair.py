@@ -111,6 +111,25 @@ async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Databas
         await tx.run("update fairlead.jobs set dedupe_key = null where id = %s", [first])  # for the fixture
 
 
+@pytest.mark.parametrize(
+    "change", ["finished_at = null", "troubled = true", "started_at = null", "attempt_count = 0"]
+)
+async def test_a_status_that_the_times_contradict_is_named(db: Database, change: str) -> None:
+    async with db.transaction() as tx:
+        job_id = await given.ended_job(tx, "succeeded")
+        await tx.run(f"update fairlead.jobs set {change} where id = %s", [job_id])
+
+    [fault] = await faults_of(db)
+
+    assert (fault.kind, fault.id) == (Kind.OTHER, job_id)
+    assert fault.problem == "is succeeded, which its times or its count of attempts contradict"
+    async with db.transaction() as tx:
+        assert [(job_id, fault.problem)] == await jobs.inconsistencies(tx)
+        mended = "finished_at = started_at, troubled = false, attempt_count = 1"
+        await tx.run("update fairlead.jobs set started_at = queued_at where id = %s", [job_id])
+        await tx.run(f"update fairlead.jobs set {mended} where id = %s", [job_id])  # for the fixture
+
+
 async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
     database = fl.database
     await begun(fl, diamond())

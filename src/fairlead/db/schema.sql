@@ -2191,8 +2191,7 @@ CREATE TABLE fairlead.jobs (
     secret_paths text[],
     suspected integer DEFAULT 0 NOT NULL,
     accused boolean DEFAULT false NOT NULL,
-    root_run_id uuid,
-    CONSTRAINT jobs_life CHECK ((((status > 'running'::fairlead.job_status) = (finished_at IS NOT NULL)) AND ((status > 'succeeded'::fairlead.job_status) = troubled) AND ((attempt_count > 0) = (started_at IS NOT NULL))))
+    root_run_id uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
 

@@ -5,7 +5,8 @@
 -- Of so many jobs behind a place, in the order of their ids: those that do not stand where their status says. Gives the
 -- next place; none: that were the last.
 with looked as materialized (
-    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.queued_at, j.status, j.dedupe_key
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.queued_at, j.status, j.dedupe_key,
+        j.finished_at, j.troubled, j.attempt_count, j.started_at
     from fairlead.jobs j where j.id > %(place)s order by j.id limit %(look)s
 ), stands as materialized (
     select j.*, leased.there as is_leased, waits.there as is_later, coalesce(free.there, hosted.there) as is_ready
@@ -34,6 +35,11 @@ with looked as materialized (
         case when is_later then 'later' end, case when is_ready then 'ready' end)
     from stands
     where is_leased and status <> 'running' or (is_later or is_ready) and status <> 'queued' or is_later and is_ready
+    union all
+    select 'other', id, 'is ' || status || ', which its times or its count of attempts contradict'
+    from stands
+    where (status > 'running') <> (finished_at is not null) or (status > 'succeeded') <> troubled
+        or (attempt_count > 0) <> (started_at is not null)
     union all
     select 'active_without_key', j.id, 'is active but does not hold its key'
     from stands j

@@ -311,6 +311,11 @@ where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
     or j.host_id is distinct from hot.host_id or j.priority <> hot.priority
     or hot.at <> j.scheduled_for and (hot.place = 'later' or hot.at <> greatest(j.scheduled_for, j.queued_at))
 union all
+select j.id, 'is ' || j.status || ', which its times or its count of attempts contradict'
+from fairlead.jobs j
+where (j.status > 'running') <> (j.finished_at is not null) or (j.status > 'succeeded') <> j.troubled
+    or (j.attempt_count > 0) <> (j.started_at is not null)
+union all
 select k.job_id, 'holds an active key but is not active'
 from fairlead.active_keys k
 where not exists (
