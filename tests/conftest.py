@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -13,6 +12,7 @@ from fairlead.db import migrate
 from fairlead.db.scratch import at_database
 from fairlead.db.tx import Database, Tx
 from tests import given
+from tests.databases import Databases
 
 TEMPLATE = "fairlead_template"
 
@@ -48,14 +48,17 @@ def template(server: str) -> str:
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def databases(server: str, template: str) -> Databases:
+    """Copies of the template."""
+    return Databases(server, template)
+
+
 @pytest.fixture
-def database_url(server: str, template: str) -> Iterator[str]:
+def database_url(databases: Databases) -> Iterator[str]:
     """A database of the test's own, filled as the template is."""
-    name = f"test_{uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template}")
-        yield at_database(server, name)
-        connection.execute(f"drop database {name} with (force)")
+    with databases.lend() as url:
+        yield url
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from uuid import uuid4
 
-import psycopg
 import pytest
 
-from fairlead.db.scratch import at_database
 from fairlead.server import limits
+from tests.databases import Databases
 from tests.server.world import Uncounted, World, world_on
 
 
@@ -20,13 +18,10 @@ async def world(database_url: str) -> AsyncIterator[World]:
 
 
 @pytest.fixture(scope="module")
-def module_url(server: str, template: str) -> Iterator[str]:
+def module_url(databases: Databases) -> Iterator[str]:
     """A database for all tests of a module."""
-    name = f"module_{uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template}")
-        yield at_database(server, name)
-        connection.execute(f"drop database {name} with (force)")
+    with databases.lend() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
