@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
+import argon2
 import psycopg
 import pytest
 import structlog
 
 from fairlead import Fairlead, Settings, testing
+from fairlead.actions import access
 from fairlead.db import migrate
 from fairlead.db.scratch import at_database
 from fairlead.db.tx import Database, Tx
@@ -22,6 +24,14 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """A state folder of this test process's own: it sees no `fairlead dev` of the user or of other tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_passwords() -> Iterator[None]:
+    """Passwords hashed in a millisecond in this test process: argon2 is slow on purpose. Programs hash in full."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access, "_hasher", argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
         yield
 
 
