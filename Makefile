@@ -49,7 +49,7 @@ tools: # what some tests need beside Python; they are skipped, with a reason, wh
 
 test-only: setup # four at once, also on two cores: many a test mostly waits
 	@echo "==> pytest"
-	@$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal --durations=10 $(ARGS)
 
 exact: setup ## limits under half a minute of churn; `make test` churns for a moment
 	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py $(ARGS)

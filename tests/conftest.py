@@ -1,6 +1,7 @@
 """A real PostgreSQL for every test: one server a test process, one database (or rolled-back transaction) a test."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import argon2
@@ -15,6 +16,7 @@ from fairlead.db.scratch import at_database
 from fairlead.db.tx import Database, Tx
 from tests import given
 from tests.databases import Databases
+from tests.order import deal, is_long
 
 TEMPLATE = "fairlead_template"
 
@@ -116,3 +118,21 @@ def _plain_logging() -> Iterator[None]:
     """A command that ran in this process has set up the log for itself."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In one of several test processes: begin with what takes long, or it would still run when all else has ended."""
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        long = [item for item in items if is_long(item.nodeid)]
+        items[:] = deal(long, [item for item in items if not is_long(item.nodeid)], processes)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line with what was skipped; each reason says what the tests need."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        told = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"Skipped {len(skipped)} tests: {told}")

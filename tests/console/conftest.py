@@ -22,7 +22,7 @@ async def browser() -> AsyncIterator[Browser]:
     except PlaywrightError as error:
         if "Executable doesn't exist" not in str(error):
             raise
-        pytest.skip("there is no Chromium here: make tools")
+        pytest.skip("needs Chromium: make tools")
 
 
 @pytest.fixture

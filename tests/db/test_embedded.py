@@ -28,9 +28,13 @@ from fairlead.db.cluster import Cluster
 from fairlead.db.embedded import Binaries, EmbeddedPostgres, find_binaries
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its rights away")
-needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
-needs_wheel = pytest.mark.skipif(not ground._wheel_folders(), reason="needs the extra fairlead[embedded]")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, which gives its rights away: sudo make test"
+)
+needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc: Linux only")
+needs_wheel = pytest.mark.skipif(
+    not ground._wheel_folders(), reason="needs the extra fairlead[embedded]: make setup"
+)
 OTHER = Path("/usr/lib/postgresql/15/bin")
 
 USER = """
@@ -519,7 +523,7 @@ def test_a_process_of_another_user_is_not_ours(data_dir: Path) -> None:
         process.kill()
 
 
-@pytest.mark.skipif(not Path("/bin/ps").exists(), reason="needs ps")
+@pytest.mark.skipif(not Path("/bin/ps").exists(), reason="needs ps: install procps")
 def test_without_proc_the_process_is_verified_with_ps(
     folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -677,7 +681,7 @@ def test_given_binaries_that_do_not_fit_are_refused_with_both_versions(data_dir:
         EmbeddedPostgres(data_dir, binaries=given).start()
 
 
-@pytest.mark.skipif(not OTHER.exists(), reason=f"needs {OTHER}")
+@pytest.mark.skipif(not OTHER.exists(), reason=f"needs {OTHER}: install postgresql-15")
 def test_a_cluster_is_reopened_with_the_version_that_made_it(folder: Path) -> None:
     with EmbeddedPostgres(folder / "data", binaries=Binaries(OTHER, 15, "system")) as server:
         ask(server.url, "create table kept ()")

@@ -17,7 +17,7 @@ from tests import drivers, given
 from tests.given import TENANT, TESTER
 from tests.pgbouncer import find_pgbouncer, pgbouncer
 
-pytestmark = pytest.mark.skipif(find_pgbouncer() is None, reason="needs pgbouncer: run scripts/test-tools")
+pytestmark = pytest.mark.skipif(find_pgbouncer() is None, reason="needs PgBouncer: make tools")
 
 ADA = {"name": "Ada"}
 

@@ -22,7 +22,9 @@ from fairlead.model.outcome import Canceled, Failed, Snoozed, Succeeded
 from tests.handlers.attempts import dead, until
 from tests.handlers.commands import MARK, Run, Runs, command, marked, shell
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can run commands as another user")
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="needs root, to run commands as another user: sudo make test"
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,9 @@ from fairlead.errors import CommandInvalid, SettingInvalid
 from fairlead.handlers.commands import SecretMissing, commands_from
 from tests.handlers.commands import command, shell
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can run commands as another user")
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="needs root, to run commands as another user: sudo make test"
+)
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can hide it")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="needs Linux, which can hide a process's memory"
+)
 
 # As a user without rights, which root in the tests is not: one process hides, or does not, and another one looks. To change
 # the user hides it as well, so that is undone first. prctl(4) sets it.

@@ -127,7 +127,7 @@ async def test_of_two_attempts_of_one_job_only_the_one_that_is_alive_is_kept() -
     assert watched.lost == [watched.lease]
 
 
-@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no such clock")
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="needs CLOCK_BOOTTIME: Linux only")
 def test_the_clock_of_leases_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it had slept for an hour: that is in CLOCK_BOOTTIME and in no other clock."""
     slept = {time.CLOCK_BOOTTIME: 3600.0}
