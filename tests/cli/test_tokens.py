@@ -1,21 +1,16 @@
 """`fairlead tokens`: made, listed, revoked."""
 
-import json
 from typing import Any
 
-from tests.processes import run
+from tests.cli.test_commands import Shell
 
 
 def said(database_url: str, *argv: str) -> Any:
-    done = run("tokens", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url})
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return Shell(database_url).json("tokens", *argv)
 
 
 def refusal(database_url: str, *argv: str) -> str:
-    done = run("tokens", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url})
-    assert done.returncode == 1
-    return str(json.loads(done.stderr)["code"])
+    return Shell(database_url).refused("tokens", *argv)
 
 
 def test_a_token_is_made_listed_and_revoked(database_url: str) -> None:
@@ -32,9 +27,9 @@ def test_a_token_is_made_listed_and_revoked(database_url: str) -> None:
 
 
 def test_people_are_told_that_the_secret_is_shown_once(database_url: str) -> None:
-    env = {"FAIRLEAD_DATABASE_URL": database_url}
-    made = run("tokens", "create", "root", "--role", "super_admin", env=env)
-    listed = run("tokens", "list", env=env)
+    shell = Shell(database_url)
+    made = shell("tokens", "create", "root", "--role", "super_admin")
+    listed = shell("tokens", "list")
 
     assert "fl_" in made.stdout
     assert "not shown again" in made.stdout
@@ -49,8 +44,7 @@ def test_what_cannot_be_is_refused(database_url: str) -> None:
 
 
 def test_a_token_ends_by_itself_and_is_for_some_definitions(database_url: str) -> None:
-    env = {"FAIRLEAD_DATABASE_URL": database_url}
-    assert run("definitions", "put", "mine", env=env).returncode == 0
+    Shell(database_url).json("definitions", "put", "mine")
     worker = said(database_url, "create", "w", "--role", "worker", "--tenant", "acme", "--definition", "mine")
     root = said(database_url, "create", "root", "--role", "super_admin", "--no-expiry")
 

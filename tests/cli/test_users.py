@@ -3,21 +3,17 @@
 import json
 from typing import Any
 
-from tests.processes import run
+from tests.cli.test_commands import Shell
 
 PASSWORD = "correct horse battery staple"  # noqa: S105
 
 
 def said(database_url: str, *argv: str, stdin: str = "") -> Any:
-    done = run("users", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url}, stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return Shell(database_url).json("users", *argv, stdin=stdin)
 
 
 def refusal(database_url: str, *argv: str, stdin: str = "") -> str:
-    done = run("users", *argv, "--json", env={"FAIRLEAD_DATABASE_URL": database_url}, stdin=stdin)
-    assert done.returncode == 1
-    return str(json.loads(done.stderr)["code"])
+    return Shell(database_url).refused("users", *argv, stdin=stdin)
 
 
 def test_a_user_is_added_listed_and_changed(database_url: str) -> None:
