@@ -26,8 +26,9 @@ def shell(database_url: str) -> Shell:
 
 
 @contextmanager
-def process(url: str, *argv: str) -> Iterator["subprocess.Popen[str]"]:
-    with started([FAIRLEAD, *argv], env={"FAIRLEAD_DATABASE_URL": url} | QUICK, cwd=ROOT) as begun:
+def process(url: str, *argv: str, **settings: str) -> Iterator["subprocess.Popen[str]"]:
+    env = {"FAIRLEAD_DATABASE_URL": url} | QUICK | settings
+    with started([FAIRLEAD, *argv], env=env, cwd=ROOT) as begun:
         yield begun
 
 
@@ -140,7 +141,7 @@ def test_a_scheduler_rides_out_a_restart_of_the_database(tmp_path: Path) -> None
         shell.json("tenants", "add", "acme")
         shell.json("definitions", "put", "anything")
         schedule = every_second(shell)
-        with process(url, "scheduler") as scheduler:
+        with process(url, "scheduler", FAIRLEAD_CONNECT_TIMEOUT_SECONDS="4") as scheduler:
             fires(url, schedule)
             server.stop()
             server.start()

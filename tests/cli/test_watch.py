@@ -226,7 +226,8 @@ def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> N
         with out.open("w") as to_out, err.open("w") as to_err:
             watching = subprocess.Popen(
                 [FAIRLEAD, "jobs", "watch", "--json"],
-                env=environment(FAIRLEAD_DATABASE_URL=url),
+                # it says that the database is away when it has waited this long for a connection: twice here
+                env=environment(FAIRLEAD_DATABASE_URL=url, FAIRLEAD_CONNECT_TIMEOUT_SECONDS="4"),
                 stdout=to_out,
                 stderr=to_err,
             )
@@ -241,7 +242,7 @@ def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> N
             server.stop()
             until(lambda: err.read_text().count("Watching on") == 2, "it to say so again")
             watching.send_signal(signal.SIGINT)  # also while it waits
-            assert watching.wait(timeout=10) == 0
+            assert watching.wait(timeout=60) == 0
         finally:
             watching.kill()
             watching.wait()
