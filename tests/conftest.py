@@ -9,6 +9,7 @@ import argon2
 import psycopg
 import pytest
 import structlog
+from structlog.dev import ConsoleRenderer, plain_traceback
 
 from fairlead import Fairlead, Settings, testing
 from fairlead.actions import access
@@ -127,7 +128,14 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
 
 @pytest.fixture(autouse=True)
 def _plain_logging() -> Iterator[None]:
-    """A command that ran in this process has set up the log for itself."""
+    """The log as structlog has it by default, whatever a command set up in this process, but with plain tracebacks.
+
+    By default it draws frames around the locals of every function, for a second or more: longer than a transaction may be
+    idle that logs an error.
+    """
+    structlog.reset_defaults()
+    *before, _ = structlog.get_config()["processors"]
+    structlog.configure(processors=[*before, ConsoleRenderer(exception_formatter=plain_traceback)])
     yield
     structlog.reset_defaults()
 
