@@ -21,6 +21,7 @@ from tests.databases import Databases
 from tests.order import deal, is_long
 
 TEMPLATE = "fairlead_template"
+WORLD_TEMPLATE = "world_template"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,9 +80,22 @@ def databases(server: str, template: str) -> Databases:
     return Databases(server, template)
 
 
+@pytest.fixture(scope="session")
+def world_databases(server: str, template: str) -> Databases:
+    """Copies of the template with everybody's tokens: to make those takes longer than to copy a database."""
+    from tests.server.world import populate  # noqa: PLC0415 - it imports all of the server
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {WORLD_TEMPLATE} template {template}")
+    asyncio.run(populate(at_database(server, WORLD_TEMPLATE)))
+    return Databases(server, WORLD_TEMPLATE)
+
+
 @pytest.fixture
-def database_url(databases: Databases) -> Iterator[str]:
-    """A database of the test's own, filled as the template is."""
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the test's own, filled as the template is, and with everybody's tokens if the test has a world."""
+    has_world = not {"world", "console"}.isdisjoint(request.fixturenames)
+    databases: Databases = request.getfixturevalue("world_databases" if has_world else "databases")
     with databases.lend() as url:
         yield url
 
