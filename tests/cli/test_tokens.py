@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import psycopg
+
 from tests.cli.test_commands import Shell
 
 
@@ -34,6 +36,22 @@ def test_people_are_told_that_the_secret_is_shown_once(database_url: str) -> Non
     assert "fl_" in made.stdout
     assert "not shown again" in made.stdout
     assert "super_admin" in listed.stdout
+
+
+def test_the_list_says_that_a_tokens_maker_is_disabled(database_url: str) -> None:
+    said(database_url, "create", "ci", "--role", "viewer", "--tenant", "acme")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "with maker as (insert into fairlead.users (email, role, password_hash, disabled_at) "
+            "values ('root@x.test', 'super_admin', 'x', clock_timestamp()) returning id) "
+            "update fairlead.tokens set user_id = maker.id from maker"
+        )
+
+    [token] = said(database_url, "list")["items"]
+    listed = Shell(database_url)("tokens", "list")
+
+    assert token["state"] == "maker_disabled"
+    assert "its maker is disabled" in listed.stdout
 
 
 def test_what_cannot_be_is_refused(database_url: str) -> None:

@@ -154,6 +154,36 @@ async def test_a_token_stops_working_while_its_maker_is_disabled(world: World) -
     assert [await with_secret(world, one) for one in secrets] == [200, 200]
 
 
+async def states(world: World, *names: str) -> list[str]:
+    """What the list says of tokens, to a tenant's admin and to a super admin alike."""
+    listed = []
+    for who in ("tenant_admin", "super_admin"):
+        items = (await world.call("GET", "/tokens", who=who, params={"limit": 100})).json()["items"]
+        listed.append([one["state"] for name in names for one in items if one["name"] == name])
+    assert listed[0] == listed[1]
+    return listed[0]
+
+
+async def test_the_list_says_why_a_token_is_refused(world: World) -> None:
+    own = await made_by(world, await world.signed_in(Role.TENANT_ADMIN), name="own", role="tenant_admin")
+    root = {"Cookie": await world.signed_in(Role.SUPER_ADMIN, None), "X-Tenant": given.TENANT}
+    body = {"name": "roots", "role": "viewer"}
+    made = await world.call("POST", "/tokens", who=None, json=body, headers=root)
+    assert (made.status_code, made.json()["state"]) == (201, "valid")
+    every = (f"{given.TENANT}.viewer", f"{given.TENANT}.expired", f"{given.TENANT}.revoked", "own", "roots")
+    assert await states(world, *every) == ["valid", "expired", "revoked", "valid", "valid"]
+
+    await change(world, own["user_id"], role="operator")
+    assert await states(world, "own") == ["maker_lacks_role"]
+    await change(world, own["user_id"], disabled=True)
+    assert await states(world, "own", "roots") == ["maker_disabled", "valid"]
+
+    shown = await world.client.get(
+        f"{BASE}/console/tokens", headers={"Cookie": await world.signed_in(Role.SUPER_ADMIN, None)}
+    )
+    assert "since the user who made it is disabled" in shown.text
+
+
 async def test_a_token_may_do_no_more_than_its_maker_may_now(world: World) -> None:
     cookie = await world.signed_in(Role.TENANT_ADMIN)
     tokens = [await made_by(world, cookie, name=role, role=role) for role in ("tenant_admin", "viewer")]

@@ -16,8 +16,17 @@ from fairlead.cli.session import Session, command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
-from fairlead.model.access import Principal, Role, Token
+from fairlead.model.access import Principal, Role, Token, TokenState
 from fairlead.model.request import unknown_tenant
+
+# What of a token a person reads in the list.
+STATES = {
+    TokenState.VALID: "valid",
+    TokenState.EXPIRED: "expired",
+    TokenState.REVOKED: "revoked",
+    TokenState.MAKER_DISABLED: "refused: its maker is disabled",
+    TokenState.MAKER_LACKS_ROLE: "refused: its maker's role cannot grant it",
+}
 
 
 @asynccontextmanager
@@ -144,7 +153,7 @@ def _show(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
             "created",
             "last used",
             "expires",
-            "revoked",
+            "state",
             "id",
         ),
         [
@@ -157,7 +166,7 @@ def _show(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
                 t.created_at,
                 t.last_used_at,
                 t.expires_at,
-                t.revoked_at,
+                STATES[t.state],
                 t.id,
             )
             for t in found

@@ -1804,6 +1804,18 @@ CREATE FUNCTION fairlead.tenant_of_session() RETURNS uuid
     select nullif(current_setting('fairlead.tenant_id', true), '')::uuid
 $$;
 
+CREATE FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO ''
+    AS $$
+    select case
+        when revoked_at is not null then 'revoked'
+        when expires_at <= clock_timestamp() then 'expired'
+        when fairlead.is_backed(maker, token_role) then 'valid'
+        when exists (select from fairlead.users u where u.id = maker and u.disabled_at is null) then 'maker_lacks_role'
+        else 'maker_disabled' end
+$$;
+
 CREATE FUNCTION fairlead.touch_definition() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -3251,6 +3263,10 @@ GRANT ALL ON FUNCTION fairlead.tell_run_end(run uuid, failed_step text, last_err
 
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
 

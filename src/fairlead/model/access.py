@@ -178,6 +178,17 @@ class User:
     disabled_at: datetime | None
 
 
+class TokenState(StrEnum):
+    """Whether a token is good, and if not, why."""
+
+    VALID = "valid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    # good again when its maker is enabled, or has a role again that can grant the token's
+    MAKER_DISABLED = "maker_disabled"
+    MAKER_LACKS_ROLE = "maker_lacks_role"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """A key for programs. The secret itself is shown once, when it is made, and kept nowhere."""
@@ -198,6 +209,7 @@ class Token:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    state: TokenState
 
 
 def trusted(actor: str) -> Principal:

@@ -80,14 +80,16 @@ values (
     %(tenant_id)s, %(host_id)s, %(user_id)s, %(name)s, %(role)s, %(definitions)s::text[], %(prefix)s, %(secret_hash)s,
     %(created_by)s, %(expires_at)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
-    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    fairlead.token_state(revoked_at, expires_at, user_id, role) as state;
 
 -- name: host_is_there
 select true from fairlead.hosts where id = %(id)s and tenant_id = %(tenant_id)s;
 
 -- name: tokens
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
-    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at
+    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    fairlead.token_state(revoked_at, expires_at, user_id, role) as state
 from fairlead.tokens
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
 order by id limit %(limit)s;
@@ -97,7 +99,8 @@ order by id limit %(limit)s;
 update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
-    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at;
+    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    fairlead.token_state(revoked_at, expires_at, user_id, role) as state;
 
 -- name: end_token
 -- Never later than it was to end anyway. No row comes back if it is not good any more.

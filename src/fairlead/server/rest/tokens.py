@@ -11,7 +11,7 @@ from pydantic import Field
 from fairlead.actions import access
 from fairlead.actions.access import Expiry
 from fairlead.db.tx import Tx
-from fairlead.model.access import Permission, Role
+from fairlead.model.access import Permission, Role, TokenState
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery
@@ -59,6 +59,7 @@ class TokenView(View):
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    state: TokenState
 
 
 class NewTokenView(TokenView):

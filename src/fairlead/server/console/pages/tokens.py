@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from fairlead.actions import access, hosts
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.access import Permission, Role, Token
+from fairlead.model.access import Permission, Role, TokenState
 from fairlead.server.auth import Gatekeeper, Guarded
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, rows, tenant_slugs
@@ -32,6 +32,24 @@ LIVES = (
     ("365", "a year"),
     ("", "no end"),
 )
+# How a state is shown: the word, the colour, the picture, and what it means where the word does not say it.
+STATES = {
+    TokenState.VALID: ("valid", "good", "circle-check", ""),
+    TokenState.EXPIRED: ("expired", "warn", "clock", ""),
+    TokenState.REVOKED: ("revoked", "canceled", "ban", ""),
+    TokenState.MAKER_DISABLED: (
+        "maker disabled",
+        "warn",
+        "user-x",
+        "It is refused, since the user who made it is disabled. It works again if that user is enabled.",
+    ),
+    TokenState.MAKER_LACKS_ROLE: (
+        "maker lacks role",
+        "warn",
+        "user-x",
+        "It is refused, since the user who made it has a role now that cannot grant the token's.",
+    ),
+}
 NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions": ""}
 
 
@@ -47,7 +65,7 @@ async def listed(request: Request, visit: Manager) -> Response:
         page=rows(found, ROWS),
         slugs=slugs,
         hosts=dict(named),
-        state=lambda token: state(token, datetime.now(UTC)),
+        states=STATES,
         **_offered(visit, named),
     )
 
@@ -86,13 +104,6 @@ async def revoke(request: Request, token_id: UUID, visit: Manager) -> Response:
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     gatekeeper.forget()
     return visit.done(f"Revoked {token.name}: it stops working within five seconds.")
-
-
-def state(token: Token, now: datetime) -> str:
-    """Whether a key still opens something."""
-    if token.revoked_at is not None:
-        return "revoked"
-    return "expired" if token.expires_at is not None and token.expires_at <= now else "valid"
 
 
 async def _hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:

@@ -1,0 +1,15 @@
+-- What a token is good for now, and why not. Its maker may be a user that the session's own tenant does not see, such as a
+-- super admin: only the state is told of them.
+create or replace function fairlead.token_state(
+    revoked_at timestamptz, expires_at timestamptz, maker uuid, token_role text
+) returns text language sql stable security definer set search_path = '' as $$
+    select case
+        when revoked_at is not null then 'revoked'
+        when expires_at <= clock_timestamp() then 'expired'
+        when fairlead.is_backed(maker, token_role) then 'valid'
+        when exists (select from fairlead.users u where u.id = maker and u.disabled_at is null) then 'maker_lacks_role'
+        else 'maker_disabled' end
+$$;
+
+revoke execute on function fairlead.token_state(timestamptz, timestamptz, uuid, text) from public;
+grant execute on function fairlead.token_state(timestamptz, timestamptz, uuid, text) to fairlead_tenant;
