@@ -349,7 +349,7 @@ of another and of none; this table is made by it (`make matrix`).
 - `401`: nobody, or a token that is not good any more. `403`: a role without the permission; that is audited.
 - `404`: what belongs to another tenant, exactly as what does not exist.
 - A super admin acts in the tenant that `X-Tenant` names, or without it in all of them.
-- A job of `ENGINE_RUN` runs a workflow: to enqueue one needs `workflows.start` too, to retry one `workflows.run`.
+- A job of `ENGINE_RUN` runs a workflow: to enqueue one needs `workflows.start` too, to cancel or retry one `workflows.run`.
 
 """
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.world import World
+from fairlead.model.access import Role
+from tests.server.world import BASE, World
 
 RUN = {"definition_key": "ENGINE_RUN", "payload": {"workflow": "w"}}
 SCHEMA = {"type": "object", "properties": {"secret_headers": {"type": "object", "x-secret": True}}}
@@ -37,7 +38,7 @@ async def test_retrying_a_job_that_runs_a_workflow_needs_the_right_to_run_one(en
     for _ in range(2):
         made = await engine.call("POST", "/jobs", who="tenant_admin", json=RUN)
         ids.append(made.json()["id"])
-        assert (await engine.call("POST", f"/jobs/{ids[-1]}/cancel")).status_code == 200
+        assert (await engine.call("POST", f"/jobs/{ids[-1]}/cancel", who="tenant_admin")).status_code == 200
     wanted = {"filter": {"definition_key": "ENGINE_RUN"}}
 
     for body in (None, {"payload": {"workflow": "other"}}):
@@ -48,6 +49,47 @@ async def test_retrying_a_job_that_runs_a_workflow_needs_the_right_to_run_one(en
     assert (await engine.call("POST", f"/jobs/{ids[0]}/retry", who="tenant_admin")).status_code == 200
     rest = (await engine.call("POST", "/jobs/retry", who="tenant_admin", json=wanted)).json()
     assert (rest["count"], rest["skipped"]) == (1, 0)
+
+
+async def test_canceling_a_job_that_runs_a_workflow_needs_the_right_to_run_one(engine: World) -> None:
+    ids = [(await engine.call("POST", "/jobs", who="tenant_admin", json=RUN)).json()["id"] for _ in range(2)]
+    other = await engine.call("POST", "/jobs", json={"definition_key": "anything", "payload": {}})
+    wanted: dict[str, Any] = {"filter": {"status": ["queued"]}}
+
+    one = await engine.call("POST", f"/jobs/{ids[0]}/cancel")
+    seen = (await engine.call("POST", "/jobs/cancel", json={**wanted, "dry_run": True})).json()
+    some = (await engine.call("POST", "/jobs/cancel", json=wanted)).json()
+
+    assert (one.status_code, "workflows.run" in one.text) == (403, True)
+    assert [(did["count"], did["skipped"]) for did in (seen, some)] == [(1, 2), (1, 2)]
+    assert (await engine.call("GET", f"/jobs/{other.json()['id']}")).json()["status"] == "canceled"
+    assert (await engine.call("POST", f"/jobs/{ids[0]}/cancel", who="tenant_admin")).status_code == 200
+    rest = (await engine.call("POST", "/jobs/cancel", who="tenant_admin", json=wanted)).json()
+    assert (rest["count"], rest["skipped"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("role", "offered"), [(Role.OPERATOR, False), (Role.TENANT_ADMIN, True)])
+async def test_the_console_offers_only_what_the_server_does_with_a_job_that_runs_a_workflow(
+    engine: World,
+    role: Role,
+    offered: bool,  # noqa: FBT001
+) -> None:
+    job = (await engine.call("POST", "/jobs", who="tenant_admin", json=RUN)).json()["id"]
+    cookie = {"Cookie": await engine.signed_in(role)}
+
+    async def offers(what: str) -> list[bool]:
+        pages = [
+            (await engine.call("GET", f"{BASE}/console{path}", who=None, headers=cookie)).text
+            for path in ("/jobs", f"/jobs/{job}")
+        ]
+        assert all("It runs a workflow" in page for page in pages) is not offered
+        return [f'hx-post="/console/jobs/{job}/{what}"' in page for page in pages]
+
+    assert await offers("cancel") == [offered] * 2
+    assert (await engine.call("POST", f"/jobs/{job}/cancel", who="tenant_admin")).status_code == 200
+    assert await offers("retry") == [offered] * 2
+    edit = await engine.call("GET", f"{BASE}/console/jobs/{job}/edit", who=None, headers=cookie)
+    assert ("payload_way" in edit.text) is offered
 
 
 def flow(url: Any, headers: Any) -> Any:

@@ -50,10 +50,10 @@ async def cancel(
 ) -> Bulk:
     """Cancel up to `limit` jobs that match: at once where they wait; where they run, their owners are asked to stop."""
     filters = await _filters(tx, principal, wanted, CANCELABLE, limit)
-    found = [] if not filters["status"] else await bulk_jobs.cancelable(tx, filters, limit=limit + 1)
+    found, passed = await _cancelable(tx, filters, limit + 1, _forbidden(principal))
     ids, more = found[:limit], len(found) > limit
     if dry_run or not ids:
-        return Bulk(len(ids), more)
+        return Bulk(len(ids), more, passed)
     moved = asked = 0
     for part in _parts(ids):
         ended, requested = await canceling.cancel(tx, part)
@@ -62,7 +62,19 @@ async def cancel(
         asked += requested
     if asked:
         await bulk.notify(tx, "cancel")
-    return await _done(tx, principal, "JOBS_CANCELED", filters, Bulk(moved, more, len(ids) - moved))
+    return await _done(tx, principal, "JOBS_CANCELED", filters, Bulk(moved, more, passed + len(ids) - moved))
+
+
+async def _cancelable(
+    tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
+) -> tuple[list[UUID], int]:
+    """Up to `most` jobs that wait or run, and how many (up to `most`) match that the principal may not cancel."""
+    if not filters["status"]:
+        return [], 0
+    found = await bulk_jobs.cancelable(tx, filters, limit=most, forbidden=forbidden)
+    if forbidden is None or filters["definition_key"] not in (None, forbidden):
+        return found, 0
+    return found, len(await bulk_jobs.cancelable(tx, {**filters, "definition_key": forbidden}, limit=most))
 
 
 async def retry(
@@ -118,8 +130,13 @@ async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, tol
 
 
 def _forbidden(principal: Principal) -> str | None:
-    """The definition whose jobs this principal may not retry: they run workflows."""
+    """The definition whose jobs this principal may neither cancel nor retry: they run workflows."""
     return None if Permission.RUN_WORKFLOWS in GRANTS[principal.role] else ENGINE_RUN
+
+
+def is_forbidden(principal: Principal, job: Job) -> bool:
+    """Whether a job runs a workflow and the principal may not: so they can neither cancel nor retry it."""
+    return job.definition_key == _forbidden(principal)
 
 
 async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:

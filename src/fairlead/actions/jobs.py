@@ -91,7 +91,7 @@ async def listed(
 
 async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     """Stop a job: at once if it waits, at its owner's next heartbeat if it runs."""
-    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    job = await _changeable(tx, principal, job_id)
     for _ in range(ROUNDS):
         if job.status is JobStatus.CANCELED:
             return job
@@ -115,7 +115,7 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
 
 async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
     """End a job that waits as canceled; one that runs goes on."""
-    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    job = await _changeable(tx, principal, job_id)
     canceled = await jobs.cancel_queued(tx, job.id)
     if canceled:
         await _audit(tx, principal, "JOB_CANCELED", job)
@@ -127,9 +127,7 @@ async def retry(
     tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
 ) -> Job:
     """Queue a failed, dead-lettered or canceled job again, with a fresh budget and, if given, a new payload."""
-    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
-    if job.definition_key == ENGINE_RUN:
-        principal.require(Permission.RUN_WORKFLOWS, job.tenant_id)
+    job = await _changeable(tx, principal, job_id)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
             f"Job {job.id} is a step of a workflow run. Retry the run, which goes on from there: "
@@ -205,6 +203,14 @@ async def _visible(
     if job is None:
         raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
     principal.require(permission, job.tenant_id)
+    return job
+
+
+async def _changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
+    """A job that the principal may cancel and retry; one that runs a workflow needs the right to run workflows too."""
+    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    if job.definition_key == ENGINE_RUN:
+        principal.require(Permission.RUN_WORKFLOWS, job.tenant_id)
     return job
 
 

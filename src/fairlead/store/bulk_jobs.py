@@ -35,9 +35,13 @@ class Retryable:
     is_stuck: bool
 
 
-async def cancelable(tx: Tx, filters: Mapping[str, Any], *, limit: int) -> list[UUID]:
-    """Up to so many jobs that match, wait or run, and have not been asked to stop."""
+async def cancelable(
+    tx: Tx, filters: Mapping[str, Any], *, limit: int, forbidden: str | None = None
+) -> list[UUID]:
+    """Up to so many jobs that match, wait or run, and have not been asked to stop; none of a forbidden definition."""
     conditions, values = jobs.conditions(tx, filters)
+    if forbidden is not None:
+        conditions, values = [*conditions, sql.where_allowed], {**values, "forbidden": forbidden}
     selective = bool(values.get("q_id")) or not _SELECTIVE.isdisjoint(values)
     start = sql.cancelable_of_record if selective else sql.cancelable_of_queue
     return await _ids(tx, start, conditions, values, limit)

@@ -19,6 +19,9 @@ where j.cancel_requested_at is null
 select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.status <= 'running' and j.cancel_requested_at is null
 
+-- name: where_allowed
+d.key <> %(forbidden)s
+
 -- name: retryable
 -- Steps of runs are retried with their runs. Stuck is one that would stay as it is: its key is held, its host is gone, or its
 -- definition is one that the principal may not retry.

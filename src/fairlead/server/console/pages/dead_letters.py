@@ -57,7 +57,10 @@ async def retry(request: Request, mark: str, visit: Writer) -> Response:
             did = await bulk_jobs.retry_chosen(tx, visit.principal, ids, told=told)
         done += did.count
         skipped += did.skipped
-    why = "Steps of workflows are retried with their run; other jobs need an active definition."
+    why = (
+        "Steps of workflows are retried with their run, jobs that run a workflow by those who may run workflows; other "
+        "jobs need an active definition."
+    )
     left = f" Left as they are: {skipped:,}. {why}" if skipped else ""
     return visit.done(f"Queued again: {done:,}.{left}")
 

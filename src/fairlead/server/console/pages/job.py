@@ -69,12 +69,20 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         more_children=len(children) > MOST_CHILDREN,
         cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
         retryable=bulk_jobs.is_retryable(job),
+        forbidden=why_forbidden(visit, job),
         signal_name=signal_name,
         curl=lambda api: curl(job, api, named=visit.is_super),
         largest_tree=LARGEST_TREE,
         mark=mark,
         **facts,
     )
+
+
+def why_forbidden(visit: Visit, job: Job) -> str | None:
+    """Why a visitor who may cancel and retry jobs may not do it with this one, if so."""
+    if not bulk_jobs.is_forbidden(visit.principal, job):
+        return None
+    return f"It runs a workflow: your role ({visit.principal.role}) lacks the permission {Permission.RUN_WORKFLOWS}."
 
 
 def mark(value: Any) -> str:
@@ -257,4 +265,5 @@ def _edit_page(visit: Visit, job: Job, form: PayloadForm, error: FairleadError |
         payload=form,
         error=error,
         retryable=bulk_jobs.is_retryable(job),
+        forbidden=why_forbidden(visit, job),
     )

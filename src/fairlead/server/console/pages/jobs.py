@@ -14,6 +14,7 @@ from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Source, may_move
 from fairlead.server.auth import Guarded
+from fairlead.server.console.pages.job import why_forbidden
 from fairlead.server.console.search import parsed
 from fairlead.server.console.visit import Visit, Visits
 from fairlead.store import hosts
@@ -32,10 +33,10 @@ BATCH = 1000
 RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 900)}
 NOWHERE = UUID(int=0)
 _WHY_LEFT = {
-    "cancel": "Only queued and running jobs can be canceled.",
+    "cancel": "Only queued and running jobs can be canceled, and jobs that run a workflow by those who may run workflows.",
     "retry": (
-        "Only failed, dead-lettered and canceled jobs of active definitions can be retried, and steps of workflows "
-        "with their run."
+        "Only failed, dead-lettered and canceled jobs of active definitions can be retried, steps of workflows with "
+        "their run, and jobs that run a workflow by those who may run workflows."
     ),
 }
 
@@ -143,6 +144,7 @@ async def listed(request: Request, visit: Reader) -> Response:
         sources=list(Source),
         cancelable=lambda job: may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
         retryable=bulk_jobs.is_retryable,
+        forbidden=lambda job: why_forbidden(visit, job),
     )
 
 
