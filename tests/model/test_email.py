@@ -17,6 +17,7 @@ from fairlead.model.email import (
 )
 from fairlead.model.email_mime import mime_of
 from fairlead.model.path import Flaw
+from fairlead.model.redact import Mask
 
 SENDER = Mailbox("Acme", "a@acme.example")
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -69,6 +70,12 @@ def test_a_mailbox_is_read_and_written_again(text: str, mailbox: Mailbox) -> Non
 
 def test_a_messages_id_is_made_from_the_jobs() -> None:
     assert message_id(UUID(int=7), SENDER) == f"<{UUID(int=7)}@acme.example>"
+
+
+def test_what_a_server_says_is_masked_before_it_is_cut() -> None:
+    mask = Mask(["Beadc0de-7f3a-41bc"])
+    for filled in range(270, 301):
+        assert "Bead" not in without_addresses("x" * filled + "Beadc0de-7f3a-41bc and more", mask)
 
 
 def test_what_a_server_says_is_told_without_addresses() -> None:

@@ -17,7 +17,7 @@ from fairlead.model.access import Principal, trusted
 from fairlead.model.dedupe import canonical
 from fairlead.model.job import NewJob, Source
 from fairlead.model.own_key import key_of_trigger
-from fairlead.model.redact import Mask, places
+from fairlead.model.redact import Mask, places, shorten
 from fairlead.model.template import Template, compiled
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.store import firings, jobs, triggers
@@ -182,7 +182,9 @@ def failed(shot: Shot, refusal: FairleadError) -> NewFiring:
     """The record of a firing that could not make its job."""
     others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
     detail = f"{refusal.message} Also: {others}" if others else refusal.message
-    return _record(shot, FiringOutcome.FAILED, reason=refusal.code, detail=detail[:LONGEST_DETAIL])
+    return _record(
+        shot, FiringOutcome.FAILED, reason=refusal.code, detail=shorten(detail, LONGEST_DETAIL, shot.mask)
+    )
 
 
 def skipped(shot: Shot, reason: str) -> NewFiring:

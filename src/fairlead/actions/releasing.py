@@ -16,7 +16,7 @@ from fairlead.model.definition import Kind, Validator, check_payload, validator
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.quota import exceeded_as_told
-from fairlead.model.redact import Mask, mask_for, places
+from fairlead.model.redact import Mask, mask_for, places, shorten
 from fairlead.model.request import unknown_definition
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
@@ -141,7 +141,7 @@ class _Releasing:
             else:
                 await self._add(run, step, recipe, released)
         except Refused as refusal:
-            self._is_over(step, StepState.FAILED, error=_error(refusal))
+            self._is_over(step, StepState.FAILED, error=_error(refusal, self._mask_of(run)))
 
     async def write(self) -> None:
         """Write down what was made so far, as far as it fits into the quotas."""
@@ -250,7 +250,7 @@ class _Releasing:
             raise refused[0]
         begun = None
         if recipe.for_each is not None:
-            begun = _is_many(step, jobs=len(made), refused=refused, done=len(done))
+            begun = _is_many(step, jobs=len(made), refused=refused, done=len(done), mask=self._mask_of(run))
         self.made.append((step, made, begun))
 
     async def _fitting(
@@ -271,12 +271,16 @@ class _Releasing:
 
     def _hides(self, run: Held, task: Task) -> list[str] | None:
         """Where secrets of the run's input got to in a payload, whatever the definition says."""
+        mask = self._mask_of(run)
+        return None if mask is None else places(task.payload, mask) or None
+
+    def _mask_of(self, run: Held) -> Mask | None:
+        """What masks the secrets of the run's input."""
         if not run.secret_paths:
             return None
         if run.id not in self._masks:
             self._masks[run.id] = mask_for(run.input, run.secret_paths)
-        mask = self._masks[run.id]
-        return None if mask is None else places(task.payload, mask) or None
+        return self._masks[run.id]
 
     async def _hold_to_quotas(self) -> None:
         """Take the jobs of the steps that fit into the quotas; a step whose jobs do not fit fails, with none of them made."""
@@ -308,7 +312,9 @@ class _Releasing:
                 self.begun.append(begun)
 
 
-def _is_many(step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0) -> Begun:
+def _is_many(
+    step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0, mask: Mask | None = None
+) -> Begun:
     return Begun(
         step.run_id,
         step.place,
@@ -316,7 +322,7 @@ def _is_many(step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: in
         items=jobs + len(refused) + done,
         remaining=jobs,
         failed=len(refused),
-        error=_error(refused[0]) if refused else None,
+        error=_error(refused[0], mask) if refused else None,
     )
 
 
@@ -334,7 +340,7 @@ def _refusal(run: Held, recipe: Recipe, released: Released, outcome: str) -> Ref
         return refusal
 
 
-def _error(refusal: Refused) -> dict[str, Any]:
+def _error(refusal: Refused, mask: Mask | None = None) -> dict[str, Any]:
     others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
     message = f"{refusal.message} Also: {others}" if others else refusal.message
-    return {"code": refusal.code, "message": message[:LONGEST_MESSAGE]}
+    return {"code": refusal.code, "message": shorten(message, LONGEST_MESSAGE, mask)}

@@ -9,6 +9,7 @@ import msgspec
 from fairlead.handlers.answers import TemporaryFailure
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
 from fairlead.model.email import without_addresses
+from fairlead.model.redact import Mask
 
 MAX_ANSWER_BYTES = 65_536
 
@@ -26,10 +27,10 @@ async def asked(
         raise TemporaryFailure(f"{provider} could not be reached: {error}") from None
 
 
-def refusal_words(provider: str, status: int, code: Any, message: Any) -> str:
+def refusal_words(provider: str, status: int, code: Any, message: Any, mask: Mask | None = None) -> str:
     """What a provider answered instead of taking the message: as much of it as it said."""
     told = [str(one) for one in (code, message) if one]
-    return without_addresses(": ".join([f"{provider} answered {status}", *told]))
+    return without_addresses(": ".join([f"{provider} answered {status}", *told]), mask)
 
 
 def said(answer: Answer) -> Mapping[str, Any]:

@@ -127,5 +127,5 @@ def _recipient(mailbox: Mailbox) -> dict[str, Any]:
 
 def _refusal(ctx: Context, answer: Answer, error: Any) -> Exception:
     told = error if isinstance(error, dict) else {}
-    why = refusal_words("Microsoft Graph", answer.status, told.get("code"), told.get("message"))
+    why = refusal_words("Microsoft Graph", answer.status, told.get("code"), told.get("message"), ctx.mask)
     return unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)

@@ -44,7 +44,7 @@ class ResendProvider:
         found = said(answer)
         if answer.status == 200 and isinstance(found.get("id"), str):
             return Sent(found["id"], len(message.recipients))
-        why = refusal_words("Resend", answer.status, found.get("name"), found.get("message"))
+        why = refusal_words("Resend", answer.status, found.get("name"), found.get("message"), ctx.mask)
         if answer.status == 409:
             raise (TemporaryFailure if found.get("name") == _IN_PROGRESS else PermanentFailure)(why)
         if answer.status < 300:  # it may have been sent; the key keeps the next attempt from sending it twice

@@ -31,11 +31,13 @@ class SmtpProvider:
             async with self._client() as client:
                 refused, _ = await client.sendmail(message.sender.address, message.recipients, mime)
         except aiosmtplib.SMTPRecipientsRefused as error:
-            raise _failure(min(one.code for one in error.recipients), error.recipients[0].message) from None
+            raise _failure(
+                ctx, min(one.code for one in error.recipients), error.recipients[0].message
+            ) from None
         except aiosmtplib.SMTPResponseException as error:
-            raise _failure(error.code, error.message) from None
+            raise _failure(ctx, error.code, error.message) from None
         except (aiosmtplib.SMTPException, OSError) as error:
-            why = without_addresses(str(error)) or type(error).__name__
+            why = without_addresses(str(error), ctx.mask) or type(error).__name__
             raise TemporaryFailure(f"The mail server could not be used: {why}") from None
         return Sent(known_as, len(message.recipients) - len(refused), len(refused))
 
@@ -54,7 +56,7 @@ class SmtpProvider:
         )
 
 
-def _failure(code: int, said: str) -> Exception:
+def _failure(ctx: Context, code: int, said: str) -> Exception:
     """5xx is for good; with the addresses in it taken out, what the server said helps to see why."""
-    message = f"The mail server answered {code}: {without_addresses(said)}"
+    message = f"The mail server answered {code}: {without_addresses(said, ctx.mask)}"
     return PermanentFailure(message) if code >= 500 else TemporaryFailure(message)

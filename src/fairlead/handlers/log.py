@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.model.redact import Mask
+from fairlead.model.redact import Mask, shorten
 
 MAX_BYTES = 65_536
 LONGEST_LINE = 8_192
@@ -16,11 +16,7 @@ LONGEST_LINE = 8_192
 
 def clean(text: str, longest: int, mask: Mask | None = None) -> str:
     """Text that PostgreSQL can keep, cut to a length; masked before that, while its secrets are whole."""
-    if mask is not None:
-        text = mask.text(text)
-    if len(text) > longest:
-        text = text[: longest - 1] + "…"
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+    return shorten(text, longest, mask).replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def attempt_fields(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from fairlead.model.path import Flaw
+from fairlead.model.redact import Mask, shorten
 
 MAX_RECIPIENTS = 50
 MAX_HEADERS = 20
@@ -178,7 +179,7 @@ def check_sizes(message: Message) -> None:
         raise Flaw(f"attachments must have {MAX_ATTACHMENT_BYTES} bytes at most together")
 
 
-def without_addresses(text: str) -> str:
-    """The beginning of what a mail server said, without the addresses in it."""
-    said = _CONTROLS.sub(" ", text[:LONGEST_SAID])
+def without_addresses(text: str, mask: Mask | None = None) -> str:
+    """The beginning of what a mail server said, without secrets and without the addresses in it."""
+    said = _CONTROLS.sub(" ", shorten(text, LONGEST_SAID, mask))
     return re.sub(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]*", "…@…", said)

@@ -494,6 +494,13 @@ def mask_for(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mas
     return Mask(secrets, patterns) if secrets or patterns else None
 
 
+def shorten(text: str, longest: int, mask: Mask | None = None) -> str:
+    """The beginning of a text. It is masked before it is cut: of a secret that was cut in two, a mask finds nothing."""
+    if mask is not None:
+        text = mask.text(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def places(payload: Any, mask: Mask) -> list[str]:
     """The paths to what of a payload holds a secret that the mask knows; too many of them are one, to everything."""
     found = list(islice(_places(payload, mask, ()), MOST_PLACES + 1))
