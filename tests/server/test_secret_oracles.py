@@ -88,6 +88,27 @@ async def _by_short_values(world: World, answers: Answers, secret: str) -> None:
     await answers.ask("GET", "/jobs")
 
 
+@pytest.mark.parametrize("beside", ["correlation_id", "dedupe_key"])
+async def test_an_edit_does_not_uncover_a_secret_that_stands_beside_the_payload(
+    world: World, beside: str
+) -> None:
+    await _prepare(world)
+    job = {"definition_key": "secretive", "payload": {"password": THESE[0]}, beside: f"call {THESE[0]}"}
+    made = await world.call("POST", "/jobs", who="application", json=job)
+    path = f"/jobs/{made.json()['id']}"
+    await world.call("POST", f"{path}/cancel")
+
+    edit = {"payload": {"password": "quite another secret"}}
+    refused = await world.call("POST", f"{path}/retry", json=edit)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "job_not_retryable")
+    assert [one["path"] for one in refused.json()["errors"]] == [beside]
+    assert (await world.call("GET", path)).json()[beside] == "call [redacted]"
+    for body in (None, {"payload": {"password": "[redacted]"}}):  # as it is
+        assert (await world.call("POST", f"{path}/retry", json=body)).status_code == 200
+        assert (await world.call("POST", f"{path}/cancel")).json()[beside] == "call [redacted]"
+
+
 @pytest.mark.parametrize("tried", [_by_retries, _by_chosen_texts, _by_short_values])
 async def test_two_secrets_cannot_be_told_apart(world: World, tried: Any) -> None:
     await _prepare(world)

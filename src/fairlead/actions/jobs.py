@@ -18,6 +18,7 @@ from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.path import look_up, path_of_pointer
+from fairlead.model.redact import Mask, secrets_in
 from fairlead.model.request import unknown_tenant
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, hosts, jobs, tenants
@@ -164,6 +165,8 @@ async def _edited(
     catalog.learn(definition.key, definition.version, definition.arg_schema, definition.resource_pointer)
     stored = await jobs.payload(tx, job.id)
     payload = restore_secrets(payload, stored, job.payload)
+    if payload != stored:
+        await _refuse_secrets_beside(tx, job)
     edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
     text, _ = catalog.prepare(edited, current=[definition.key])
     if not _names_another(definition, stored, msgspec.json.decode(text)):
@@ -172,6 +175,22 @@ async def _edited(
     if target.refusal is not None:
         refuse(edited, target.refusal, catalog.resource_of(edited))
     return text, target
+
+
+async def _refuse_secrets_beside(tx: Tx, job: Job) -> None:
+    """Refuse to replace a payload whose secrets stand in the job's other texts too: only the payload says what to mask there."""
+    mask = Mask(secrets_in(*await jobs.secrets_of(tx, job.id)))
+    texts = await jobs.chosen_texts(tx, job.id)
+    if faults := [
+        Fault(name, "holds a secret of the payload")
+        for name, text in texts.items()
+        if mask.chosen(text) != text
+    ]:
+        raise JobNotRetryable(
+            f"The payload of job {job.id} cannot be edited, since the job's {faults[0].path} holds one of its secrets. "
+            "Retry it as it is, or enqueue a new job.",
+            faults,
+        )
 
 
 def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:

@@ -310,6 +310,15 @@ async def dedupe_key(tx: Tx, job_id: UUID) -> str | None:
     return cast("str | None", key)
 
 
+async def chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
+    """What was chosen for a job beside its payload, as it is; of a dedupe key, without the payload that it was made of."""
+    [(definition_key, paths, key, *chosen)] = await tx.values(sql.chosen_texts, {"id": job_id})
+    found = dict(zip(_CHOSEN, chosen, strict=True))
+    if key is not None:
+        found["dedupe_key"] = shown_key(key, definition_key, paths, Mask(()))
+    return {name: text for name, text in found.items() if text is not None}
+
+
 async def target(tx: Tx, job: Job, *, payload: bytes) -> Target:
     """Which host and resource a payload is for, if it were enqueued now as this job's."""
     [found] = await tx.all(Target, sql.target, {"id": job.id, "payload": JsonText(payload)})

@@ -197,6 +197,10 @@ select j.payload, d.secret_paths || coalesce(j.secret_paths, '{}') as secret_pat
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.id = %(id)s and (d.secret_paths <> '{}' or j.secret_paths is not null);
 
+-- name: chosen_texts
+select d.key, d.secret_paths || coalesce(j.secret_paths, '{}'), j.dedupe_key, j.correlation_id, j.source_ref
+from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id where j.id = %(id)s;
+
 -- name: hide
 -- What of a job's payload is secret beside what its definition says.
 update fairlead.jobs set secret_paths = %(paths)s where id = %(id)s;
