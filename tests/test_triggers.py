@@ -270,9 +270,9 @@ async def test_syncing_again_changes_nothing_and_writes_nothing(settings: Settin
 
 async def test_a_secret_of_a_schedule_is_kept_as_it_is_and_never_shown(settings: Settings) -> None:
     def decorate(fl: Fairlead) -> None:
-        @fl.every(3600, tenant=TENANT, payload={"token": "hush"})
+        @fl.every(3600, tenant=TENANT, payload={"token": "hush-hush"})
         async def fetch(token: Annotated[str, Secret()]) -> bool:
-            return len(token) == 4
+            return len(token) == 9
 
     async with application(settings, decorate) as fl:
         for _ in range(2):

@@ -114,12 +114,12 @@ async def test_secrets_of_the_input_are_not_shown(fl: Fairlead) -> None:
     )
     flow = Flow("w")
     flow.step("a", "locked", {"password": "{{input.who.word}}"})
-    run = await begun(fl, flow, input={"who": {"word": "hunter2", "name": "Ada"}})
+    run = await begun(fl, flow, input={"who": {"word": "hunter2hunter2", "name": "Ada"}})
 
     shown = (await run.read()).run.input
     assert shown == {"who": {"word": "[redacted]", "name": "Ada"}}
     [lease] = await fl.claim()
-    assert lease.payload == {"password": "hunter2"}
+    assert lease.payload == {"password": "hunter2hunter2"}
     await lease.succeed()
 
 

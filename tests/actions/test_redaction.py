@@ -148,11 +148,11 @@ async def test_a_loop_of_ones_own_writes_no_secrets(fl: Fairlead) -> None:
 
 
 async def test_a_list_shows_no_secrets_nor_does_an_answer_to_cancel_and_retry(fl: Fairlead) -> None:
-    key = f'send::acme::{{"pin":12,"to":"ada","token":"{CANARY}"}}'
+    key = f'send::acme::{{"pin":12121212,"to":"ada","token":"{CANARY}"}}'
     job = await fl.enqueue(
         "send",
         tenant=given.TENANT,
-        payload={**PAYLOAD, "pin": 12},
+        payload={**PAYLOAD, "pin": 12121212},
         dedupe_key=key,
         correlation_id=f"for {CANARY}",
     )
@@ -175,10 +175,10 @@ async def test_who_edits_a_payload_on_retry_gives_its_secrets_anew(fl: Fairlead)
     with pytest.raises(SecretsRequired) as refused:
         await fl.retry(job.id, payload=edited)
     assert [fault.path for fault in refused.value.faults] == ["/pin", "/token"]
-    await fl.retry(job.id, payload={"to": "grace", "token": "another", "pin": 42})
+    await fl.retry(job.id, payload={"to": "grace", "token": "another one", "pin": 42424242})
 
     [lease] = await fl.claim(1)
-    assert lease.payload == {"to": "grace", "token": "another", "pin": 42}
+    assert lease.payload == {"to": "grace", "token": "another one", "pin": 42424242}
     await lease.release()
 
 

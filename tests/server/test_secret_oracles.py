@@ -88,6 +88,32 @@ async def _by_short_values(world: World, answers: Answers, secret: str) -> None:
     await answers.ask("GET", "/jobs")
 
 
+@pytest.mark.parametrize(
+    ("password", "status"), [("1234567", 422), ("12345678", 201), ("", 201), (None, 201)]
+)
+async def test_a_secret_that_could_be_found_by_trying_is_refused(
+    world: World, password: str | None, status: int
+) -> None:
+    schema = {"properties": {"password": {"type": ["string", "null"], "x-secret": True}}}
+    made = {"key": "short", "arg_schema": schema}
+    await world.call("POST", "/admin/jobs/definitions", who="super_admin", json=made)
+    payload = {"password": password, "note": "1234"}
+    flow = {"key": "flow", "steps": [{"name": "one", "definition": "short", "payload": "{{input}}"}]}
+    await world.call("POST", "/workflows", who="tenant_admin", json=flow)
+
+    one = await world.call("POST", "/jobs", json={"definition_key": "short", "payload": payload})
+    many = await world.call(
+        "POST", "/jobs/bulk", json={"jobs": [{"definition_key": "short", "payload": payload}]}
+    )
+    run = await world.call("POST", "/workflows/flow/runs", who="tenant_admin", json={"input": payload})
+    shown = await world.call("GET", f"/workflows/runs/{run.json()['id']}", who="tenant_admin")
+
+    assert (one.status_code, many.status_code) == (status, status)
+    assert ("at least 8 characters" in one.text) is (status == 422)
+    assert ("at least 8 characters" in str(shown.json()["steps"][0]["error"])) is (status == 422)
+    assert "1234567" not in one.text + many.text
+
+
 @pytest.mark.parametrize("beside", ["correlation_id", "dedupe_key"])
 async def test_an_edit_does_not_uncover_a_secret_that_stands_beside_the_payload(
     world: World, beside: str

@@ -11,6 +11,8 @@ from fairlead.model.job import NewJob
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.payload import encode
 from fairlead.model.quota import settings_for_jobs
+from fairlead.model.redact import secret_paths
+from fairlead.model.secret_length import check_secrets
 from fairlead.settings import Settings
 
 UNKNOWN = 0
@@ -22,6 +24,8 @@ class Known:
     compiled: Validator
     # where a payload names its resource
     resource_pointer: str | None = None
+    # where in a payload its secrets are
+    secret_paths: tuple[str, ...] = ()
 
 
 class Catalog:
@@ -40,7 +44,8 @@ class Catalog:
         """Compile a definition's schema unless this version of it is there already."""
         known = self._known.get(key)
         if known is None or known.version != version:
-            known = self._known[key] = Known(version, validator(arg_schema), resource_pointer)
+            compiled, paths = validator(arg_schema), tuple(secret_paths(arg_schema))
+            known = self._known[key] = Known(version, compiled, resource_pointer, paths)
         return known
 
     def learn_all(self, definitions: dict[str, Definition]) -> None:
@@ -77,6 +82,7 @@ class Catalog:
             return text, UNKNOWN
         try:
             check_payload(known.compiled, new.definition, payload, size=len(text))
+            check_secrets(new.definition, payload, known.secret_paths)
         except PayloadInvalid:
             if new.definition in current:
                 raise

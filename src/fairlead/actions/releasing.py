@@ -16,8 +16,9 @@ from fairlead.model.definition import Kind, Validator, check_payload, validator
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.quota import exceeded_as_told
-from fairlead.model.redact import Mask, mask_for, places, shorten
+from fairlead.model.redact import Mask, mask_for, places, secret_paths, shorten
 from fairlead.model.request import unknown_definition
+from fairlead.model.secret_length import check_secrets
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
 from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
@@ -43,6 +44,11 @@ def _recipe(spec: str) -> Recipe:
 @lru_cache(maxsize=256)
 def _validator(arg_schema: str) -> Validator:
     return validator(msgspec.json.decode(arg_schema))
+
+
+@lru_cache(maxsize=256)
+def _secret_paths(arg_schema: str) -> tuple[str, ...]:
+    return tuple(secret_paths(msgspec.json.decode(arg_schema)))
 
 
 def context_of(run: Held, steps: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,6 +228,7 @@ class _Releasing:
             task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
         )
         check_payload(_validator(definition.arg_schema), definition.key, payload, size=len(text))
+        check_secrets(definition.key, payload, _secret_paths(definition.arg_schema))
         return Filled(task.item, text, self._hides(run, task))
 
     async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
