@@ -24,7 +24,7 @@ from tests.runs import published
 from tests.server.test_canary import ON_EVENT
 from tests.server.world import BASE, World
 
-REQUESTS = int(os.environ.get("ORACLE_REQUESTS", "300"))
+REQUESTS = int(os.environ.get("ORACLE_REQUESTS", "200"))
 SEED = os.environ.get("ORACLE_SEED", "1")
 # Between two times that the jobs run, which is not the operator's doing.
 TURN = 50
