@@ -211,7 +211,7 @@ def test_every_route_of_jobs_is_described_with_its_fields() -> None:
     asked: list[type[Body]] = [
         jobs.JobBody,
         jobs.FilterQuery,
-        jobs.PageQuery,
+        jobs.JobsQuery,
         jobs.BulkFilterBody,
         jobs.LogsQuery,
     ]

@@ -190,7 +190,7 @@ async def fire_schedules(fl: Fairlead, *schedules: str | Keyed) -> int:
         return await _fire_due(fl)
     fired = 0
     async with fl.transaction() as tx:
-        there = await triggers.listed(tx, fl.principal, trigger_type=TriggerType.SCHEDULE, limit=PAGE)
+        there = await triggers.every(tx, fl.principal, trigger_type=TriggerType.SCHEDULE)
         for wanted in schedules:
             found = [one for one in there if _names(one, wanted)]
             if not found:
@@ -293,7 +293,7 @@ async def _emitted(fl: Fairlead) -> list[Event]:
             before = found[-1].id if found else None
             page = await events.listed(tx, fl.principal, before=before, limit=PAGE)
             found += page
-            if len(page) < PAGE:
+            if not page.more:
                 return found
 
 

@@ -17,6 +17,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
 from fairlead.model.access import GRANTS, PEOPLE, Permission, Principal, Role, Token, User
 from fairlead.model.definition import KEY
+from fairlead.model.page import Page
 from fairlead.model.payload import unreadable
 from fairlead.model.secret import new_secret, secret_hash
 from fairlead.store import access, audit, definitions
@@ -145,10 +146,10 @@ def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> li
     return faults
 
 
-async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[Token]:
+async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> Page[Token]:
     """The tokens of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
-    return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
+    return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
 
 
 async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | None:
@@ -207,10 +208,10 @@ async def add_user(
     return user
 
 
-async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[User]:
+async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> Page[User]:
     """The users of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
+    return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
 
 
 async def find_user(tx: Tx, principal: Principal, name: str) -> User:

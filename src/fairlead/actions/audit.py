@@ -11,6 +11,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Job
+from fairlead.model.page import Page as Rows
 from fairlead.model.payload import unreadable
 from fairlead.store import audit
 from fairlead.store.audit import Entry, Filed, Filter, Place
@@ -39,11 +40,10 @@ async def listed(
     _check(wanted, limit)
     place = None if cursor is None else _read(cursor)
     if principal.tenant_id is None:
-        found = await _of_all(tx, wanted, place=place, limit=limit + 1)
+        found = await _of_all(tx, wanted, place=place, limit=limit)
     else:
-        found = await audit.page(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit + 1)
-    more = len(found) > limit
-    return Page(found[:limit], _written(found[limit - 1].place) if more else None)
+        found = await audit.page(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit)
+    return Page(found, None if found.last is None else _written(found.last.place))
 
 
 async def about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
@@ -55,7 +55,7 @@ async def about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
     )
 
 
-async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) -> list[Filed]:
+async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) -> Rows[Filed]:
     newest = min(
         moment for moment in (datetime.now(UTC), wanted.before, place and place.at) if moment is not None
     )
@@ -64,7 +64,7 @@ async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) ->
         if wanted.after is not None and wanted.after >= since:
             break
         found = await audit.page(tx, replace(wanted, after=since), tenant_id=None, place=place, limit=limit)
-        if len(found) == limit:
+        if found.more:
             return found
     return await audit.page(tx, wanted, tenant_id=None, place=place, limit=limit)
 

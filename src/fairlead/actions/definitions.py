@@ -11,6 +11,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionExists, DefinitionInvalid, Fault
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.definition import Definition, DefinitionSpec
+from fairlead.model.page import Page
 from fairlead.model.payload import unreadable
 from fairlead.store import audit, definitions, tenants
 
@@ -25,10 +26,11 @@ async def every(tx: Tx, principal: Principal) -> list[Definition]:
     return _shown(principal, await definitions.every(tx))
 
 
-async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[Definition]:
+async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Definition]:
     """Definitions by key, after this one."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    return _shown(principal, await definitions.page(tx, after=after, limit=limit))
+    found = await definitions.page(tx, tenant_id=principal.tenant_id, after=after, limit=limit)
+    return found.with_rows(_shown(principal, found))
 
 
 async def find(tx: Tx, principal: Principal, name: str) -> Definition | None:

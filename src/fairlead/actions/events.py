@@ -14,6 +14,7 @@ from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import EventInvalid, EventUnknown, Fault
 from fairlead.model.access import Permission, Principal
 from fairlead.model.event import Event, NewEvent, checked
+from fairlead.model.page import Page
 from fairlead.model.payload import encode
 from fairlead.model.redact import mask_for, shown_payload
 from fairlead.model.request import unknown_tenant
@@ -61,11 +62,28 @@ def _id_or_refusal(new: NewEvent, event_id: UUID | None, outcome: str) -> UUID:
     raise EventInvalid(f"The database refused this event: {outcome}.", [Fault("", outcome)])
 
 
-async def get(tx: Tx, principal: Principal, event_id: UUID) -> tuple[Event, list[Firing]]:
-    """An event and what it set off."""
+async def get(
+    tx: Tx, principal: Principal, event_id: UUID, *, after: UUID | None = None, limit: int = MAX_PAGE
+) -> tuple[Event, Page[Firing]]:
+    """An event and what it set off, after one of its firings."""
     event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
     [shown] = await _shown(tx, [event])
-    return shown, await firings.of_event(tx, event_id, tenant_id=principal.tenant_id)
+    limit = min(limit, MAX_PAGE)
+    return shown, await firings.of_event(
+        tx, event_id, tenant_id=principal.tenant_id, after=after, limit=limit
+    )
+
+
+async def is_kept(tx: Tx, principal: Principal, event_id: UUID) -> bool:
+    """Whether the principal's tenant has this event, and it was not forgotten."""
+    principal.require(Permission.READ_EVENTS, principal.tenant_id)
+    return await events.get(tx, event_id, tenant_id=principal.tenant_id) is not None
+
+
+async def firing_of_job(tx: Tx, principal: Principal, event_id: UUID, job_id: UUID) -> Firing | None:
+    """The firing by which an event made a job, if that is known."""
+    principal.require(Permission.READ_EVENTS, principal.tenant_id)
+    return await firings.of_job(tx, event_id, job_id, tenant_id=principal.tenant_id)
 
 
 async def listed(
@@ -76,7 +94,7 @@ async def listed(
     correlation_id: str | None = None,
     before: UUID | None = None,
     limit: int = 100,
-) -> list[Event]:
+) -> Page[Event]:
     """Events, newest first."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     found = await events.page(
@@ -85,9 +103,9 @@ async def listed(
         name=name,
         correlation_id=correlation_id,
         before=before,
-        limit=min(limit, MAX_PAGE + 1),
+        limit=min(limit, MAX_PAGE),
     )
-    return await _shown(tx, found)
+    return found.with_rows(await _shown(tx, found))
 
 
 async def tally(tx: Tx, principal: Principal, found: Sequence[Event]) -> dict[UUID, dict[FiringOutcome, int]]:
@@ -133,16 +151,26 @@ async def as_kept(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UU
 
 async def secret_paths(tx: Tx, event: Event) -> list[str]:
     """Where in an event's data triggers find secrets."""
-    about = await triggers.about_events(tx, [(event.tenant_id, event.name)])
-    now = [path for trigger in about for path in rules.secret_event_paths(trigger)]
-    return [*event.secret_paths, *now]
+    now = await _secret_paths(tx, [event])
+    return [*event.secret_paths, *now[event.tenant_id, event.name]]
+
+
+async def _secret_paths(tx: Tx, found: Sequence[Event]) -> dict[tuple[UUID, str], set[str]]:
+    """Where triggers find secrets in events of these tenants and names; of the triggers, a page at a time is in memory."""
+    secret: dict[tuple[UUID, str], set[str]] = defaultdict(set)
+    about = [(event.tenant_id, event.name) for event in found]
+    page = await triggers.with_secrets(tx, about, after=None, limit=MAX_PAGE)
+    while True:
+        for trigger in page:
+            secret[trigger.tenant_id, str(trigger.event_name)].update(rules.secret_event_paths(trigger))
+        if page.last is None:
+            return secret
+        page = await triggers.with_secrets(tx, about, after=page.last.id, limit=MAX_PAGE)
 
 
 async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
     """Events as people may see them: without what triggers make secrets of."""
-    secret: dict[tuple[UUID, str], list[str]] = defaultdict(list)
-    for trigger in await triggers.about_events(tx, [(event.tenant_id, event.name) for event in found]):
-        secret[trigger.tenant_id, str(trigger.event_name)] += rules.secret_event_paths(trigger)
+    secret = await _secret_paths(tx, found)
 
     def shown(event: Event) -> Event:
         paths = [*event.secret_paths, *secret[event.tenant_id, event.name]]

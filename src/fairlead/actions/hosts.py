@@ -21,6 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Permission, Principal, Role, Token
 from fairlead.model.host import Host, Resource
+from fairlead.model.page import Page
 from fairlead.model.payload import encode, unreadable
 from fairlead.model.secret import new_secret, secret_hash
 from fairlead.store import access, audit, bulk, hosts
@@ -145,10 +146,10 @@ async def get(
     return await _host(tx, host_id, principal.tenant_id)
 
 
-async def listed(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> list[Host]:
+async def listed(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> Page[Host]:
     """Hosts, oldest first."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
-    return await hosts.page(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE + 1))
+    return await hosts.page(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
 
 
 async def running(
@@ -226,7 +227,7 @@ async def resources(
     kind: str | None = None,
     after: UUID | None = None,
     limit: int = 100,
-) -> list[Resource]:
+) -> Page[Resource]:
     """Resources, oldest first."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
     return await hosts.resources(
@@ -235,7 +236,7 @@ async def resources(
         host_id=host_id,
         kind=kind,
         after=after,
-        limit=min(limit, MAX_PAGE + 1),
+        limit=min(limit, MAX_PAGE),
     )
 
 

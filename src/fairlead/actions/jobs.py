@@ -17,6 +17,7 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.kept_secrets import restore_secrets
+from fairlead.model.page import Page as Rows
 from fairlead.model.path import look_up, path_of_pointer
 from fairlead.model.redact import Mask, secrets_in
 from fairlead.model.request import unknown_tenant
@@ -53,12 +54,20 @@ class Page:
 
 
 async def show(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
-    """A job and its attempts."""
+    """A job and its attempts: the newest of them where there are very many."""
     job = await _visible(tx, principal, job_id)
-    return job, await jobs.attempts(tx, job.id)
+    return job, await jobs.last_attempts(tx, job.id)
 
 
-async def children(tx: Tx, principal: Principal, job: Job, *, limit: int = 50) -> list[Job]:
+async def attempts(
+    tx: Tx, principal: Principal, job_id: UUID, *, after: int = 0, limit: int = MAX_PAGE
+) -> Rows[Attempt]:
+    """The attempts of a job after one of them, first to last."""
+    job = await _visible(tx, principal, job_id)
+    return await jobs.attempts(tx, job.id, after=after, limit=limit)
+
+
+async def children(tx: Tx, principal: Principal, job: Job, *, limit: int = 50) -> Rows[Job]:
     """The newest of the jobs that a job enqueued as it ran."""
     principal.require(Permission.READ_JOBS, job.tenant_id)
     return await jobs.find(tx, {"parent_id": job.id, "tenant_id": job.tenant_id}, limit=limit)

@@ -6,6 +6,7 @@ from uuid import UUID
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import JobStatus
+from fairlead.model.page import Page
 from fairlead.model.workflow_run import Run
 from fairlead.store import run_steps, workflows
 from fairlead.store.run_steps import Item, RunMark, StepMark
@@ -38,7 +39,7 @@ async def items(
     first: int = 0,
     status: JobStatus | None = None,
     limit: int,
-) -> list[Item]:
+) -> Page[Item]:
     """The jobs of a step that has one for each item, from an item on."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
     return await run_steps.items(tx, run.id, place, first=first, status=status, limit=limit)

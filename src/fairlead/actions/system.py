@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fairlead.actions import gates
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
+from fairlead.model.page import Page
 from fairlead.store import flow, system, workers
 from fairlead.store.system import SystemGate, TenantQueue
 from fairlead.store.workers import Worker
@@ -38,7 +39,7 @@ async def change_gate(tx: Tx, principal: Principal, *, online: bool, note: str |
     return await system.gate(tx)
 
 
-async def queue(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[TenantQueue]:
+async def queue(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[TenantQueue]:
     """Every tenant's part of the queue, by slug, after this one."""
     principal.require(Permission.READ_QUEUE)
     return await system.queue(tx, after=after, limit=limit)
@@ -65,7 +66,7 @@ class TenantPart:
 
 async def side_by_side(
     tx: Tx, principal: Principal, *, seconds: int, limit: int, after: str = ""
-) -> list[TenantPart]:
+) -> Page[TenantPart]:
     """Tenants by slug, after this one, each beside the others; failures are those of the last so many seconds."""
     parts = await queue(tx, principal, after=after, limit=limit)
     ended = {
@@ -73,16 +74,15 @@ async def side_by_side(
     }
     running = sum(one.running for one in parts)
     weights = sum(one.weight for one in parts if _has_work(one))
-    return [
-        TenantPart(
+    return parts.map(
+        lambda one: TenantPart(
             queue=one,
             succeeded=ended[one.tenant_id].succeeded,
             failed=ended[one.tenant_id].failed,
             share=one.running / running if running else None,
             fair_share=one.weight / weights if _has_work(one) else None,
         )
-        for one in parts
-    ]
+    )
 
 
 def _has_work(one: TenantQueue) -> bool:
@@ -92,7 +92,7 @@ def _has_work(one: TenantQueue) -> bool:
 
 async def workers_listed(
     tx: Tx, principal: Principal, *, lease_seconds: float, after: str, limit: int
-) -> list[Worker]:
+) -> Page[Worker]:
     """Workers by id, after this one; stale are those that were silent for more than two leases."""
     principal.require(Permission.READ_WORKERS)
     return await workers.page(tx, stale_seconds=STALE_LEASES * lease_seconds, after=after, limit=limit)

@@ -11,6 +11,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
 from fairlead.model import zone
 from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
+from fairlead.model.page import Page
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.store import audit, tenants
@@ -64,7 +65,7 @@ async def every(tx: Tx, principal: Principal) -> list[Tenant]:
     return await tenants.every(tx)
 
 
-async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> list[Tenant]:
+async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Tenant]:
     """Tenants by slug, after this one."""
     principal.require(Permission.READ_TENANTS)
     return await tenants.page(tx, after=after, limit=limit)

@@ -20,6 +20,7 @@ from fairlead.model.access import Permission, Principal, Tenant
 from fairlead.model.definition import Definition
 from fairlead.model.job import Source
 from fairlead.model.kept_secrets import restore_secrets
+from fairlead.model.page import Page
 from fairlead.model.redact import shown_payload
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.secret_destination import WHY, sends_secrets_anywhere
@@ -110,16 +111,23 @@ async def listed(
     before: UUID | None = None,
     limit: int = 100,
     **filters: Any,
-) -> list[Trigger]:
+) -> Page[Trigger]:
     """Triggers, newest first: of a type, an event name, a definition, enabled or not."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     tenant_id = principal.tenant_id
     if tenant is not None:
         tenant_id = (await tenant_of(tx, principal, tenant, Permission.READ_TRIGGERS)).id
-    page = await triggers.page(
-        tx, filters, tenant_id=tenant_id, before=before, limit=min(limit, MAX_PAGE + 1)
-    )
-    return [shown(tx, one) for one in page]
+    page = await triggers.page(tx, filters, tenant_id=tenant_id, before=before, limit=min(limit, MAX_PAGE))
+    return page.map(lambda one: shown(tx, one))
+
+
+async def every(tx: Tx, principal: Principal, *, tenant: str | None = None, **filters: Any) -> list[Trigger]:
+    """All such triggers, page after page: for programs that read their own tenants', not for what answers strangers."""
+    found = page = await listed(tx, principal, tenant=tenant, limit=MAX_PAGE, **filters)
+    while page.last is not None:
+        page = await listed(tx, principal, tenant=tenant, before=page.last.id, limit=MAX_PAGE, **filters)
+        found = Page([*found, *page])
+    return found
 
 
 async def history(
@@ -130,10 +138,10 @@ async def history(
     outcome: FiringOutcome | None = None,
     before: UUID | None = None,
     limit: int = 100,
-) -> list[Firing]:
+) -> Page[Firing]:
     """What became of a trigger's instants and events, newest first."""
     await get(tx, principal, trigger_id)
-    return await firings.page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE + 1))
+    return await firings.page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE))
 
 
 async def latest(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict[UUID, Firing]:

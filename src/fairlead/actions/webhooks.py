@@ -74,9 +74,7 @@ async def listed(tx: Tx, principal: Principal, *, tenant: str | None = None) -> 
     found = [
         one
         for event in END_EVENTS
-        for one in await triggers.listed(
-            tx, principal, tenant=tenant, limit=triggers.MAX_PAGE, event_name=event, definition_key=KEY
-        )
+        for one in await triggers.every(tx, principal, tenant=tenant, event_name=event, definition_key=KEY)
     ]
     return sorted(found, key=lambda one: one.id, reverse=True)
 

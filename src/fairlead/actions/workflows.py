@@ -26,6 +26,7 @@ from fairlead.model import secret_destination
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
 from fairlead.model.definition import Definition, check_payload, validator
 from fairlead.model.own_key import key_of_part, require_free
+from fairlead.model.page import Page
 from fairlead.model.payload import encode
 from fairlead.model.redact import secret_paths
 from fairlead.model.request import unknown_tenant
@@ -165,7 +166,7 @@ def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[
 
 async def listed(
     tx: Tx, principal: Principal, *, after: str = "", after_tenant: UUID | None = None, limit: int = 50
-) -> list[Published]:
+) -> Page[Published]:
     """What can be started, by key, newest versions; literal secrets are hidden.
 
     Who acts in no tenant sees those of all, by key and tenant.
@@ -175,7 +176,24 @@ async def listed(
     found = await workflows.listed(
         tx, tenant_id=principal.tenant_id, after=after, after_tenant=after_tenant, limit=limit
     )
-    return await _shown(tx, found)
+    return found.with_rows(await _shown(tx, found))
+
+
+def place_of(one: Published) -> str:
+    """Where a workflow stands in the list: keys have no spaces."""
+    return f"{one.key} {one.tenant_id}"
+
+
+def read_place(text: str) -> tuple[str, UUID | None]:
+    """The key and the tenant of a place in the list."""
+    key, _, tenant_id = text.partition(" ")
+    try:
+        return key, UUID(tenant_id) if key else None
+    except ValueError:
+        raise InvalidInput(
+            "The cursor is invalid: use next_cursor of the previous page.",
+            [Fault("cursor", "not valid")],
+        ) from None
 
 
 async def get(
@@ -396,10 +414,10 @@ async def show(
     """A run and its steps from a place on; secrets are hidden."""
     run = await _recorded(tx, principal, run_id, Permission.READ_RUNS)
     _check_limit(limit)
-    steps = await workflows.run_steps(tx, run.id, first=first, limit=limit + 1)
+    steps = await workflows.run_steps(tx, run.id, first=first, limit=limit)
     secrets = _secrets(await definitions.by_keys(tx, {step.definition_key for step in steps}))
-    shown = shown_steps(steps[:limit], run, secrets, tx.redact_patterns)
-    more = steps[limit].place if len(steps) > limit else None
+    shown = shown_steps(steps, run, secrets, tx.redact_patterns)
+    more = None if steps.last is None else steps.last.place + 1
     counts = await workflows.step_counts(tx, run.id)
     return Shown(shown_run(run, tx.redact_patterns), shown, counts, more)
 
@@ -417,14 +435,14 @@ async def runs(
     status: RunStatus | None = None,
     before: UUID | None = None,
     limit: int = 50,
-) -> list[Run]:
+) -> Page[Run]:
     """Runs, newest first."""
     principal.require(Permission.READ_RUNS, principal.tenant_id)
     _check_limit(limit)
     found = await workflows.runs(
         tx, tenant_id=principal.tenant_id, key=key, status=status, before=before, limit=limit
     )
-    return [shown_run(one, tx.redact_patterns) for one in found]
+    return found.map(lambda one: shown_run(one, tx.redact_patterns))
 
 
 async def _visible(
@@ -450,7 +468,7 @@ async def _tenant_id(tx: Tx, principal: Principal, tenant: str, permission: Perm
 
 
 def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= MAX_PAGE + 1:  # one more tells whether there is a next page
+    if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
         )

@@ -46,7 +46,7 @@ async def _every(tx: Tx, principal: Principal) -> list[Published]:
         key, tenant_id = (found[-1].key, found[-1].tenant_id) if found else ("", None)
         page = await actions.listed(tx, principal, after=key, after_tenant=tenant_id, limit=actions.MAX_PAGE)
         found += page
-        if len(page) < actions.MAX_PAGE:
+        if not page.more:
             return found
 
 

@@ -17,7 +17,7 @@ import structlog
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg import errors as pg
 from psycopg.adapt import Dumper
-from psycopg.rows import BaseRowFactory, TupleRow
+from psycopg.rows import BaseRowFactory, TupleRow, dict_row
 from psycopg.types.json import set_json_loads
 
 from fairlead.db.connection import Connection, Params
@@ -148,6 +148,12 @@ class Tx:
         cursor = await self.connection.execute(self._text(query), params)
         return await cursor.fetchall()
 
+    async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
+        """Every row by the names of its columns."""
+        async with self.connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(self._text(query), params)
+            return await cursor.fetchall()
+
     async def quick(self, query: str, params: Params) -> list[TupleRow]:
         """Like `values`, without a cursor: for the statements that run most often.
 
@@ -202,6 +208,11 @@ async def _check_if_told(connection: Connection) -> None:
         await psycopg_pool.AsyncConnectionPool.check_connection(connection)
 
 
+def as_row(row: type[Row], values: Mapping[str, Any]) -> Row:
+    """The columns of a row as the given type; columns that it does not have are left out."""
+    return msgspec.convert(values, row, builtin_types=_NATIVE)
+
+
 def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
     """A row factory that makes dataclasses, nested ones and enums included."""
 
@@ -209,7 +220,7 @@ def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
         names = [column.name for column in cursor.description or ()]
 
         def make(values: Sequence[Any]) -> Row:
-            return msgspec.convert(dict(zip(names, values, strict=True)), row, builtin_types=_NATIVE)
+            return as_row(row, dict(zip(names, values, strict=True)))
 
         return make
 

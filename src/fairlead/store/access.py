@@ -8,6 +8,8 @@ from uuid import UUID
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role, Token, User
+from fairlead.model.page import Page
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -66,9 +68,10 @@ async def add_user(
     return await tx.first(User, sql.add_user, values)
 
 
-async def users(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[User]:
+async def users(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[User]:
     """Users in the order they were made, of a tenant or (None) of all."""
-    return await tx.all(User, sql.users, {"tenant_id": tenant_id, "after": after, "limit": limit})
+    values = {"tenant_id": tenant_id, "after": after}
+    return await bounded.page(tx, User, sql.users, values, limit=limit, weighed=("email",))
 
 
 async def user(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> User | None:
@@ -175,9 +178,10 @@ async def host_is_there(tx: Tx, host_id: UUID, *, tenant_id: UUID | None) -> boo
     return bool(await tx.values(sql.host_is_there, {"id": host_id, "tenant_id": tenant_id}))
 
 
-async def tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[Token]:
+async def tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[Token]:
     """Tokens in the order they were made, of a tenant or (None) of all."""
-    return await tx.all(Token, sql.tokens, {"tenant_id": tenant_id, "after": after, "limit": limit})
+    values = {"tenant_id": tenant_id, "after": after}
+    return await bounded.page(tx, Token, sql.tokens, values, limit=limit, weighed=("definitions", "name"))
 
 
 async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Token | None:

@@ -7,7 +7,9 @@ from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
+from fairlead.model.page import Page
 from fairlead.model.redact import Mask
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -104,7 +106,7 @@ class Filter:
 
 async def page(
     tx: Tx, wanted: Filter, *, tenant_id: UUID | None, place: Place | None, limit: int
-) -> list[Filed]:
+) -> Page[Filed]:
     """Entries after a place, the newest first: of a tenant, or (None) of all and of none."""
     at, part, spot = place or (None, None, None)
     values = asdict(wanted) | {
@@ -112,10 +114,10 @@ async def page(
         "place_at": at,
         "place_part": part,
         "place_spot": spot,
-        "limit": limit,
     }
     await tx.by_index()
-    return await tx.all(Filed, _OF_ALL if tenant_id is None else _OF_TENANT, values)
+    query = _OF_ALL if tenant_id is None else _OF_TENANT
+    return await bounded.page(tx, Filed, query, values, limit=limit, weighed=("details",))
 
 
 async def about(
@@ -128,7 +130,7 @@ async def about(
     until: datetime | None = None,
     look: int = 2000,
     limit: int = 50,
-) -> list[Entry]:
+) -> Page[Entry]:
     """What happened to one thing of a tenant in its time, the newest first: looked for near both ends of that time."""
     values = {
         "resource_type": resource_type,
@@ -137,7 +139,6 @@ async def about(
         "since": since,
         "until": until,
         "look": look,
-        "limit": limit,
     }
     await tx.by_index()
-    return await tx.all(Entry, sql.about, values)
+    return await bounded.page(tx, Entry, sql.about, values, limit=limit, weighed=("details",))

@@ -4,8 +4,12 @@ As Python objects, JSON takes up to 25 times its size as text.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from fairlead.db.tx import Tx, as_row
+from fairlead.model.page import Page
+
+Row = TypeVar("Row")
 
 MOST_PAGE_BYTES = 2_097_152
 
@@ -16,24 +20,25 @@ _WEIGHT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
-    """A query whose rows, in its order, end where they have too many bytes; the first always comes.
+async def page(
+    tx: Tx, row: type[Row], query: str, values: Mapping[str, Any], *, limit: int, weighed: Sequence[str]
+) -> Page[Row]:
+    """The first rows of a query that has a `limit`: so many at most, and only as far as their bytes fit; the first always.
 
-    The rows say in `page_rows` how many there were.
+    `weighed` names the columns that can be large.
     """
+    found = await tx.dicts(
+        _bounded(query, weighed), {**values, "limit": limit + 1, "page_most": MOST_PAGE_BYTES}
+    )
+    more = bool(found) and found[0]["page_rows"] > min(len(found), limit)
+    return Page((as_row(row, one) for one in found[:limit]), more=more)
 
-    query: str
-    weighed: Sequence[str]
 
-    @property
-    def text(self) -> str:
-        weight = " + ".join(_WEIGHT.format(name) for name in self.weighed)
-        return (  # the query and the names are ours
-            "select * from (select p.*, sum(p.page_bytes) over (rows unbounded preceding) - p.page_bytes as page_before, "  # noqa: S608
-            f"count(*) over () as page_rows from (select q.*, {weight} as page_bytes from (\n{self.query}\n) q) p) p "
-            "where p.page_before < %(page_most)s"
-        )
-
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {**given, "page_most": MOST_PAGE_BYTES}
+def _bounded(query: str, weighed: Sequence[str]) -> str:
+    """The query with its rows cut where they have too many bytes; `page_rows` is how many there were."""
+    weight = " + ".join(_WEIGHT.format(name) for name in weighed)
+    return (  # the query and the names are ours
+        "select * from (select p.*, sum(p.page_bytes) over (rows unbounded preceding) - p.page_bytes as page_before, "  # noqa: S608
+        f"count(*) over () as page_rows from (select q.*, {weight} as page_bytes from (\n{query.rstrip('; ')}\n) q) p) p "
+        "where p.page_before < %(page_most)s"
+    )

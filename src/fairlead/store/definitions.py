@@ -7,7 +7,9 @@ from uuid import UUID
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.definition import Definition, DefinitionSpec
+from fairlead.model.page import Page
 from fairlead.model.redact import secret_paths
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -16,9 +18,12 @@ async def every(tx: Tx) -> list[Definition]:
     return await tx.all(Definition, sql.every)
 
 
-async def page(tx: Tx, *, after: str, limit: int) -> list[Definition]:
-    """Definitions by key, after this one."""
-    return await tx.all(Definition, sql.page, {"after": after, "limit": limit})
+async def page(tx: Tx, *, tenant_id: UUID | None = None, after: str, limit: int) -> Page[Definition]:
+    """The definitions that a tenant can use, or (None) all, by key, after this one."""
+    values = {"tenant_id": tenant_id, "after": after}
+    return await bounded.page(
+        tx, Definition, sql.page, values, limit=limit, weighed=("arg_schema", "description")
+    )
 
 
 async def get(tx: Tx, name: str) -> Definition | None:

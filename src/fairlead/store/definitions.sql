@@ -7,7 +7,9 @@ select * from fairlead.job_definitions where is_active or only_tenants is null o
 -- name: page
 -- By key, after the one that the page before ended with.
 select * from fairlead.job_definitions
-where key > %(after)s and (is_active or only_tenants is null) order by key limit %(limit)s;
+where key > %(after)s and (is_active or only_tenants is null)
+    and (%(tenant_id)s::uuid is null or only_tenants is null or %(tenant_id)s = any(only_tenants))
+order by key limit %(limit)s;
 
 -- name: get
 select * from fairlead.job_definitions where key = %(name)s or id::text = lower(%(name)s);

@@ -9,6 +9,8 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.event import Event, NewEvent
+from fairlead.model.page import Page
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -74,17 +76,16 @@ async def page(
     correlation_id: str | None,
     before: UUID | None,
     limit: int,
-) -> list[Event]:
+) -> Page[Event]:
     """Events, newest first."""
     values = {
         "tenant_id": tenant_id,
         "name": name,
         "correlation_id": correlation_id,
         "before": before,
-        "limit": limit,
     }
     which = sql.page_all if tenant_id is None else sql.page_of_tenant
-    return await tx.all(Event, f"{sql.selected} {which}", values)
+    return await bounded.page(tx, Event, f"{sql.selected} {which}", values, limit=limit, weighed=("data",))
 
 
 async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:

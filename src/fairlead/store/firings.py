@@ -10,7 +10,9 @@ from uuid_utils.compat import uuid7
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx
+from fairlead.model.page import Page
 from fairlead.model.trigger import Firing, FiringOutcome
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -47,10 +49,10 @@ async def recorded(tx: Tx, slots: Sequence[tuple[UUID, str]]) -> set[tuple[UUID,
 
 async def page(
     tx: Tx, trigger_id: UUID, *, outcome: FiringOutcome | None, before: UUID | None, limit: int
-) -> list[Firing]:
+) -> Page[Firing]:
     """A trigger's firings, newest first."""
-    values = {"trigger_id": trigger_id, "outcome": outcome, "before": before, "limit": limit}
-    return await tx.all(Firing, f"{sql.selected} {sql.page}", values)
+    values = {"trigger_id": trigger_id, "outcome": outcome, "before": before}
+    return await _page(tx, sql.page, values, limit=limit)
 
 
 async def at_slot(tx: Tx, trigger_id: UUID, slot: str) -> Firing:
@@ -59,11 +61,23 @@ async def at_slot(tx: Tx, trigger_id: UUID, slot: str) -> Firing:
     return firing
 
 
-async def of_event(tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None) -> list[Firing]:
-    """What an event set off."""
-    return await tx.all(
-        Firing, f"{sql.selected} {sql.of_event}", {"event_id": event_id, "tenant_id": tenant_id}
-    )
+async def of_event(
+    tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None, after: UUID | None = None, limit: int
+) -> Page[Firing]:
+    """What an event set off, the first first."""
+    values = {"event_id": event_id, "tenant_id": tenant_id, "after": after}
+    return await _page(tx, sql.of_event, values, limit=limit)
+
+
+async def of_job(tx: Tx, event_id: UUID, job_id: UUID, *, tenant_id: UUID | None) -> Firing | None:
+    """The firing by which an event made a job."""
+    values = {"event_id": event_id, "job_id": job_id, "tenant_id": tenant_id}
+    return await tx.first(Firing, f"{sql.selected} {sql.of_job}", values)
+
+
+async def _page(tx: Tx, which: str, values: Mapping[str, Any], *, limit: int) -> Page[Firing]:
+    query = f"{sql.selected} {which}"
+    return await bounded.page(tx, Firing, query, values, limit=limit, weighed=("detail", "slot"))
 
 
 async def latest(tx: Tx, trigger_ids: Sequence[UUID]) -> list[Firing]:

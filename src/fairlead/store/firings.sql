@@ -30,7 +30,12 @@ f.trigger_id = %(trigger_id)s and f.slot = %(slot)s
 
 -- name: of_event
 f.event_id = %(event_id)s and (%(tenant_id)s::uuid is null or f.tenant_id = %(tenant_id)s)
-order by f.id
+and (%(after)s::uuid is null or f.id > %(after)s)
+order by f.id limit %(limit)s
+
+-- name: of_job
+f.event_id = %(event_id)s and f.job_id = %(job_id)s and (%(tenant_id)s::uuid is null or f.tenant_id = %(tenant_id)s)
+limit 1
 
 -- name: latest
 f.id in (

@@ -10,7 +10,8 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.host import Host, Resource
 from fairlead.model.job import Lease
-from fairlead.store import leases
+from fairlead.model.page import Page
+from fairlead.store import bounded, leases
 
 sql = queries_beside(__file__)
 
@@ -53,10 +54,11 @@ async def named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Hos
     return await tx.all(Host, f"{sql.hosts} {sql.hosts_named}", {"name": name, "tenant_id": tenant_id})
 
 
-async def page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> list[Host]:
+async def page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[Host]:
     """Hosts, oldest first."""
-    values = {"tenant_id": tenant_id, "after": after, "limit": limit}
-    return await tx.all(Host, f"{sql.hosts} {sql.hosts_page}", values)
+    values = {"tenant_id": tenant_id, "after": after}
+    query = f"{sql.hosts} {sql.hosts_page}"
+    return await bounded.page(tx, Host, query, values, limit=limit, weighed=("labels", "pause_note"))
 
 
 async def running(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
@@ -134,10 +136,11 @@ async def resources_named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -
 
 async def resources(
     tx: Tx, *, tenant_id: UUID | None, host_id: UUID | None, kind: str | None, after: UUID | None, limit: int
-) -> list[Resource]:
+) -> Page[Resource]:
     """Resources, oldest first."""
-    values = {"tenant_id": tenant_id, "host_id": host_id, "kind": kind, "after": after, "limit": limit}
-    return await tx.all(Resource, f"{sql.resources} {sql.resources_page}", values)
+    values = {"tenant_id": tenant_id, "host_id": host_id, "kind": kind, "after": after}
+    query = f"{sql.resources} {sql.resources_page}"
+    return await bounded.page(tx, Resource, query, values, limit=limit, weighed=("name", "kind"))
 
 
 async def add_resource(

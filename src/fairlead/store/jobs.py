@@ -10,10 +10,10 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
+from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in, shown_key, shown_payload
-from fairlead.store import events, stats
-from fairlead.store.bounded import Bounded
+from fairlead.store import bounded, events, stats
 
 sql = queries_beside(__file__)
 
@@ -32,6 +32,7 @@ _TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
 
 # How many jobs a page looks at, in search of those that it shows.
 LOOK = 2000
+MOST_ATTEMPTS = 1000
 _INDEXED = {"id", "tenant_id", "before", "workflow_run_id"}
 _INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
 _BY_INDEX = {"dedupe_key": sql.where_key}
@@ -104,15 +105,17 @@ async def enqueue_plain(
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
     """A job, if it is that tenant's (or anybody's, for None)."""
-    found = await find(tx, {"id": job_id, "tenant_id": tenant_id}, limit=1)
-    return found[0] if found else None
+    asked, values = conditions(tx, {"id": job_id, "tenant_id": tenant_id})
+    query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked)]
+    found = await tx.first(_Recorded, "\n".join(query), values)
+    return None if found is None else _shown(found, tx.redact_patterns)
 
 
-async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> list[Job]:
+async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> Page[Job]:
     """Jobs that match every given filter, newest first, however long it takes. A filter that is None is not one."""
     asked, values = conditions(tx, filters)
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked or ["true"]), sql.paged]
-    return await _jobs(tx, query, {**values, "limit": limit, "offset": offset})
+    return await _jobs(tx, query, {**values, "offset": offset}, limit=limit)
 
 
 async def page(
@@ -126,15 +129,14 @@ async def page(
     await tx.by_index()
     await tx.values(sql.plan_each)
     asked = _Asked(tx, filters)
-    values = {**asked.values, "limit": limit + 1, "offset": offset, "look": LOOK + offset}
+    values = {**asked.values, "offset": offset, "look": LOOK + offset}
     indexed = "\nand ".join([*asked.indexed(), *await _living(tx, asked, values)] or ["true"])
     others = asked.others()
     looked_at = [sql.looked_at, indexed, sql.looked_at_end]
     query = [sql.selected, *looked_at, sql.named, "\nand ".join(others or ["true"]), sql.paged]
-    rows = await _bounded_jobs(tx, query, values)
-    found, more = [_shown(row, tx.redact_patterns) for row in rows[:limit]], len(rows) > limit
-    if more or (rows and rows[0].page_rows > len(rows)):
-        return found, found[-1].id
+    found = await _jobs(tx, query, values, limit=limit)
+    if found.last is not None:
+        return found, found.last.id
     if not others:
         return found, None
     last = await tx.values(f"{sql.last_looked_at}\n{indexed}\n{sql.last_looked_at_end}", values)
@@ -212,13 +214,9 @@ def _as_uuid(text: str) -> UUID | None:
         return None
 
 
-async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any]) -> list[Job]:
-    return [_shown(job, tx.redact_patterns) for job in await tx.all(_Recorded, "\n".join(query), values)]
-
-
-async def _bounded_jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any]) -> list["_Recorded"]:
-    bounded = Bounded("\n".join(query), _LARGE)
-    return await tx.all(_Recorded, bounded.text, bounded.values(values))
+async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any], *, limit: int) -> Page[Job]:
+    found = await bounded.page(tx, _Recorded, "\n".join(query), values, limit=limit, weighed=_LARGE)
+    return found.map(lambda job: _shown(job, tx.redact_patterns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,8 +224,6 @@ class _Recorded(Job):
     """A job with all that it holds: not to be shown as it is."""
 
     secret_paths: tuple[str, ...]
-    # of a page: how many jobs it would have if it were not bounded
-    page_rows: int = 0
 
 
 _LARGE = ("payload", "output", "error", "progress")
@@ -251,14 +247,28 @@ def _shown(job: _Recorded, patterns: Patterns) -> Job:
     return Job(**shown)
 
 
-async def attempts(tx: Tx, job_id: UUID) -> list[Attempt]:
-    """The attempts of a job, first to last."""
-    found = await tx.all(Attempt, sql.attempts, {"id": job_id})
-    mask = await mask_of(tx, job_id)
+async def attempts(tx: Tx, job_id: UUID, *, after: int = 0, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
+    """The attempts of a job after one of them, first to last."""
+    return await _attempts(
+        tx, f"{sql.attempts} {sql.attempts_after}", {"id": job_id, "after": after}, limit=limit
+    )
+
+
+async def last_attempts(tx: Tx, job_id: UUID, *, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
+    """The newest attempts of a job, first to last; more of them are before these."""
+    found = await _attempts(tx, f"{sql.attempts} {sql.attempts_newest}", {"id": job_id}, limit=limit)
+    return found.with_rows(reversed(found))
+
+
+async def _attempts(tx: Tx, query: str, values: Mapping[str, Any], *, limit: int) -> Page[Attempt]:
+    found = await bounded.page(tx, Attempt, query, values, limit=limit, weighed=_TAILS)
+    mask = await mask_of(tx, values["id"])
     if mask is None:
         return found
-    tails = ("error_text", "stdout_tail", "stderr_tail")
-    return [replace(one, **{name: mask.value(getattr(one, name)) for name in tails}) for one in found]
+    return found.map(lambda one: replace(one, **{name: mask.value(getattr(one, name)) for name in _TAILS}))
+
+
+_TAILS = ("error_text", "stdout_tail", "stderr_tail")
 
 
 async def mask_of(tx: Tx, job_id: UUID) -> Mask | None:

@@ -186,7 +186,13 @@ j.id < %(before)s
 -- name: attempts
 select a.id, a.job_id, a.attempt_no, a.worker_id, a.pid, a.status, a.started_at, a.finished_at, a.duration_ms,
     a.queue_ms, a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
-from fairlead.job_attempts a where a.job_id = %(id)s order by a.attempt_no;
+from fairlead.job_attempts a where a.job_id = %(id)s
+
+-- name: attempts_after
+and a.attempt_no > %(after)s order by a.attempt_no limit %(limit)s
+
+-- name: attempts_newest
+order by a.attempt_no desc limit %(limit)s
 
 -- name: payload
 select payload from fairlead.jobs where id = %(id)s;

@@ -8,7 +8,9 @@ from uuid import UUID
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
+from fairlead.model.page import Page
 from fairlead.model.workflow_run import RunStatus, StepState
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -59,7 +61,7 @@ async def shape(tx: Tx, run_id: UUID) -> list[StepMark]:
 
 async def items(
     tx: Tx, run_id: UUID, place: int, *, first: int, status: JobStatus | None, limit: int
-) -> list[Item]:
+) -> Page[Item]:
     """The jobs of a step that has one for each item, from an item on."""
-    values = {"run_id": run_id, "place": place, "first": first, "status": status, "limit": limit}
-    return await tx.all(Item, sql.items, values)
+    values = {"run_id": run_id, "place": place, "first": first, "status": status}
+    return await bounded.page(tx, Item, sql.items, values, limit=limit, weighed=("last_error",))

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
+from fairlead.model.page import Page
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -54,10 +56,10 @@ async def gate(tx: Tx) -> SystemGate:
     return found
 
 
-async def queue(tx: Tx, *, after: str, limit: int) -> list[TenantQueue]:
+async def queue(tx: Tx, *, after: str, limit: int) -> Page[TenantQueue]:
     """Each tenant's part of the queue, by slug, after this one."""
     await tx.by_index()
-    return await tx.all(TenantQueue, sql.queue, {"after": after, "limit": limit})
+    return await bounded.page(tx, TenantQueue, sql.queue, {"after": after}, limit=limit, weighed=("name",))
 
 
 async def row_security_faults(tx: Tx) -> list[str]:

@@ -6,6 +6,8 @@ from uuid import UUID
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Tenant
+from fairlead.model.page import Page
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -19,9 +21,10 @@ async def every(tx: Tx) -> list[Tenant]:
     return await tx.all(Tenant, sql.every)
 
 
-async def page(tx: Tx, *, after: str, limit: int) -> list[Tenant]:
+async def page(tx: Tx, *, after: str, limit: int) -> Page[Tenant]:
     """Tenants by slug, after this one."""
-    return await tx.all(Tenant, sql.page, {"after": after, "limit": limit})
+    weighed = ("name", "pause_note")
+    return await bounded.page(tx, Tenant, sql.page, {"after": after}, limit=limit, weighed=weighed)
 
 
 async def change(

@@ -8,7 +8,9 @@ from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
+from fairlead.model.page import Page
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -57,10 +59,10 @@ async def get(
 
 async def page(
     tx: Tx, filters: Mapping[str, Any], *, tenant_id: UUID | None, before: UUID | None, limit: int
-) -> list[Trigger]:
+) -> Page[Trigger]:
     """Triggers, newest first, that match every given filter."""
     asked = dict.fromkeys(("trigger_type", "event_name", "is_enabled", "definition_key")) | dict(filters)
-    return await _found(tx, sql.page, tenant_id=tenant_id, before=before, limit=limit, **asked)
+    return await _page(tx, sql.page, {"tenant_id": tenant_id, "before": before, **asked}, limit=limit)
 
 
 async def for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
@@ -68,9 +70,16 @@ async def for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger
     return await _found(tx, sql.for_events, **_pairs(wanted))
 
 
-async def about_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
-    """The triggers for events of these tenants and names, enabled or not."""
-    return await _found(tx, sql.about_events, **_pairs(wanted))
+async def with_secrets(
+    tx: Tx, wanted: Iterable[tuple[UUID, str]], *, after: UUID | None, limit: int
+) -> Page[Trigger]:
+    """The triggers for events of these tenants and names, enabled or not, whose jobs have secrets; after one of them."""
+    return await _page(tx, sql.with_secrets, {**_pairs(wanted), "after": after}, limit=limit)
+
+
+async def _page(tx: Tx, which: str, values: Mapping[str, Any], *, limit: int) -> Page[Trigger]:
+    query = f"{sql.selected} {which}"
+    return await bounded.page(tx, Trigger, query, values, limit=limit, weighed=("filter", "payload_template"))
 
 
 def _pairs(wanted: Iterable[tuple[UUID, str]]) -> dict[str, Any]:

@@ -32,10 +32,11 @@ g.is_enabled and g.event_name is not null
 and (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
 order by g.id
 
--- name: about_events
--- The same, enabled or not.
+-- name: with_secrets
+-- Those, enabled or not, whose jobs have secrets.
 (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
-order by g.id
+and d.secret_paths <> '{}' and (%(after)s::uuid is null or g.id > %(after)s)
+order by g.id limit %(limit)s
 
 -- name: due
 -- Whoever holds these rows fires them. What another holds is being fired.

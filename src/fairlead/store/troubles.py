@@ -10,6 +10,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.redact import mask_for
 from fairlead.model.trouble import Trouble
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -33,7 +34,8 @@ async def newest(
 ) -> tuple[list[Trouble], int]:
     """Those of the newest `look` troubled jobs that have this status, without secrets; and how many were looked at."""
     await tx.by_index()
-    found = await tx.all(_Recorded, sql.newest, {"tenant_id": tenant_id, "look": look})
+    values = {"tenant_id": tenant_id, "look": look}
+    found = await bounded.page(tx, _Recorded, sql.newest, values, limit=look, weighed=("payload", "error"))
     return [_shown(tx, one) for one in found if one.status == status], len(found)
 
 

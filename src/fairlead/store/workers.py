@@ -8,6 +8,8 @@ from uuid import UUID
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
+from fairlead.model.page import Page
+from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
@@ -61,9 +63,10 @@ async def seen(
     await tx.run(sql.seen, values)
 
 
-async def page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> list[Worker]:
+async def page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> Page[Worker]:
     """Workers by id, after this one; `stale` are those that were not seen for so long."""
-    return await tx.all(Worker, sql.page, {"stale_seconds": stale_seconds, "after": after, "limit": limit})
+    values = {"stale_seconds": stale_seconds, "after": after}
+    return await bounded.page(tx, Worker, sql.page, values, limit=limit, weighed=("metadata", "queues"))
 
 
 async def gone(tx: Tx, worker_id: str) -> None:

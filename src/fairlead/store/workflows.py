@@ -10,8 +10,10 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.definition import Kind
 from fairlead.model.job import JobStatus
+from fairlead.model.page import Page
 from fairlead.model.workflow_graph import Node
 from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
+from fairlead.store import bounded
 from fairlead.store.jobs import Target
 
 sql = queries_beside(__file__)
@@ -173,10 +175,10 @@ async def add(
 
 async def listed(
     tx: Tx, *, tenant_id: UUID | None, after: str, after_tenant: UUID | None = None, limit: int
-) -> list[Published]:
+) -> Page[Published]:
     """The newest versions of what a tenant can start, by key; of all tenants' by key and tenant."""
-    values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant, "limit": limit}
-    return await tx.all(Published, sql.listed, values)
+    values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant}
+    return await bounded.page(tx, Published, sql.listed, values, limit=limit, weighed=("spec",))
 
 
 # Runs
@@ -465,15 +467,19 @@ async def runs(
     status: RunStatus | None,
     before: UUID | None,
     limit: int,
-) -> list[Run]:
+) -> Page[Run]:
     """Runs, the newest first."""
-    values = {"tenant_id": tenant_id, "key": key, "status": status, "before": before, "limit": limit}
-    return await tx.all(Run, f"{sql.run} {sql.runs_page}", values)
+    values = {"tenant_id": tenant_id, "key": key, "status": status, "before": before}
+    query = f"{sql.run} {sql.runs_page}"
+    return await bounded.page(tx, Run, query, values, limit=limit, weighed=("input", "output", "error"))
 
 
-async def run_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000) -> list[RunStep]:
+async def run_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000) -> Page[RunStep]:
     """The steps of a run from a place on."""
-    return await tx.all(RunStep, sql.run_steps, {"run_id": run_id, "first": first, "limit": limit})
+    values = {"run_id": run_id, "first": first}
+    return await bounded.page(
+        tx, RunStep, sql.run_steps, values, limit=limit, weighed=("spec", "error", "last_error")
+    )
 
 
 async def step_counts(tx: Tx, run_id: UUID) -> dict[StepState, int]:

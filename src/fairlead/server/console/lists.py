@@ -9,6 +9,7 @@ from fastapi import Request
 
 from fairlead.actions import tenants
 from fairlead.db.tx import Tx
+from fairlead.model.page import Page
 from fairlead.server.console.visit import Visit
 
 
@@ -30,9 +31,9 @@ class Rows(Generic[T]):
     next_after: UUID | None
 
 
-def rows(found: Sequence[T], most: int) -> Rows[T]:
-    """What was fetched as a page: one more than is shown tells that there is another."""
-    return Rows(found[:most], found[most - 1].id if len(found) > most else None)
+def rows(found: Page[T]) -> Rows[T]:
+    """What was fetched as a page."""
+    return Rows(found, None if found.last is None else found.last.id)
 
 
 def after_id(request: Request) -> UUID | None:

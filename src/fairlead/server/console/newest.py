@@ -7,6 +7,7 @@ from uuid import UUID
 
 from fastapi import Request
 
+from fairlead.model.page import Page
 from fairlead.server.console.forms import uuid_of
 
 # Of what came since the page was opened, no more is counted.
@@ -42,18 +43,16 @@ class Shown(Generic[T]):
 
 
 async def shown(
-    request: Request, rows: int, fetch: Callable[[UUID | None, int], Awaitable[Sequence[T]]]
+    request: Request, rows: int, fetch: Callable[[UUID | None, int], Awaitable[Page[T]]]
 ) -> Shown[T]:
-    """The page that an address asks for; `fetch` gives so many, before an id."""
+    """The page that an address asks for; `fetch` gives up to so many, before an id."""
     given = request.query_params
     cursor, top = uuid_of(given.get("cursor")), uuid_of(given.get("top"))
     new, before = 0, cursor
     if cursor is None and top is not None:
         before = UUID(int=min(top.int + 1, (1 << 128) - 1))
         new = sum(one.id > top for one in await fetch(None, MOST_NEW))
-    found = await fetch(before, rows + 1)
-    items = found[:rows]
+    items = await fetch(before, rows)
     if cursor is None and top is None and items:
         top = items[0].id
-    more = items[-1].id if len(found) > rows else None
-    return Shown(items, None if cursor else top, new, cursor, more)
+    return Shown(items, None if cursor else top, new, cursor, None if items.last is None else items.last.id)

@@ -15,7 +15,7 @@ from fairlead.model.access import Permission
 from fairlead.model.definition import Kind
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, ListOf, OneOf, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["definitions"])
@@ -153,5 +153,5 @@ async def change(definition: str, body: DefinitionPatch, caller: Manager) -> Def
 
 async def _page(query: PageQuery, caller: Caller) -> ListOf[DefinitionView]:
     async with caller.transaction() as tx:
-        found = await definitions.page(tx, caller.principal, after=query.after, limit=query.one_more)
-    return query.page(DefinitionView, found, lambda one: one.key)
+        found = await definitions.page(tx, caller.principal, after=query.after, limit=query.limit)
+    return page_of(DefinitionView, found, lambda one: one.key)

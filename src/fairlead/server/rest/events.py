@@ -16,7 +16,7 @@ from fairlead.model.access import Permission
 from fairlead.model.event import CLOUD_EVENTS, NewEvent, from_cloud_event, is_cloud_event
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import MAX_PAGE, PageQuery, page_of
 from fairlead.server.views import Body, FiringView, Id, ListOf, Text, Time, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["events"])
@@ -52,6 +52,12 @@ class EventsQuery(PageQuery):
     correlation_id: Text | None = None
 
 
+class FiringsOfEventQuery(PageQuery):
+    """Which of an event's firings."""
+
+    limit: int = Field(MAX_PAGE, ge=1, le=MAX_PAGE)
+
+
 class EventIdView(View):
     """An event that was taken; its jobs follow."""
 
@@ -77,9 +83,10 @@ class EventView(View):
 
 
 class EventWithFirings(EventView):
-    """An event and what it set off."""
+    """An event and what it set off; more firings are at ?cursor=`next_cursor`."""
 
     firings: list[FiringView] = Field(default_factory=list)
+    next_cursor: str | None = None
 
 
 _CLOUD_EVENT: dict[str, Any] = {
@@ -129,17 +136,24 @@ async def listed(query: Annotated[EventsQuery, Query()], caller: Reader) -> List
             name=query.name,
             correlation_id=query.correlation_id,
             before=query.after_id,
-            limit=query.one_more,
+            limit=query.limit,
         )
-    return query.page(EventView, found, lambda one: one.id)
+    return page_of(EventView, found, lambda one: one.id)
 
 
 @router.get("/events/{event_id}")
-async def show(event_id: UUID, caller: Reader) -> EventWithFirings:
+async def show(
+    event_id: UUID, query: Annotated[FiringsOfEventQuery, Query()], caller: Reader
+) -> EventWithFirings:
     """An event, and what became of it with each trigger that it matched."""
     async with caller.transaction() as tx:
-        event, firings = await events.get(tx, caller.principal, event_id)
-    return EventWithFirings.of(event).model_copy(update={"firings": [FiringView.of(one) for one in firings]})
+        event, found = await events.get(
+            tx, caller.principal, event_id, after=query.after_id, limit=query.limit
+        )
+    firings = page_of(FiringView, found, lambda one: one.id)
+    return EventWithFirings.of(event).model_copy(
+        update={"firings": firings.items, "next_cursor": firings.next_cursor}
+    )
 
 
 @router.post("/events/{event_id}/replay", status_code=202, response_model=EventIdView)

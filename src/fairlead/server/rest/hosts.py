@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, Id, ListOf, Text, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["hosts"])
@@ -126,8 +126,8 @@ class ResourcesQuery(PageQuery):
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
     """Hosts, oldest first."""
     async with caller.transaction() as tx:
-        found = await hosts.listed(tx, caller.principal, after=query.after_id, limit=query.one_more)
-    return query.page(HostView, found, lambda one: one.id)
+        found = await hosts.listed(tx, caller.principal, after=query.after_id, limit=query.limit)
+    return page_of(HostView, found, lambda one: one.id)
 
 
 @router.post("/hosts", status_code=201, response_model=HostView)
@@ -196,9 +196,9 @@ async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -
             host_id=query.host_id,
             kind=query.kind,
             after=query.after_id,
-            limit=query.one_more,
+            limit=query.limit,
         )
-    return query.page(ResourceView, found, lambda one: one.id)
+    return page_of(ResourceView, found, lambda one: one.id)
 
 
 @router.post("/resources", status_code=201, response_model=ResourceView)

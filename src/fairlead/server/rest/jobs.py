@@ -17,6 +17,7 @@ from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.following import LONGEST_WAIT_SECONDS, followed, without_ansi
 from fairlead.server.once import once
 from fairlead.server.openings import Openings
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import (
     DEFINITION_KEY,
     DELAY,
@@ -172,7 +173,13 @@ class LogsQuery(Parameters):
     strip_ansi: Flag = Field(default=False, description="Leave out colours and other escape sequences.")
 
 
-class PageQuery(FilterQuery):
+class AttemptsQuery(PageQuery):
+    """Which attempts of a job."""
+
+    limit: int = Field(jobs.MAX_PAGE, ge=1, le=jobs.MAX_PAGE)
+
+
+class JobsQuery(FilterQuery):
     """A page of such jobs."""
 
     limit: int = Field(50, ge=1, le=jobs.MAX_PAGE)
@@ -210,7 +217,7 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
 
 
 @router.get("/jobs")
-async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> JobsPage:
+async def listed(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPage:
     """A page of jobs, newest first."""
     async with caller.transaction() as tx:
         page = await jobs.listed(
@@ -281,11 +288,13 @@ async def show(job_id: UUID, caller: Reader) -> JobView:
 
 
 @router.get("/jobs/{job_id}/attempts")
-async def attempts(job_id: UUID, caller: Reader) -> ListOf[AttemptView]:
+async def attempts(
+    job_id: UUID, query: Annotated[AttemptsQuery, Query()], caller: Reader
+) -> ListOf[AttemptView]:
     """A job's attempts, the first one first."""
     async with caller.transaction() as tx:
-        _, found = await jobs.show(tx, caller.principal, job_id)
-    return ListOf(items=[AttemptView.of(one) for one in found])
+        found = await jobs.attempts(tx, caller.principal, job_id, after=query.after_number, limit=query.limit)
+    return page_of(AttemptView, found, lambda one: one.attempt_no)
 
 
 @router.get("/jobs/{job_id}/logs")

@@ -10,7 +10,7 @@ from fairlead.actions import checks, system
 from fairlead.model.access import Permission
 from fairlead.model.finding import Verdict
 from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, ListOf, View
 
 router = APIRouter(route_class=Guarded, tags=["system"])
@@ -88,5 +88,5 @@ async def change(body: GateBody, caller: Manager) -> GateView:
 async def queue(query: Annotated[PageQuery, Query()], caller: QueueReader) -> ListOf[TenantQueueView]:
     """Every tenant's part of the queue, by slug."""
     async with caller.transaction() as tx:
-        found = await system.queue(tx, caller.principal, after=query.after, limit=query.one_more)
-    return query.page(TenantQueueView, found, lambda one: one.tenant)
+        found = await system.queue(tx, caller.principal, after=query.after, limit=query.limit)
+    return page_of(TenantQueueView, found, lambda one: one.tenant)

@@ -15,7 +15,7 @@ from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, ListOf, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["tenants"])
@@ -98,8 +98,8 @@ async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[TenantView]:
     """Tenants, by slug."""
     async with caller.transaction() as tx:
-        found = await tenants.page(tx, caller.principal, after=query.after, limit=query.one_more)
-    return query.page(TenantView, found, lambda one: one.slug)
+        found = await tenants.page(tx, caller.principal, after=query.after, limit=query.limit)
+    return page_of(TenantView, found, lambda one: one.slug)
 
 
 @router.post("/admin/tenants", status_code=201, response_model=TenantView)

@@ -14,7 +14,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role, TokenState
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, Id, ListOf, OneOf, Time, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["tokens"])
@@ -72,8 +72,8 @@ class NewTokenView(TokenView):
 async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
     """The tenant's tokens, in the order they were made; a super admin's without X-Tenant are all."""
     async with caller.transaction() as tx:
-        found = await access.tokens(tx, caller.principal, after=query.after_id, limit=query.one_more)
-    return query.page(TokenView, found, lambda one: one.id)
+        found = await access.tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
+    return page_of(TokenView, found, lambda one: one.id)
 
 
 @router.post("/tokens", status_code=201, response_model=NewTokenView)

@@ -20,7 +20,7 @@ from fairlead.model.schedule import in_words
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_for
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import (
     DEFINITION_KEY,
     Body,
@@ -179,9 +179,9 @@ async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> Li
     """Triggers, newest first."""
     async with caller.transaction() as tx:
         found = await triggers.listed(
-            tx, caller.principal, before=query.after_id, limit=query.one_more, **query.filters()
+            tx, caller.principal, before=query.after_id, limit=query.limit, **query.filters()
         )
-    return query.page(TriggerView, found, lambda one: one.id)
+    return page_of(TriggerView, found, lambda one: one.id)
 
 
 @router.post("/jobs/triggers", status_code=201, response_model=MadeView)
@@ -256,9 +256,9 @@ async def firings(
             trigger_id,
             outcome=query.outcome,
             before=query.after_id,
-            limit=query.one_more,
+            limit=query.limit,
         )
-    return query.page(FiringView, found, lambda one: one.id)
+    return page_of(FiringView, found, lambda one: one.id)
 
 
 def _made(made: Made) -> MadeView:

@@ -15,7 +15,7 @@ from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, ListOf, OneOf, View, plain
 
 router = APIRouter(route_class=Guarded, tags=["users"])
@@ -123,8 +123,8 @@ async def revoke_tokens(request: Request, user_id: UUID, caller: TokenManager) -
 
 async def _page(query: PageQuery, caller: Caller) -> ListOf[UserView]:
     async with caller.transaction() as tx:
-        found = await access.users(tx, caller.principal, after=query.after_id, limit=query.one_more)
-    return query.page(UserView, found, lambda one: one.id)
+        found = await access.users(tx, caller.principal, after=query.after_id, limit=query.limit)
+    return page_of(UserView, found, lambda one: one.id)
 
 
 async def _add(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:

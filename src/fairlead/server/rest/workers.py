@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from fairlead.actions import system
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import ListOf, View
 
 router = APIRouter(route_class=Guarded, tags=["system"])
@@ -43,6 +43,6 @@ async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf
             caller.principal,
             lease_seconds=caller.fl.settings.lease_seconds,
             after=query.after,
-            limit=query.one_more,
+            limit=query.limit,
         )
-    return query.page(WorkerView, found, lambda one: one.worker_id)
+    return page_of(WorkerView, found, lambda one: one.worker_id)

@@ -9,13 +9,12 @@ from pydantic import Field
 
 from fairlead.actions import quotas, workflows
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GLOBAL_TENANT, Permission
 from fairlead.model.workflow import MAX_STEPS
-from fairlead.model.workflow_run import Published, RunStatus
+from fairlead.model.workflow_run import RunStatus
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
-from fairlead.server.paging import PageQuery
+from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.rest.workflow_views import (
     ListedView,
     PublishedView,
@@ -58,12 +57,12 @@ class StepsQuery(Parameters):
 @router.get("/workflows")
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[ListedView]:
     """What can be started, by key: the tenant's own workflows, and those shared by all that it has no own of."""
-    key, tenant_id = _after(query)
+    key, tenant_id = workflows.read_place(query.after)
     async with caller.transaction() as tx:
         found = await workflows.listed(
-            tx, caller.principal, after=key, after_tenant=tenant_id, limit=query.one_more
+            tx, caller.principal, after=key, after_tenant=tenant_id, limit=query.limit
         )
-    return query.page(ListedView, found, _place)
+    return page_of(ListedView, found, workflows.place_of)
 
 
 @router.post(
@@ -97,9 +96,9 @@ async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListO
             key=query.key,
             status=query.status,
             before=query.after_id,
-            limit=query.one_more,
+            limit=query.limit,
         )
-    return query.page(RunView, found, lambda one: one.id)
+    return page_of(RunView, found, lambda one: one.id)
 
 
 @router.get("/workflows/runs/{run_id}")
@@ -154,19 +153,3 @@ async def start(request: Request, key: str, caller: Starter, body: StartBody | N
 def _tenant(caller: Caller) -> str:
     """Whose workflows are meant; those of nobody in particular are shared by all."""
     return GLOBAL_TENANT if caller.tenant_id is None else str(caller.tenant_id)
-
-
-def _place(one: Published) -> str:
-    """Where a workflow stands in the list: keys have no spaces."""
-    return f"{one.key} {one.tenant_id}"
-
-
-def _after(query: PageQuery) -> tuple[str, UUID | None]:
-    key, _, tenant_id = query.after.partition(" ")
-    try:
-        return key, UUID(tenant_id) if key else None
-    except ValueError:
-        raise InvalidInput(
-            "The cursor is invalid: use next_cursor of the previous page.",
-            [Fault("cursor", "not valid")],
-        ) from None

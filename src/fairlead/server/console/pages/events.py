@@ -20,6 +20,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Permission
 from fairlead.model.event import Event, NewEvent
+from fairlead.model.page import Page
 from fairlead.model.trigger import FiringOutcome
 from fairlead.model.zone import known
 from fairlead.server.auth import Guarded
@@ -46,7 +47,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     name, correlation_id = given.get("name") or None, given.get("correlation_id") or None
     async with visit.transaction() as tx:
 
-        async def fetch(before: UUID | None, limit: int) -> list[Event]:
+        async def fetch(before: UUID | None, limit: int) -> Page[Event]:
             return await events.listed(
                 tx, visit.principal, name=name, correlation_id=correlation_id, before=before, limit=limit
             )

@@ -35,7 +35,7 @@ NEW_RESOURCE = {"kind": "", "name": ""}
 async def listed(request: Request, visit: Reader) -> Response:
     """The hosts, how they stand, and what they run."""
     async with visit.transaction() as tx:
-        page = rows(await hosts.listed(tx, visit.principal, after=after_id(request), limit=ROWS + 1), ROWS)
+        page = rows(await hosts.listed(tx, visit.principal, after=after_id(request), limit=ROWS))
         ids = [one.id for one in page.items]
         running = await hosts.running(tx, visit.principal, ids)
         things = {
@@ -73,7 +73,7 @@ async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
         host = await hosts.get(tx, visit.principal, host_id)
         running = await hosts.running(tx, visit.principal, [host.id])
         found = await hosts.resources(
-            tx, visit.principal, host_id=host.id, after=after_id(request), limit=MOST_RESOURCES + 1
+            tx, visit.principal, host_id=host.id, after=after_id(request), limit=MOST_RESOURCES
         )
         every = await hosts.listed(tx, visit.principal, limit=MOST_HOSTS)
     others = [one for one in every if one.id != host.id and one.tenant_id == host.tenant_id]
@@ -81,9 +81,9 @@ async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
         "host.html",
         host=host,
         running=running,
-        resources=rows(found, MOST_RESOURCES),
+        resources=rows(found),
         others=others,
-        resource_options=[(one.id, f"{one.name} ({one.kind})") for one in found[:MOST_RESOURCES]],
+        resource_options=[(one.id, f"{one.name} ({one.kind})") for one in found],
         host_options=[(one.id, one.name) for one in others],
         values=_values(host),
         resource_values=NEW_RESOURCE,

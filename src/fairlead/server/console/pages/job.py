@@ -47,7 +47,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
     """All there is to know of a job."""
     async with visit.transaction() as tx:
         job, attempts = await jobs.show(tx, visit.principal, job_id)
-        children = await jobs.children(tx, visit.principal, job, limit=MOST_CHILDREN + 1)
+        children = await jobs.children(tx, visit.principal, job, limit=MOST_CHILDREN)
         facts = {
             "trail": await audit.about_job(tx, visit.principal, job),
             "host": await _host(tx, visit, job),
@@ -61,12 +61,12 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         "job.html",
         job=job,
         attempts=attempts[::-1][:MOST_ATTEMPTS],
-        left_out=max(0, len(attempts) - MOST_ATTEMPTS),
+        left_out=max(0, job.attempt_count - MOST_ATTEMPTS, job.attempt_count - len(attempts)),
         last_attempt=attempts[-1].attempt_no if attempts else 0,
         trouble=trouble(job, attempts),
         why=why,
-        children=children[:MOST_CHILDREN],
-        more_children=len(children) > MOST_CHILDREN,
+        children=children,
+        more_children=children.more,
         cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
         retryable=bulk_jobs.is_retryable(job),
         forbidden=why_forbidden(visit, job),
@@ -162,11 +162,10 @@ async def _origin(tx: Tx, visit: Visit, job: Job) -> Origin:
         return Origin(trigger=reference) if visit.may(Permission.READ_TRIGGERS) else Origin()
     if reference is None or not visit.may(Permission.READ_EVENTS):
         return Origin()
-    try:
-        _, firings = await events.get(tx, visit.principal, reference)
-    except FairleadError:
+    if not await events.is_kept(tx, visit.principal, reference):
         return Origin()  # it has been forgotten
-    return Origin(next((one.trigger_id for one in firings if one.job_id == job.id), None), reference)
+    firing = await events.firing_of_job(tx, visit.principal, reference, job.id)
+    return Origin(None if firing is None else firing.trigger_id, reference)
 
 
 def _uuid(text: str | None) -> UUID | None:

@@ -32,11 +32,11 @@ NEW_MEMBER = {"email": "", "role": Role.OPERATOR.value, "how": "generated"}
 async def listed(request: Request, visit: Manager) -> Response:
     """Who may sign in, and as what."""
     async with visit.transaction() as tx:
-        found = await access.users(tx, visit.principal, after=after_id(request), limit=ROWS + 1)
+        found = await access.users(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
     return visit.page(
         "members.html",
-        page=rows(found, ROWS),
+        page=rows(found),
         slugs=slugs,
         own=lambda user: _own(visit, user),
         words=roles.WORDS,

@@ -121,8 +121,8 @@ async def _listed(
 ) -> Response:
     wanted = Wanted.of(request)
     async with visit.transaction() as tx:
-        parts = await system.side_by_side(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST + 1)
-    rows = wanted.rows(parts[:MOST])
+        parts = await system.side_by_side(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST)
+    rows = wanted.rows(parts)
     shown = rows[wanted.page * ROWS : (wanted.page + 1) * ROWS]
     return visit.page(
         "tenants.html",
@@ -130,7 +130,7 @@ async def _listed(
         wanted=wanted,
         rows=shown,
         matching=len(rows),
-        most=MOST if len(parts) > MOST else None,
+        most=len(parts) if parts.more else None,
         more=len(rows) > (wanted.page + 1) * ROWS,
         spans=list(SPANS),
         given=given,

@@ -57,12 +57,12 @@ NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions":
 async def listed(request: Request, visit: Manager) -> Response:
     """Which keys there are, and whether they are used."""
     async with visit.transaction() as tx:
-        found = await access.tokens(tx, visit.principal, after=after_id(request), limit=ROWS + 1)
+        found = await access.tokens(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
         named = await _hosts(tx, visit)
     return visit.page(
         "tokens.html",
-        page=rows(found, ROWS),
+        page=rows(found),
         slugs=slugs,
         hosts=dict(named),
         states=STATES,

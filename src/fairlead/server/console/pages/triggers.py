@@ -15,6 +15,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
 from fairlead.model.event import RESERVED
+from fairlead.model.page import Page
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, when
 from fairlead.server.auth import Guarded
 from fairlead.server.console.forms import uuid_of
@@ -80,20 +81,17 @@ async def listed(request: Request, visit: Reader) -> Response:
     """Which triggers there are, newest first."""
     asked = Asked.of(request)
     async with visit.transaction() as tx:
-        found = await triggers.listed(
-            tx, visit.principal, before=asked.cursor, limit=ROWS + 1, **asked.filters()
-        )
-        rows = found[:ROWS]
-        recent = await triggers.recent(tx, visit.principal, rows, each=MARKS)
+        found = await triggers.listed(tx, visit.principal, before=asked.cursor, limit=ROWS, **asked.filters())
+        recent = await triggers.recent(tx, visit.principal, found, each=MARKS)
         keys = [one.key for one in await definitions.every(tx, visit.principal)]
     return visit.page(
         "triggers.html",
         asked=asked,
-        triggers=rows,
+        triggers=found,
         recent=recent,
         when=when,
         definitions=keys,
-        next_cursor=rows[-1].id if len(found) > ROWS else None,
+        next_cursor=None if found.last is None else found.last.id,
     )
 
 
@@ -105,7 +103,7 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
     async with visit.transaction() as tx:
         trigger = await triggers.get(tx, visit.principal, trigger_id)
 
-        async def fetch(before: UUID | None, limit: int) -> list[Firing]:
+        async def fetch(before: UUID | None, limit: int) -> Page[Firing]:
             return await triggers.history(
                 tx, visit.principal, trigger_id, outcome=outcome, before=before, limit=limit
             )

@@ -23,19 +23,16 @@ async def listed(request: Request, visit: Reader) -> Response:
     lease = visit.fl.settings.lease_seconds
     after = request.query_params.get("after", "")
     async with visit.transaction() as tx:
-        found = await system.workers_listed(
-            tx, visit.principal, lease_seconds=lease, after=after, limit=ROWS + 1
-        )
-    rows = found[:ROWS]
-    alive = [one for one in rows if not one.stale]
+        found = await system.workers_listed(tx, visit.principal, lease_seconds=lease, after=after, limit=ROWS)
+    alive = [one for one in found if not one.stale]
     return visit.page(
         "workers.html",
-        rows=rows,
-        stale=[one for one in rows if one.stale],
+        rows=found,
+        stale=[one for one in found if one.stale],
         alive=len(alive),
         running=sum(one.running_count for one in alive),
         room=sum(one.concurrency for one in alive),
         after=after,
-        next=rows[-1].worker_id if len(found) > ROWS else None,
+        next=None if found.last is None else found.last.worker_id,
         stale_seconds=system.STALE_LEASES * lease,
     )

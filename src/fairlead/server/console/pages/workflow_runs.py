@@ -13,6 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
+from fairlead.model.page import Page
 from fairlead.model.workflow_run import Run, RunStatus, RunStep, StepState
 from fairlead.server.auth import Guarded
 from fairlead.server.console import picture
@@ -41,7 +42,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     status = RunStatus(given["status"]) if given.get("status") in list(RunStatus) else None
     async with visit.transaction() as tx:
 
-        async def fetch(before: UUID | None, limit: int) -> list[Run]:
+        async def fetch(before: UUID | None, limit: int) -> Page[Run]:
             return await workflows.runs(
                 tx, visit.principal, key=key, status=status, before=before, limit=limit
             )
@@ -121,14 +122,14 @@ async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", 
         if not shown.steps:
             raise NotFound(f"There is no such step of run {run_id}.")
         items = await run_steps.items(
-            tx, visit.principal, shown.run, place, first=first, status=wanted, limit=ITEMS + 1
+            tx, visit.principal, shown.run, place, first=first, status=wanted, limit=ITEMS
         )
     return visit.page(
         "workflow_step.html",
         run=shown.run,
         step=shown.steps[0],
-        items=items[:ITEMS],
-        next_item=items[ITEMS].item if len(items) > ITEMS else None,
+        items=items,
+        next_item=None if items.last is None else items.last.item + 1,
         first=first,
         wanted=wanted,
         done=picture.done,

@@ -37,10 +37,10 @@ OPTIONS = ("key", "correlation_id")
 @router.get("/workflows")
 async def listed(request: Request, visit: Reader) -> Response:
     """Which workflows can be started, by key."""
-    after = request.query_params.get("after", "")
+    key, tenant_id = workflows.read_place(request.query_params.get("after", ""))
     async with visit.transaction() as tx:
-        found = await workflows.listed(tx, visit.principal, after=after, limit=ROWS + 1)
-        shown = _startable(visit, found[:ROWS])
+        found = await workflows.listed(tx, visit.principal, after=key, after_tenant=tenant_id, limit=ROWS)
+        shown = _startable(visit, found)
         recent = await run_steps.recent(tx, visit.principal, {one.key for one in shown}, each=MARKS)
         inline = await workflows.runs(tx, visit.principal, limit=1)
         slugs = await tenant_slugs(tx, visit)
@@ -49,9 +49,9 @@ async def listed(request: Request, visit: Reader) -> Response:
         workflows=shown,
         recent=recent,
         slugs=slugs,
-        after=after,
+        after=key,
         has_runs=bool(inline),
-        next_after=found[ROWS - 1].key if len(found) > ROWS else None,
+        next_after=None if found.last is None else workflows.place_of(found.last),
     )
 
 
@@ -67,7 +67,7 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
     async with visit.transaction() as tx:
         workflow = await workflows.get(tx, visit.principal, visit.tenant_slug, workflow_key, version=version)
         newest = workflow if version is None else await _newest(tx, visit, workflow_key)
-        runs = await workflows.runs(tx, visit.principal, key=workflow_key, limit=RUNS + 1)
+        runs = await workflows.runs(tx, visit.principal, key=workflow_key, limit=RUNS)
     return visit.page(
         "workflow.html",
         workflow=workflow,
@@ -76,8 +76,8 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
         picture=picture.of_workflow(workflow.spec),
         links=[f"#step-{place}" for place in range(len(workflow.spec["steps"]))],
         most_steps=MOST_STEPS,
-        runs=runs[:RUNS],
-        more_runs=len(runs) > RUNS,
+        runs=runs,
+        more_runs=runs.more,
     )
 
 
