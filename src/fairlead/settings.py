@@ -137,7 +137,7 @@ class Settings:
     )
     max_sockets_per_tenant: int = _setting(
         1000,
-        "How many live sockets the people and programs of a tenant may have open, in each server process. 0 means any number.",
+        "How many live sockets the people and programs of a tenant may have open, at all server processes together. 0 means any number.",
     )
     max_followers_per_caller: int = _setting(
         20,
@@ -145,7 +145,12 @@ class Settings:
     )
     max_followers_per_tenant: int = _setting(
         100,
-        "How many logs the people and programs of a tenant may follow at once, in each server process. 0 means any number.",
+        "How many logs the people and programs of a tenant may follow at once, at all server processes together. 0 means any number.",
+    )
+    max_long_polls_per_tenant: int = _setting(
+        10_000,
+        "How many long polls the workers (with tokens of that tenant) and agents of a tenant may have open, at all server "
+        "processes together. 0 means any number.",
     )
     max_queued_per_tenant: int = _setting(
         1_000_000,
@@ -251,6 +256,7 @@ class Settings:
             "max_triggers_per_tenant",
             "max_tokens_per_tenant",
             "max_stored_bytes_per_tenant",
+            "max_long_polls_per_tenant",
         ):
             _check(0 <= getattr(self, name) < 2**53, name, "use 0 or more")
         _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")

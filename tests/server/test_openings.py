@@ -8,7 +8,7 @@ import pytest
 
 from tests import given
 from tests.server.test_live import refusal, served, watching
-from tests.server.world import World, world_on
+from tests.server.world import world_on
 from tests.waiting import eventually
 
 
@@ -27,15 +27,21 @@ async def test_a_caller_has_so_many_sockets_and_a_tenant_too(database_url: str) 
         await open_ones.enter_async_context(watching(address, world.headers("viewer", given.OTHER)))
 
         await open_ones.aclose()
-        await eventually(lambda: not world.app.state.sockets._open, "the sockets to be closed")
+        await eventually(lambda: not world.app.state.sockets.busiest, "the sockets to be closed")
         async with watching(address, world.headers("viewer")):
             pass
 
     assert (told, of_tenant) == ((429, "too_many_requests"), (429, "too_many_requests"))
 
 
-@pytest.mark.parametrize("setting", ["max_followers_per_caller", "max_followers_per_tenant"])
-async def test_followers_of_logs_are_bounded(database_url: str, setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("max_followers_per_caller", "FAIRLEAD_MAX_FOLLOWERS_PER_CALLER"),
+        ("max_followers_per_tenant", "the quota followed_logs is 2"),
+    ],
+)
+async def test_followers_of_logs_are_bounded(database_url: str, setting: str, told: str) -> None:
     async with world_on(database_url, **{setting: 2}) as world:
         made = await world.call("POST", "/jobs", json={"definition_key": "greet", "payload": {"name": "Ada"}})
         path = f"/jobs/{made.json()['id']}/logs"
@@ -43,7 +49,7 @@ async def test_followers_of_logs_are_bounded(database_url: str, setting: str) ->
             asyncio.create_task(world.call("GET", path, params={"follow": "true", "wait": "30"}))
             for _ in range(2)
         ]
-        await eventually(lambda: len(_open(world)) and max(_open(world)) == 2, "two followers")
+        await eventually(lambda: world.app.state.followers.busiest == 2, "two followers")
 
         refused = await world.call("GET", path, params={"follow": "true"})
         read = await world.call("GET", path)
@@ -52,11 +58,7 @@ async def test_followers_of_logs_are_bounded(database_url: str, setting: str) ->
         await asyncio.gather(*following, return_exceptions=True)
 
     assert (refused.status_code, read.status_code) == (429, 200)
-    assert f"FAIRLEAD_{setting.upper()}" in refused.json()["detail"]
-
-
-def _open(world: World) -> list[int]:
-    return list(world.app.state.followers._open.values())
+    assert told in refused.json()["detail"]
 
 
 async def test_over_tls_browsers_are_told_to_stay_there(database_url: str) -> None:

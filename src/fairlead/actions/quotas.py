@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput
+from fairlead.errors import Fault, InvalidInput, Refused
 from fairlead.model.access import Permission, Principal, Tenant
-from fairlead.model.quota import MAX_QUOTA, Quota, Use, allowed_of, exceeded, exceeded_as_told
-from fairlead.store import quotas, stats
+from fairlead.model.quota import MAX_QUOTA, OF_OPENINGS, Quota, Use, allowed_of, exceeded, exceeded_as_told
+from fairlead.store import openings, quotas, stats
 
 # More triggers or tokens than this are not counted.
 MOST_COUNTED = 1_000_000
@@ -18,6 +18,12 @@ async def require_room(tx: Tx, tenant_id: UUID, *, more: int = 1) -> None:
     """Refuse so many more jobs of a tenant if they do not fit into its quotas."""
     for told in (await quotas.refusals(tx, tenants={tenant_id: more})).values():
         raise exceeded_as_told(told, more=more)
+
+
+async def full_tenants(tx: Tx, jobs: Mapping[UUID, int]) -> dict[UUID, Refused]:
+    """Those of the tenants that may not have so many more jobs, each with its refusal."""
+    told = await quotas.refusals(tx, tenants=jobs)
+    return {tenant_id: exceeded_as_told(one, more=jobs[tenant_id]) for tenant_id, one in told.items()}
 
 
 async def require_trigger(tx: Tx, tenant_id: UUID) -> None:
@@ -38,12 +44,14 @@ async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[Use]:
     """What a tenant uses of each of its quotas. How many jobs a run leads to is counted by run."""
     principal.require(Permission.READ_USAGE, tenant_id)
     own = await quotas.own(tx, tenant_id)
+    held = await openings.held(tx, tenant_id)
     used: dict[Quota, int | None] = {
         Quota.QUEUED_JOBS: await stats.queued(tx, tenant_id=tenant_id),
         Quota.RUN_JOBS: None,
         Quota.TRIGGERS: await quotas.triggers(tx, tenant_id, most=MOST_COUNTED),
         Quota.TOKENS: await quotas.tokens(tx, tenant_id, most=MOST_COUNTED),
         Quota.STORED_BYTES: await quotas.stored_bytes(tx, tenant_id),
+        **{quota: held.get(quota, 0) for quota in OF_OPENINGS},
     }
     return [
         Use(quota, used[quota], allowed_of(quota, own, tx.settings), is_own=quota in own) for quota in Quota

@@ -2290,6 +2290,17 @@ CREATE TABLE fairlead.migrations (
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE UNLOGGED TABLE fairlead.openings (
+    tenant_id uuid NOT NULL,
+    quota text NOT NULL,
+    server_id uuid NOT NULL,
+    held integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.openings FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.pulse (
     is_only boolean DEFAULT true NOT NULL,
     pulse_at timestamp with time zone,
@@ -2654,6 +2665,9 @@ ALTER TABLE ONLY fairlead.lost_workers
 ALTER TABLE ONLY fairlead.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY fairlead.openings
+    ADD CONSTRAINT openings_pkey PRIMARY KEY (tenant_id, quota, server_id);
+
 ALTER TABLE ONLY fairlead.pulse
     ADD CONSTRAINT pulse_pkey PRIMARY KEY (is_only);
 
@@ -2947,6 +2961,8 @@ ALTER TABLE fairlead.live_tickets ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.openings ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.ready ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.removed_jobs ENABLE ROW LEVEL SECURITY;
@@ -3002,6 +3018,8 @@ CREATE POLICY system_rows ON fairlead.limit_locks TO fairlead_system USING (true
 CREATE POLICY system_rows ON fairlead.live_tickets TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.openings TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.ready TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -3072,6 +3090,8 @@ CREATE POLICY tenant_rows ON fairlead.leases TO fairlead_tenant USING ((tenant_i
 CREATE POLICY tenant_rows ON fairlead.live_tickets TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.openings TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.ready TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -3358,6 +3378,9 @@ GRANT SELECT ON TABLE fairlead.log_chunks TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.lost_workers TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.migrations TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.openings TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.openings TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pulse TO fairlead_system;
 

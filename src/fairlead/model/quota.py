@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fairlead.errors import Fault, QueueFull, QuotaExceeded, Refused
+from fairlead.errors import Fault, QueueFull, QuotaExceeded, Refused, TooManyRequests
 from fairlead.settings import Settings
 
 MAX_QUOTA = 2**53 - 1
@@ -17,6 +17,9 @@ class Quota(StrEnum):
     TRIGGERS = "triggers"
     TOKENS = "tokens"
     STORED_BYTES = "stored_bytes"
+    LONG_POLLS = "long_polls"
+    LIVE_SOCKETS = "live_sockets"
+    FOLLOWED_LOGS = "followed_logs"
 
 
 SETTINGS = {
@@ -25,9 +28,14 @@ SETTINGS = {
     Quota.TRIGGERS: "max_triggers_per_tenant",
     Quota.TOKENS: "max_tokens_per_tenant",
     Quota.STORED_BYTES: "max_stored_bytes_per_tenant",
+    Quota.LONG_POLLS: "max_long_polls_per_tenant",
+    Quota.LIVE_SOCKETS: "max_sockets_per_tenant",
+    Quota.FOLLOWED_LOGS: "max_followers_per_tenant",
 }
 # Those that the database looks at when a job is enqueued.
 OF_JOBS = (Quota.QUEUED_JOBS, Quota.RUN_JOBS, Quota.STORED_BYTES)
+# Those that servers hold open.
+OF_OPENINGS = (Quota.LONG_POLLS, Quota.LIVE_SOCKETS, Quota.FOLLOWED_LOGS)
 _DEFAULTS = Settings()
 
 WHAT = {
@@ -36,6 +44,9 @@ WHAT = {
     Quota.TRIGGERS: "triggers",
     Quota.TOKENS: "valid tokens",
     Quota.STORED_BYTES: "bytes of payloads, outputs and logs",
+    Quota.LONG_POLLS: "open long polls",
+    Quota.LIVE_SOCKETS: "open live sockets",
+    Quota.FOLLOWED_LOGS: "followed logs",
 }
 ADVICE = {
     Quota.QUEUED_JOBS: "Try again when some have run",
@@ -43,6 +54,9 @@ ADVICE = {
     Quota.TRIGGERS: "Delete triggers that are not needed",
     Quota.TOKENS: "Revoke tokens that are not needed",
     Quota.STORED_BYTES: "Wait until retention has removed old jobs, keep jobs for fewer days",
+    Quota.LONG_POLLS: "Run fewer workers and agents, let one worker run several jobs at a time",
+    Quota.LIVE_SOCKETS: "Close some, try again later",
+    Quota.FOLLOWED_LOGS: "Stop following some, try again later",
 }
 
 
@@ -74,7 +88,7 @@ def settings_for_jobs(settings: Settings) -> dict[str, int]:
 
 def exceeded(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: Any = None) -> Refused:
     """The refusal of what would exceed a quota."""
-    kind = QueueFull if quota is Quota.QUEUED_JOBS else QuotaExceeded
+    kind = _kind(quota)
     whose = "This tenant" if run_id is None else f"Run {run_id}, with all that it started,"
     asked = f", and {more} more were asked for" if more > 1 else ""
     return kind(
@@ -82,6 +96,12 @@ def exceeded(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: An
         f"fairlead tenants set TENANT --quota {quota}=NUMBER",
         [Fault(quota, f"{used} of {allowed} used")],
     )
+
+
+def _kind(quota: Quota) -> type[Refused]:
+    if quota is Quota.QUEUED_JOBS:
+        return QueueFull
+    return TooManyRequests if quota in OF_OPENINGS else QuotaExceeded
 
 
 def exceeded_as_told(told: Mapping[str, Any], *, more: int = 1) -> Refused:

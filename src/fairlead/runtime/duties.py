@@ -25,6 +25,7 @@ from fairlead.store import (
     firings,
     hosts,
     idempotency,
+    openings,
     quotas,
     retention,
     worker_claims,
@@ -215,6 +216,7 @@ async def _expired(tx: Tx, place: str | None) -> Round:
     await hosts.forget(tx)
     await worker_claims.forget(tx)
     await allowances.forget(tx)
+    await openings.forget(tx)
     return Round(HOUR, place)
 
 

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from fairlead.app import Fairlead
 from fairlead.errors import FairleadError, Fault, InvalidInput, PortTaken
+from fairlead.model.quota import Quota
 from fairlead.server import docs, front, health, metrics, signing
 from fairlead.server.auth import Gatekeeper, Open, Requires
 from fairlead.server.body import BoundedBodies
@@ -22,7 +23,7 @@ from fairlead.server.door import DoorConfig
 from fairlead.server.hall import Hall
 from fairlead.server.live import Live
 from fairlead.server.maintenance import Maintained, ServerMaintenance
-from fairlead.server.openings import Cap, Openings
+from fairlead.server.openings import Cap, Ledger, Openings
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
@@ -88,10 +89,16 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl)
     app.state.signing_in = asyncio.Semaphore(signing.AT_ONCE)
-    app.state.claims = Claims(fl)
+    ledger = Ledger(fl)
+    app.state.long_polls = Openings(ledger, Quota.LONG_POLLS, "long polls")
+    app.state.claims = Claims(fl, app.state.long_polls)
     app.state.live = Live(fl)
-    app.state.sockets = _openings(fl, "live sockets", "max_sockets_per")
-    app.state.followers = _openings(fl, "followed logs", "max_followers_per")
+    app.state.sockets = Openings(
+        ledger, Quota.LIVE_SOCKETS, "live sockets", _cap(fl, "max_sockets_per_caller")
+    )
+    app.state.followers = Openings(
+        ledger, Quota.FOLLOWED_LOGS, "followed logs", _cap(fl, "max_followers_per_caller")
+    )
     app.state.hall = Hall(fl, app.state.gatekeeper)
     app.state.maintenance = ServerMaintenance(fl)
     app.state.metrics = metrics.Metrics(fl, app.state.live)
@@ -114,9 +121,8 @@ def create_app(fl: Fairlead) -> FastAPI:
     return app
 
 
-def _openings(fl: Fairlead, kind: str, setting: str) -> Openings:
-    caps = [Cap(name, getattr(fl.settings, name)) for name in (f"{setting}_caller", f"{setting}_tenant")]
-    return Openings(kind, *caps)
+def _cap(fl: Fairlead, setting: str) -> Cap:
+    return Cap(setting, getattr(fl.settings, setting))
 
 
 def check_declared(app: FastAPI) -> None:

@@ -18,6 +18,7 @@ from fairlead.runtime.source import Held
 from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
 from fairlead.runtime.watchdog import Watchdog
+from fairlead.server.openings import Openings
 from fairlead.store import leases, workers
 
 MOST_WORKERS = 10_000
@@ -31,8 +32,9 @@ Look = Callable[[], Awaitable[list[Held]]]
 class Claims:
     """The claims that one server process makes for others."""
 
-    def __init__(self, fl: Fairlead) -> None:
+    def __init__(self, fl: Fairlead, polls: Openings) -> None:
         self._fl = fl
+        self._polls = polls
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
         self._seen: OrderedDict[str, float] = OrderedDict()
         self._wakes = Wakes(fl)
@@ -76,7 +78,8 @@ class Claims:
 
         taken = await look()
         if not taken and wait:
-            taken = await self._look_until(look, time.monotonic() + wait, waits)
+            async with self._polls.open(worker, served.tenant_id):
+                taken = await self._look_until(look, time.monotonic() + wait, waits)
         if before or not taken:
             return taken
         return await self._unless_gone(source, taken, waits, claim_id)

@@ -16,6 +16,7 @@ from fairlead.server.addresses import address
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires
 from fairlead.server.hall import Hall, Wish
 from fairlead.server.limits import from_address
+from fairlead.server.openings import Openings
 from fairlead.server.rest.worker import (
     MOST_JOBS,
     AppendedView,
@@ -229,7 +230,9 @@ async def poll(
         draining=query.draining,
         waits=waits,
     )
-    word = await hall.wait(host_id, _token(caller), wish)
+    polls: Openings = request.app.state.long_polls
+    async with polls.open(caller.token_id, caller.tenant_id):
+        word = await hall.wait(host_id, _token(caller), wish)
     lease_seconds = caller.fl.settings.lease_seconds
     given = [
         GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in word.jobs

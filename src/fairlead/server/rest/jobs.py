@@ -317,7 +317,7 @@ async def read_logs(
 
     if query.follow:
         followers: Openings = request.app.state.followers
-        with followers.open(caller.token_id or caller.principal.actor, caller.tenant_id):
+        async with followers.open(caller.token_id or caller.principal.actor, caller.tenant_id):
             page = await followed(request, look, seconds=query.wait)
     else:
         page = await look()

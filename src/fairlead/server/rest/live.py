@@ -77,7 +77,7 @@ async def watch(websocket: WebSocket) -> None:
         return
     sockets: Openings = websocket.app.state.sockets
     try:
-        with sockets.open(holder.token_id or principal.actor, principal.tenant_id):
+        async with sockets.open(holder.token_id or principal.actor, principal.tenant_id):
             await websocket.accept()
             await rooms.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
     except TooManyRequests as error:

@@ -35,6 +35,9 @@ QUOTAS = {
     Quota.TRIGGERS: "Triggers",
     Quota.TOKENS: "Valid tokens",
     Quota.STORED_BYTES: "Stored bytes",
+    Quota.LONG_POLLS: "Open long polls",
+    Quota.LIVE_SOCKETS: "Open live sockets",
+    Quota.FOLLOWED_LOGS: "Followed logs",
 }
 
 # By column: what to sort by, and whether the largest comes first.

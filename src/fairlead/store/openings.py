@@ -1,0 +1,56 @@
+"""What server processes hold open for tenants: long polls, live sockets, followed logs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.quota import Quota
+
+sql = queries_beside(__file__)
+
+
+class Key(NamedTuple):
+    """One quota of one tenant."""
+
+    tenant_id: UUID
+    quota: Quota
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the other processes hold of a quota, and the quotas that the tenant has of its own."""
+
+    tenant_id: UUID
+    quota: Quota
+    own: dict[str, int]
+    others: int
+
+
+async def tell(tx: Tx, server_id: UUID, held: Mapping[Key, int], *, seconds: float) -> dict[Key, Standing]:
+    """Say what this process holds, for so long unless it is said again; and learn what the others hold."""
+    values = {
+        "server_id": server_id,
+        "tenants": [key.tenant_id for key in held],
+        "quotas": [key.quota.value for key in held],
+        "held": list(held.values()),
+        "seconds": seconds,
+    }
+    return {Key(one.tenant_id, one.quota): one for one in await tx.all(Standing, sql.tell, values)}
+
+
+async def held(tx: Tx, tenant_id: UUID) -> dict[str, int]:
+    """What all processes hold for a tenant, by quota."""
+    return dict(await tx.values(sql.held, {"tenant_id": tenant_id}))
+
+
+async def leave(tx: Tx, server_id: UUID) -> None:
+    """This process holds nothing any more."""
+    await tx.run(sql.leave, {"server_id": server_id})
+
+
+async def forget(tx: Tx) -> None:
+    """Delete what processes that died have left."""
+    await tx.run(sql.forget)

@@ -1,0 +1,181 @@
+"""What a tenant keeps open is counted for all server processes together."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests import given
+from tests.processes import FAIRLEAD, free_port, started, until
+from tests.server.world import World, world_on
+from tests.waiting import eventually
+
+ALLOWED = 3
+# of a worker, of a viewer's log, of a viewer's page
+WHO = {"long_polls": "worker", "followed_logs": "viewer", "live_sockets": "viewer"}
+
+
+@dataclass
+class Servers:
+    """Two server processes, and what a test keeps open at them."""
+
+    world: World
+    quota: str
+    ports: list[int]
+    job_id: str
+    processes: list[subprocess.Popen[str]]
+    opened: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    async def open(self, server: int, tenant: str = given.TENANT) -> None:
+        """Open one, and wait until it is counted."""
+        before = await self.used(tenant)
+        self.opened.append(asyncio.create_task(self.ask(server, tenant)))
+        await _until_async(lambda: self.counts(before + 1, tenant), "one more to be counted")
+
+    async def is_admitted_by_the_second(self) -> bool:
+        """Whether one more is open there: it remembers for a second that there was no room."""
+        before = await self.used()
+        task = asyncio.create_task(self.ask(1))
+        self.opened.append(task)
+        while not task.done():
+            if await self.used() == before + 1:
+                return True
+            await asyncio.sleep(0.05)
+        assert task.result()[0] == 429
+        return False
+
+    async def counts(self, wanted: int, tenant: str = given.TENANT) -> bool:
+        return await self.used(tenant) == wanted
+
+    async def used(self, tenant: str = given.TENANT) -> int:
+        """What GET /quotas says."""
+        answer = await self.world.call("GET", "/quotas", who="viewer", tenant=tenant)
+        [use] = [one for one in answer.json()["items"] if one["quota"] == self.quota]
+        return int(use["used"])
+
+    async def ask(self, server: int, tenant: str = given.TENANT) -> tuple[int, Any]:
+        """Open one, for half a minute if it is not refused."""
+        at = f"127.0.0.1:{self.ports[server]}/api/v1"
+        headers = self.world.headers(WHO[self.quota], tenant)
+        if self.quota == "live_sockets":
+            return await _watch(f"ws://{at}/live", headers)
+        async with httpx2.AsyncClient(timeout=60, headers=headers) as client:
+            if self.quota == "long_polls":
+                sent = {"worker_id": f"w{len(self.opened)}", "definitions": None, "limit": 1, "wait": 30}
+                answer = await client.post(f"http://{at}/worker/jobs/claim", json=sent)
+            else:
+                query = {"follow": "true", "wait": "30"}
+                answer = await client.get(f"http://{at}/jobs/{self.job_id}/logs", params=query)
+        return answer.status_code, answer.json()
+
+
+async def _watch(address: str, headers: dict[str, str]) -> tuple[int, Any]:
+    try:
+        async with connect(address, additional_headers=headers) as socket:
+            await socket.wait_closed()
+    except InvalidStatus as refused:
+        return refused.response.status_code, json.loads(refused.response.body)
+    return 101, None
+
+
+async def _until_async(look: Callable[[], Awaitable[bool]], what: str) -> None:
+    async with asyncio.timeout(60):
+        while not await look():
+            await asyncio.sleep(0.05)
+
+
+@contextlib.contextmanager
+def serving(url: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    port = free_port()
+    env = {"FAIRLEAD_DATABASE_URL": url, "FAIRLEAD_MAINTENANCE": "false"}
+    with started([FAIRLEAD, "serve", "--port", str(port)], env=env) as process:
+        yield port, process
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(httpx2.TransportError):
+        return bool(httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200)
+    return False
+
+
+@pytest.fixture(params=list(WHO))
+async def servers(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[Servers]:
+    quota = request.param
+    async with world_on(database_url) as world:
+        with serving(database_url) as (one, first), serving(database_url) as (two, second):
+            for port in (one, two):
+                await asyncio.to_thread(until, partial(_answers, port), "a server")
+            changed = {"quotas": {quota: ALLOWED}}
+            answer = await world.call(
+                "PATCH", f"/admin/tenants/{given.TENANT}", who="super_admin", json=changed
+            )
+            assert answer.status_code == 200, answer.text
+            later = {"definition_key": "anything", "payload": {}, "delay_seconds": 3600}
+            made = await world.call("POST", "/jobs", json=later)
+            there = Servers(world, quota, [one, two], made.json()["id"], [first, second])
+            yield there
+            for task in there.opened:
+                task.cancel()
+            await asyncio.gather(*there.opened, return_exceptions=True)
+
+
+async def test_two_servers_do_not_let_a_tenant_open_twice_as_many(servers: Servers) -> None:
+    await servers.open(0)
+    await servers.open(1)
+    await servers.open(0)
+
+    refused = [await servers.ask(server) for server in (0, 1)]
+
+    assert [status for status, _ in refused] == [429, 429]
+    for _, told in refused:
+        assert told["code"] == "too_many_requests"
+        assert f"the quota {servers.quota} is {ALLOWED}" in told["detail"]
+        assert f"fairlead tenants set TENANT --quota {servers.quota}=NUMBER" in told["detail"]
+        assert told["errors"] == [{"path": servers.quota, "message": f"{ALLOWED} of {ALLOWED} used"}]
+    assert await servers.used() == ALLOWED
+    if servers.quota != "followed_logs":  # the log is this tenant's
+        await servers.open(1, given.OTHER)
+
+    # one of them is closed
+    servers.opened.pop(0).cancel()
+    await _until_async(lambda: servers.counts(ALLOWED - 1), "one to be closed")
+    await _until_async(servers.is_admitted_by_the_second, "the second server to see that there is room")
+
+
+async def test_what_a_killed_server_held_is_free_again_when_its_rows_expire(servers: Servers) -> None:
+    for _ in range(ALLOWED):
+        await servers.open(0)
+    servers.processes[0].kill()
+    servers.processes[0].wait()
+
+    before, _ = await servers.ask(1)
+    async with servers.world.fl.database.transaction() as tx:
+        [(seconds,)] = await tx.values(
+            "select extract(epoch from max(expires_at) - clock_timestamp()) from fairlead.openings"
+        )
+        await tx.run("update fairlead.openings set expires_at = clock_timestamp()")  # as if it were later
+
+    assert (before, 0 < seconds <= 30) == (429, True)
+    assert await servers.used() == 0
+    await _until_async(servers.is_admitted_by_the_second, "the second server to see that there is room")
+
+
+async def test_the_openings_of_a_server_end_with_it(database_url: str) -> None:
+    async with world_on(database_url) as world:
+        sent = {"worker_id": "w", "definitions": None, "limit": 1, "wait": 30}
+        waiting = asyncio.create_task(world.call("POST", "/worker/jobs/claim", who="worker", json=sent))
+        await eventually(lambda: world.app.state.long_polls.busiest == 1, "a long poll")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("select from fairlead.openings").fetchall() == []
