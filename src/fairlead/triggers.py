@@ -288,7 +288,7 @@ class Triggers(ABC):
             says["timeout_seconds"] = timeout
         key = kept.says["definition_key"]
         await definitions.register(tx, self.principal, key, says, tenant_id=tenant_id)
-        return await schedules.keep(tx, self.principal, kept, at_once=True)
+        return await schedules.keep(tx, self.principal, kept, at_once=True, within_quota=True)
 
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, from the database too; what of it waits is canceled."""

@@ -1,6 +1,7 @@
 """Quotas: every way in meets them, and what does not fit is refused whole, with the quota's name."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -8,8 +9,9 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, Flow, JobStatus
-from fairlead.actions import access, quotas, tenants, triggers
+from fairlead.actions import access, bulk_jobs, quotas, tenants, triggers
 from fairlead.actions.dispatch import dispatch
+from fairlead.actions.jobs import Filter
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Role
@@ -334,3 +336,103 @@ async def test_jobs_run_on_in_a_full_queue(fl: Fairlead) -> None:
 
     assert (await fl.read(lease.job_id)).status is JobStatus.QUEUED
     await succeeded(fl)
+
+
+# Retries
+
+
+async def failed(fl: Fairlead, number: int, *, tenant: str = TENANT) -> list[UUID]:
+    """Jobs that failed for good."""
+    made = []
+    for _ in range(number):
+        await fl.enqueue(ANY, tenant=tenant)
+        [lease] = await fl.claim(1)
+        await lease.fail("no", retryable=False)
+        made.append(lease.job_id)
+    return made
+
+
+async def test_a_retry_that_does_not_fit_is_refused_and_leaves_the_job_as_it_was(fl: Fairlead) -> None:
+    [job_id] = await failed(fl, 1)
+    await enqueue(fl, 2)
+    await allow(fl, queued_jobs=2)
+
+    with pytest.raises(QueueFull) as refusal:
+        await fl.retry(job_id)
+
+    assert "has 2 queued jobs; the quota queued_jobs is 2" in refusal.value.message
+    assert (await fl.read(job_id)).status is JobStatus.FAILED
+    await allow(fl, queued_jobs=3)
+    assert (await fl.retry(job_id)).status is JobStatus.QUEUED
+
+
+async def test_a_retry_of_many_fits_or_none_of_them_is_queued(fl: Fairlead) -> None:
+    ids = await failed(fl, 3)
+    wanted = Filter(tenant=TENANT, status=[JobStatus.FAILED])
+    await allow(fl, queued_jobs=2)
+
+    for work in (
+        lambda tx: bulk_jobs.retry(tx, TESTER, wanted),
+        lambda tx: bulk_jobs.retry_chosen(tx, TESTER, ids, told={}),
+    ):
+        with pytest.raises(QueueFull, match="and 3 more were asked for; the quota queued_jobs is 2"):
+            await fl.database.transact(work)
+
+    assert await queued(fl) == 0
+    some = await fl.database.transact(lambda tx: bulk_jobs.retry(tx, TESTER, wanted, limit=2))
+    assert (some.count, await queued(fl)) == (2, 2)
+
+
+async def test_a_retry_over_all_tenants_passes_by_those_that_are_full(fl: Fairlead) -> None:
+    await failed(fl, 2)
+    await failed(fl, 1, tenant=OTHER)
+    await allow(fl, queued_jobs=1)
+
+    did = await fl.database.transact(
+        lambda tx: bulk_jobs.retry(tx, TESTER, Filter(status=[JobStatus.FAILED]))
+    )
+
+    assert (did.count, did.skipped) == (1, 2)
+
+
+async def test_a_retry_of_a_run_that_does_not_fit_is_refused(fl: Fairlead) -> None:
+    flow = Flow("one")
+    flow.step("a", ANY, {})
+    run = await begun(fl, flow)
+    [lease] = await fl.claim(1)
+    await lease.fail("no", retryable=False)
+    await enqueue(fl)
+    await allow(fl, queued_jobs=1)
+
+    with pytest.raises(QueueFull):
+        await fl.retry_run(run.id)
+
+    assert await queued(fl) == 1
+    await allow(fl, queued_jobs=2)
+    await fl.retry_run(run.id)
+    assert await queued(fl) == 2
+
+
+# Schedules from code
+
+
+async def test_a_schedule_that_is_registered_is_held_to_the_quota_and_one_in_code_is_not(
+    fl: Fairlead,
+) -> None:
+    async def tick() -> None: ...
+
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    first = await fl.register(TENANT, "first", start, 60, tick)
+    await allow(fl, triggers=1)
+
+    with pytest.raises(QuotaExceeded, match="the quota triggers is 1"):
+        await fl.register(TENANT, "second", start, 60, tick)
+    async with Fairlead(settings=fl.settings) as restarted:
+        assert (await restarted.register(TENANT, "first", start, 60, tick)).id == first.id
+
+    @fl.every(60, tenant=TENANT)
+    async def in_code() -> None: ...
+
+    await published(fl)
+    [kept] = await fl.sync_schedules()
+    assert kept.definition_key == in_code.key

@@ -1,11 +1,12 @@
 """Many jobs canceled or retried by filter: a preview first, then up to so many, and one entry in the audit log."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
 
-from fairlead.actions import canceling
+from fairlead.actions import canceling, quotas
 from fairlead.actions.jobs import Filter
 from fairlead.actions.settling import settle
 from fairlead.db.tx import Tx
@@ -37,7 +38,7 @@ class Bulk:
     """How many jobs it was (or, in a preview, would be), and whether there are more.
 
     `skipped` matched and could not be moved: another job has its dedupe key, active or as one of these, its host is gone,
-    somebody else was moving it, or it runs a workflow and the principal may not.
+    somebody else was moving it, it runs a workflow and the principal may not, or its tenant's quota is full and others' are not.
     """
 
     count: int
@@ -140,8 +141,8 @@ def is_forbidden(principal: Principal, job: Job) -> bool:
 
 
 async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
-    """Queue those of the jobs again that nobody else is retrying and whose keys are free. How many."""
-    held = await bulk_jobs.hold_terminal(tx, ids)
+    """Queue those of the jobs again that nobody else is retrying, whose tenants have room and whose keys are free. How many."""
+    held = await _with_room(tx, await bulk_jobs.hold_terminal(tx, ids))
     free = await _with_keys(tx, held)
     count = 0
     for part in _parts(free):
@@ -149,6 +150,15 @@ async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
     if count:
         await bulk.notify(tx, "ready")
     return count
+
+
+async def _with_room(tx: Tx, held: Sequence[bulk_jobs.Held]) -> list[bulk_jobs.Held]:
+    """Those whose tenants may have all of theirs queued; refused if there are none such. One full tenant stops no other's."""
+    full = await quotas.full_tenants(tx, Counter(one.tenant_id for one in held)) if held else {}
+    fitting = [one for one in held if one.tenant_id not in full]
+    if full and not fitting:
+        raise next(iter(full.values()))
+    return fitting
 
 
 async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.actions import quotas
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive, refuse
 from fairlead.actions.settling import settle
@@ -158,6 +159,7 @@ async def retry(
         raise JobNotRetryable(
             f"Job {job.id} is for host {target.host_id}, which was removed: enqueue it anew, for another host."
         )
+    await quotas.require_room(tx, job.tenant_id)
     await take_key_again(tx, job)
     await jobs.requeue(tx, job, target, payload=text)
     await bulk.notify(tx, "ready")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from fairlead.actions import jobs
+from fairlead.actions import jobs, quotas
 from fairlead.actions import triggers as rules
 from fairlead.actions.trigger_spec import asked_of, spec_of
 from fairlead.db.tx import Tx
@@ -53,10 +53,13 @@ def check(kept: Kept, arg_schema: Any) -> None:
         )
 
 
-async def keep(tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = False) -> Trigger:
+async def keep(
+    tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = False, within_quota: bool = False
+) -> Trigger:
     """Make the database say what the code says; where it does already, nothing is written.
 
-    A schedule that is new, or begins anew, runs at once where it began in the past and `at_once` is asked for.
+    A schedule that is new, or begins anew, runs at once where it began in the past and `at_once` is asked for. A new one is refused where
+    the tenant has as many triggers as it may, if it is to be `within_quota`.
     """
     principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
     tenant = await tenants.get(tx, kept.tenant)
@@ -84,6 +87,8 @@ async def keep(tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = Fals
 
     old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
     if old is None:
+        if within_quota:
+            await quotas.require_trigger(tx, tenant.id)
         made = await triggers.add(
             tx,
             spec(None),
@@ -122,7 +127,11 @@ async def _changed(
 async def keep_all(
     tx: Tx, principal: Principal, owners: Sequence[str], kept: Sequence[Kept]
 ) -> tuple[list[Trigger], list[Trigger]]:
-    """Make the database say what these code bases say, and remove what they no longer say: the kept, and the removed."""
+    """Make the database say what these code bases say, and remove what they no longer say: the kept, and the removed.
+
+    They count as triggers of their tenants, and none is refused: a tenant that filled its quota would keep the processes
+    that run this code, and serve every tenant, from starting.
+    """
     there = await triggers.of_owners(tx, sorted(owners))
     # all in one order, so that instances that start together do not wait for each other in a circle
     in_order = sorted(kept, key=lambda one: (one.tenant, one.owner, one.name))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from fairlead.actions import quotas
 from fairlead.actions.jobs import take_key_again
 from fairlead.actions.settling import advance, stop
 from fairlead.db.tx import Tx
@@ -368,7 +369,7 @@ async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
         raise WorkflowRunNotRetryable(
             f"Run {run.id} is {held.status}: only failed and canceled runs can be retried."
         )
-    await reopen(tx, run.id)
+    await reopen(tx, run.id, within_quotas_of=run.tenant_id)
     if held.parent_job_id is not None:
         await _retry_waiting(tx, held.parent_job_id)
     await _audit_run(tx, principal, "workflow_retried", run)
@@ -391,8 +392,8 @@ async def _retry_waiting(tx: Tx, job_id: UUID) -> None:
         await bulk.notify(tx, "ready")
 
 
-async def reopen(tx: Tx, run_id: UUID) -> None:
-    """The same, of a run that we hold."""
+async def reopen(tx: Tx, run_id: UUID, *, within_quotas_of: UUID | None = None) -> None:
+    """The same, of a run that we hold; refused if a tenant is named whose quotas its jobs do not fit into."""
     if (undone := await workflows.undone(tx, run_id)) is not None:
         raise WorkflowRunNotRetryable(
             f"Run {run_id} was undone by its step {undone!r}, and what had succeeded before would count as done. "
@@ -400,6 +401,8 @@ async def reopen(tx: Tx, run_id: UUID) -> None:
         )
     troubled = await workflows.troubled_jobs(tx, run_id)
     held = list(troubled)
+    if within_quotas_of is not None and held:
+        await quotas.require_room(tx, within_quotas_of, more=len(held))
     for start_at in range(0, len(held), MAX_PAGE):
         await bulk_jobs.requeue(tx, held[start_at : start_at + MAX_PAGE])
     if held:

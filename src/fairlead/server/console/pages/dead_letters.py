@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from fairlead.actions import bulk_jobs, troubles
 from fairlead.actions.troubles import Troubles
-from fairlead.errors import Fault, InvalidInput, NotFound
+from fairlead.errors import Fault, InvalidInput, NotFound, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
 from fairlead.model.trouble import Group
@@ -51,16 +51,22 @@ async def retry(request: Request, mark: str, visit: Writer) -> Response:
     group = _group(await _found(visit, status), mark)
     told = {"definition_key": group.definition_key, "status": [status], "error": group.pattern}
     done = skipped = 0
-    for start in range(0, group.count, bulk_jobs.BATCH):
-        async with visit.transaction() as tx:
-            ids = group.job_ids[start : start + bulk_jobs.BATCH]
-            did = await bulk_jobs.retry_chosen(tx, visit.principal, ids, told=told)
-        done += did.count
-        skipped += did.skipped
     why = (
         "Steps of workflows are retried with their run, jobs that run a workflow by those who may run workflows; other "
         "jobs need an active definition."
     )
+    for start in range(0, group.count, bulk_jobs.BATCH):
+        ids = group.job_ids[start : start + bulk_jobs.BATCH]
+        try:
+            async with visit.transaction() as tx:
+                did = await bulk_jobs.retry_chosen(tx, visit.principal, ids, told=told)
+        except (QueueFull, QuotaExceeded) as error:
+            if not done:
+                raise
+            skipped, why = group.count - done, error.message
+            break
+        done += did.count
+        skipped += did.skipped
     left = f" Left as they are: {skipped:,}. {why}" if skipped else ""
     return visit.done(f"Queued again: {done:,}.{left}")
 

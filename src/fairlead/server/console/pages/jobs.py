@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from fairlead.actions import bulk_jobs, definitions, jobs, stats
 from fairlead.actions.jobs import Filter
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError, Fault, InvalidInput
+from fairlead.errors import FairleadError, Fault, InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Source, may_move
 from fairlead.server.auth import Guarded
@@ -196,6 +196,7 @@ async def change_selected(action: str, visit: Writer) -> Response:
     form = await visit.form()
     ids = [one for text in form.get("ids", "").split(",") if (one := _uuid(text)) is not None][: ROWS * 4]
     changed = left = 0
+    why = _WHY_LEFT.get(action, "")
     for job_id in ids:
         async with visit.transaction() as tx:
             try:
@@ -205,16 +206,16 @@ async def change_selected(action: str, visit: Writer) -> Response:
                     await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id)
                 else:
                     raise unknown_action(action)
-            except FairleadError:
+            except FairleadError as error:
                 if action not in ("cancel", "retry"):
                     raise
+                if isinstance(error, QueueFull | QuotaExceeded):
+                    why = error.message
                 left += 1
             else:
                 changed += 1
     did = "Canceled" if action == "cancel" else "Queued again"
-    return visit.done(
-        f"{did}: {changed:,}." + (f" Left as they are: {left:,}. {_WHY_LEFT[action]}" if left else "")
-    )
+    return visit.done(f"{did}: {changed:,}." + (f" Left as they are: {left:,}. {why}" if left else ""))
 
 
 @router.get("/matching-jobs/{action}")
