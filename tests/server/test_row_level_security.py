@@ -68,6 +68,8 @@ ROWS: dict[str, str] = {
     "count_levels": "insert into fairlead.count_levels (tenant_id, definition_id) values (%(t)s, %(d)s)",
     "usage_hourly": "insert into fairlead.usage_hourly values (%(t)s, %(d)s, now(), 1, 1, 0, 0, 0, 0, 1, 1, 1)",
     "tenant_use": "insert into fairlead.tenant_use (tenant_id) values (%(t)s) on conflict do nothing",
+    "openings": "insert into fairlead.openings (tenant_id, quota, server_id, held, expires_at) "
+    "values (%(t)s, 'long_polls', %(id)s, 1, 'infinity')",
     "run_jobs": "insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (%(id)s, %(t)s, 1)",
     "usage_told": "insert into fairlead.usage_told (tenant_id, until) values (%(t)s, now())",
     "audit_log": "insert into fairlead.audit_log (tenant_id, actor, action, resource_type) values (%(t)s, 'x', 'x', 'x')",
@@ -492,7 +494,7 @@ async def forgetful(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Async
                 await given.ended_job(tx, "failed", tenant=slug)
                 for param in ("trigger_id", "event_id", "key", "run_id"):
                     await matrix.BUILDERS[param].make(tx, world, slug)
-        for name in ("all", "first", "values", "run", "quick"):
+        for name in ("all", "first", "values", "dicts", "run", "quick"):
             monkeypatch.setattr(Tx, name, _forgetting(getattr(Tx, name)))
         yield world
         monkeypatch.undo()
