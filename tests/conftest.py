@@ -1,6 +1,7 @@
 """A real PostgreSQL for every test: one server a test process, one database (or rolled-back transaction) a test."""
 
 import asyncio
+import gc
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -152,6 +153,17 @@ def _plain_logging() -> Iterator[None]:
     structlog.configure(processors=[*before, ConsoleRenderer(exception_formatter=plain_traceback)])
     yield
     structlog.reset_defaults()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector off what collecting leaves: a million objects that stay, and were looked at again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
