@@ -98,3 +98,27 @@ def test_a_worker_with_commands_is_private_from_its_start_and_warns_if_it_is_roo
     said = ran.stdout.splitlines()
     assert [line for line in said if line in ("True", "False")] == ["False", "True"]
     assert any("commands_run_as_root" in line for line in said) == (os.getuid() == 0)
+
+
+START = """
+import sys
+import fairlead.cli.worker as worker
+from fairlead.cli.root import main
+from fairlead.handlers.supervisor import is_private
+
+def say():
+    print(is_private(), flush=True)
+    sys.exit()
+
+worker.signals = say  # the first thing that a worker does with its commands known
+sys.argv = ["fairlead", "worker"]
+main()
+"""
+
+
+def test_the_worker_command_is_private_if_it_has_commands(tmp_path: Path) -> None:
+    (tmp_path / "fairlead.toml").write_text(COMMANDS)
+    ran = subprocess.run(
+        [sys.executable, "-c", START], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stderr
