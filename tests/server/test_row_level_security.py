@@ -44,7 +44,10 @@ SYSTEM_ONLY = {
 READABLE = {"job_definitions", "system"}
 
 # Functions that run with their definer's rights and that tenants may call, and what binds them instead.
-OWN_RIGHTS = {"jobs_with_key": "it asks for the session's tenant itself; a test below calls it"}
+OWN_RIGHTS = {
+    "jobs_with_key": "it asks for the session's tenant itself; a test below calls it",
+    "token_state": "of a user whose id is known, it tells only whether a token of theirs would be good",
+}
 
 # One row of a tenant in every table that has rows of tenants: %(t)s is the tenant, %(id)s and %(d)s are its own.
 ROWS: dict[str, str] = {
