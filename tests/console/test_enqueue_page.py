@@ -117,11 +117,11 @@ async def test_a_copy_has_all_but_the_secrets(console: Console) -> None:
     await page.fill("[name='payload/token']", "[redacted]")
     await page.click("button:has-text('Enqueue')")
     await expect(page.locator("[id='payload/token-fault']")).to_contain_text("Type it again")
-    await page.fill("[name='payload/token']", "another")
+    await page.fill("[name='payload/token']", "another one")
     await page.click("button:has-text('Enqueue')")
 
     await expect(page.locator(".toast")).to_contain_text("Enqueued.")
-    assert [one["payload"] for one in await made(console)][1:] == [{**PAYLOAD, "token": "another"}]
+    assert [one["payload"] for one in await made(console)][1:] == [{**PAYLOAD, "token": "another one"}]
 
 
 async def test_a_super_admin_says_for_whom(console: Console) -> None:

@@ -82,6 +82,7 @@ async def test_every_duty_of_the_database_is_done_by_somebody(db: Database) -> N
 
 
 async def test_it_removes_folds_prepares_and_drops(db: Database) -> None:
+    given.a_well_kept_database(db.url)
     await old_jobs(db, 3)
     async with db.transaction() as tx:
         await tx.run("update fairlead.counts set minute = minute - interval '2 days'")
