@@ -69,6 +69,37 @@ async def test_a_word_after_a_quiet_gap_goes_out_at_once() -> None:
     await notifier.close()
 
 
+async def test_a_word_that_is_told_again_is_left_to_the_next_statement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A loop of enqueues would else alternate between two connections."""
+    monkeypatch.setattr("fairlead.db.notifier.CARRIER_SECONDS", 3600.0)
+    line = Line()
+    line.free.set()
+    notifier = Notifier(line)
+    for _ in range(2):
+        notifier.tell(["ready"])
+    await eventually(lambda: "ready" in notifier._due, "the end of the gap")
+
+    notifier.tell(["ready"])
+    await asyncio.sleep(0)
+
+    assert line.sent == ["ready"]
+    assert notifier.take("ready")
+    await notifier.close()
+    assert line.sent == ["ready"]
+
+
+async def test_without_another_statement_it_goes_out_all_the_same() -> None:
+    line = Line()
+    line.free.set()
+    notifier = Notifier(line)
+    for _ in range(2):
+        notifier.tell(["ready"])
+    await eventually(lambda: len(line.sent) == 2, "the second notification")
+    await notifier.close()
+
+
 async def test_closing_sends_what_waits_for_the_end_of_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.db.notifier.SHORTEST_GAP_SECONDS", 600.0)
     line = Line()

@@ -46,6 +46,8 @@ class Notifier:
     def tell(self, words: Iterable[str]) -> None:
         """Send these words soon. Never waits and never fails."""
         for word in words:
+            if word in self._due:
+                continue  # it goes out in a moment, on the connection of the next statement rather than on one more
             if self.take(word):
                 self._begin_to_send(word)
             else:
@@ -83,7 +85,11 @@ class Notifier:
             self._set_timer(word, seconds, self._end_gap, word, seconds)
         else:
             self._due[word] = min(seconds * 2, LONGEST_GAP_SECONDS)
-            self._set_timer(word, CARRIER_SECONDS, self.tell, [word])
+            self._set_timer(word, CARRIER_SECONDS, self._send_without_carrier, word)
+
+    def _send_without_carrier(self, word: str) -> None:
+        if self.take(word):
+            self._begin_to_send(word)
 
     def _set_timer(self, word: str, seconds: float, act: Callable[..., None], *arguments: object) -> None:
         if before := self._gaps.get(word):
