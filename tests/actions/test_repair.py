@@ -289,7 +289,7 @@ async def test_the_doctor_asks_before_it_repairs_and_says_what_became_of_it(
 async def test_a_duty_walks_through_the_whole_record_and_keeps_what_it_finds(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces.jobs, "__kwdefaults__", {"look": 2})
+    monkeypatch.setattr(consistency, "SAMPLED", 2)
     async with db.transaction() as tx:
         for _ in range(3):
             await given.queued_job(tx)

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 MINUTE = 60.0
 CHECK_SECONDS = 60.0
-SAMPLE_SECONDS = 10.0
+SAMPLE_SECONDS = 4.0
 HOUR = 3600.0
 DAY = 86_400.0
 AT_ONCE = 0.0

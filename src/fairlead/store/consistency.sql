@@ -23,7 +23,10 @@ with looked as materialized (
         ) free on true
     left join lateral (
         select true as there from fairlead.ready r
-        where j.host_id is not null and r.host_id = j.host_id and r.job_id = j.id limit 1) hosted on true
+        where j.host_id is not null and r.host_id = j.host_id and r.tenant_id = j.tenant_id
+            and r.definition_id = j.definition_id and r.priority = j.priority
+            and r.scheduled_for in (j.scheduled_for, greatest(j.scheduled_for, j.queued_at)) and r.job_id = j.id limit 1
+        ) hosted on true
 ), faults as (
     select 'running_without_lease' as kind, id, 'is running but has no lease' as problem
     from stands where status = 'running' and is_leased is null
