@@ -113,6 +113,8 @@ class Chaos:
             reigns = [threads.submit(self._reign, random.Random(seed)) for seed in seeds]  # noqa: S311
             try:
                 yield
+                # on a busy machine no scheduler may have got as far as that yet
+                until(lambda: self.deeds["killed"] and self.deeds["stopped"], "one to be killed, one stopped")
             finally:
                 self._over.set()
                 for reign in reigns:
