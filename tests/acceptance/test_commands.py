@@ -204,7 +204,7 @@ def test_a_worker_that_is_asked_to_end_leaves_no_command(commands: Commands, sig
             assert worker.process.poll() is None
             worker.signal(signal.SIGTERM)
 
-        assert worker.exit_code(seconds=15) == 0
+        assert worker.exit_code(seconds=60) == 0
         assert not commands.alive()
         assert commands.stands(job) == ("queued", ["released"], 0)
 

@@ -165,7 +165,7 @@ def test_ready_says_no_while_the_database_is_away(tmp_path: Path) -> None:
         with started(argv, env={"FAIRLEAD_DATABASE_URL": server.start()}) as process:
             until(lambda: _ready(url), "/readyz")
             server.stop()
-            until(lambda: httpx2.get(f"{url}/readyz").status_code == 503, "a 503")
+            until(lambda: httpx2.get(f"{url}/readyz", timeout=60).status_code == 503, "a 503")
             server.start()
             until(lambda: _ready(url), "/readyz again")
             process.send_signal(signal.SIGINT)

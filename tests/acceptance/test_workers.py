@@ -103,7 +103,7 @@ def test_a_worker_told_to_stop_lets_jobs_end_and_gives_back_the_rest(
         fleet.let_go(quick)
         assert fleet.reaches(quick, "succeeded") == ("succeeded", ["succeeded"], 0)
         too_late = fleet.hold()
-        assert worker.exit_code(seconds=15) == 0
+        assert worker.exit_code(seconds=60) == 0
     assert fleet.stands(slow) == ("queued", ["released"], 0)
     assert fleet.stands(too_late) == ("queued", [], 0)
     assert not Path(f"/proc/{isolated}").exists()
@@ -121,7 +121,7 @@ def test_a_worker_told_twice_stops_at_once(fleet: Fleet, processes: tuple[str, .
         assert fleet.output(quick) == 1  # after the first signal it still waits
         assert worker.process.poll() is None
         worker.signal(signal.SIGTERM)
-        assert worker.exit_code(seconds=15) == 0
+        assert worker.exit_code(seconds=60) == 0
     assert [fleet.stands(job) for job in slow] == [("queued", ["released"], 0)] * 4
 
 

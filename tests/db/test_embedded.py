@@ -92,7 +92,7 @@ class User:
 
 
 def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)

@@ -262,7 +262,7 @@ async def test_limits_and_gates_hold_over_http_too(world: World) -> None:
 async def test_a_long_poll_is_woken_by_a_job(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=30))
     claims = world.app.state.claims
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         while not claims._wakes._waiting:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
