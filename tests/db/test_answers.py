@@ -127,7 +127,7 @@ def test_a_statement_whose_task_is_cancelled_ends_on_the_server(
 ) -> None:
     async def go() -> None:
         async with connected(database_url) as connection:
-            await connection.run("select %s::int", [1])
+            await connection.run("select pg_sleep(%s)", [0])  # prepared, so that the next one is sent at once
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await connection.run("select pg_sleep(%s)", [3600])
@@ -148,7 +148,7 @@ def test_a_connection_whose_statement_does_not_end_is_closed(
 
     async def go() -> None:
         async with connected(database_url) as connection:
-            await connection.run("select %s::int", [1])
+            await connection.run("select pg_sleep(%s)", [0])  # prepared, so that the next one is sent at once
             descriptor = connection.pgconn.socket
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
