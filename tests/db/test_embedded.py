@@ -623,14 +623,31 @@ def test_a_path_that_cannot_hold_a_socket_gets_a_temporary_one(
     assert not place.exists()
 
 
-def test_a_killed_server_s_temporary_socket_is_cleaned_up_later(folder: Path, own_dir: Path) -> None:
+def test_the_address_of_a_temporary_socket_is_the_same_at_every_start(folder: Path, own_dir: Path) -> None:
     awkward = own_dir.rename(folder / ("long" * 40))
     with EmbeddedPostgres(awkward) as server:
-        place = (awkward / "socket").resolve()
+        first, place = server.url, (awkward / "socket").resolve()
         kill_hard(server)
-        server.start()
+        assert server.start() == first
+        server.stop()
         assert not place.exists()
-        assert ask(server.url, "select 1") == [(1,)]
+        assert server.start() == first
+        assert ask(first, "select 1") == [(1,)]
+    assert not place.exists()
+
+
+def test_a_strangers_folder_is_not_taken_for_a_temporary_socket(folder: Path, own_dir: Path) -> None:
+    awkward = own_dir.rename(folder / ("long" * 40))
+    with EmbeddedPostgres(awkward) as server:
+        first, place = server.url, (awkward / "socket").resolve()
+    place.symlink_to(folder)
+    try:
+        with EmbeddedPostgres(awkward) as server:
+            assert server.url != first
+            assert ask(server.url, "select 1") == [(1,)]
+        assert place.is_symlink()
+    finally:
+        place.unlink()
 
 
 def test_a_path_with_a_line_break_is_refused(folder: Path) -> None:

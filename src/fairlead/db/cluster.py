@@ -5,11 +5,13 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
@@ -305,9 +307,25 @@ class Cluster:
             self._socket.mkdir()
             self.user.give(self._socket)
             return self._socket
-        folder = Path(tempfile.mkdtemp(prefix="fairlead-", dir=self._short_folder()))
+        folder = self._make_short_folder()
         self.user.give(folder)
         self._socket.symlink_to(folder)
+        return folder
+
+    def _make_short_folder(self) -> Path:
+        """One with the same name at every start, so that addresses stay good; with another if that is a stranger's."""
+        above = self._short_folder()
+        name = sha256(os.fsencode(self.data)).hexdigest()[:8]
+        folder = above / f"fairlead-{name}"
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            found = folder.lstat()
+            is_ours = (
+                stat.S_ISDIR(found.st_mode) and found.st_uid == self.user.uid and not found.st_mode & 0o077
+            )
+            if not is_ours:
+                return Path(tempfile.mkdtemp(prefix="fairlead-", dir=above))
         return folder
 
     def _short_folder(self) -> Path:
