@@ -138,6 +138,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.timeout(400)
 def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Path) -> None:
     data = tmp_path / "d"
     port = free_port()
@@ -149,10 +150,12 @@ def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Pat
         os.kill(pid, signal.SIGKILL)
         until(lambda: _ready(url) and _postmaster(database_url) != pid, "another PostgreSQL behind /readyz")
         until(
-            lambda: _greeted(database_url, "manual") == 5, "the worker, if it had only begun, to begin again"
+            lambda: _greeted(database_url, "manual") == 5,
+            "the worker, if it had only begun, to begin again, and its jobs, if they were lost, a lease later",
+            seconds=150,
         )
         process.send_signal(signal.SIGINT)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=150)
         assert process.returncode == 0, printed
 
 
