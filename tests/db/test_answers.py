@@ -168,3 +168,17 @@ def test_an_error_of_the_server_reaches_its_statement(database_url: str, runner:
                 assert await connection.run("select 1 / %s::int", [1]) == [(1,)]
 
     runner.run(go())
+
+
+def test_a_statement_whose_connection_is_closed_ends(database_url: str, runner: asyncio.Runner) -> None:
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            waiting = asyncio.create_task(connection.run("select pg_sleep(%s)", [60]))
+            while not await is_registered(connection.pgconn.socket):
+                pass
+            await connection.close()
+            with pytest.raises(psycopg.OperationalError):
+                async with asyncio.timeout(30):
+                    await waiting
+
+    runner.run(go())

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
+from psycopg import OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus
 from psycopg.pq.abc import PGconn
@@ -54,6 +55,12 @@ class Answers:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._socket)
         self._loop = None
+
+    def close(self) -> None:
+        """Forget the socket, and fail the statement that still waits for an answer: none will come."""
+        self.forget_socket()
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(OperationalError("the connection is closed"))
 
     async def _read(self, steps: PQGen[Any]) -> Any:
         if self._loop is None:

@@ -79,7 +79,7 @@ class Connection(AsyncConnection[TupleRow]):
             raise
 
     async def close(self) -> None:
-        self._answers.forget_socket()
+        self._answers.close()
         await super().close()
 
     async def _cancel_statement(self, gen: abc.PQGen[Any]) -> None:
