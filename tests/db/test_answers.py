@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -29,6 +30,12 @@ async def connected(url: str) -> AsyncIterator[Connection]:
 async def end(url: str, connection: Connection) -> None:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
         await other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+
+
+async def cut(url: str, connection: Connection) -> None:
+    """As when the server's process is killed: the socket ends without a word, and the loop has not heard of it yet."""
+    with socket.socket(fileno=os.dup(connection.pgconn.socket)) as same:
+        same.shutdown(socket.SHUT_RDWR)
 
 
 async def is_registered(descriptor: int) -> bool:
@@ -79,16 +86,21 @@ def test_a_connection_that_is_closed_leaves_the_loop(database_url: str, runner: 
     runner.run(go())
 
 
+@pytest.mark.parametrize("lose", [end, cut])
+@pytest.mark.parametrize("statement", ["select %s::int", "select %s::int, 'not prepared'"])
 def test_the_number_of_a_lost_connections_socket_can_be_used_again(
-    database_url: str, runner: asyncio.Runner
+    database_url: str,
+    runner: asyncio.Runner,
+    lose: Callable[[str, Connection], Awaitable[None]],
+    statement: str,
 ) -> None:
     async def go() -> None:
         async with connected(database_url) as connection:
             await connection.run("select %s::int", [1])
             descriptor = connection.pgconn.socket
-            await end(database_url, connection)
+            await lose(database_url, connection)
             with pytest.raises(psycopg.OperationalError):
-                await connection.run("select %s::int", [2])
+                await connection.run(statement, [2])
             readable, writable = os.pipe()
             try:
                 os.dup2(readable, descriptor)
@@ -177,8 +189,30 @@ def test_a_statement_whose_connection_is_closed_ends(database_url: str, runner: 
             while not await is_registered(connection.pgconn.socket):
                 pass
             await connection.close()
+            assert (await asyncio.wait([waiting], timeout=30))[0], "it waits for ever"
             with pytest.raises(psycopg.OperationalError):
-                async with asyncio.timeout(30):
-                    await waiting
+                await waiting
+
+    runner.run(go())
+
+
+def test_a_statement_whose_server_dies_in_the_middle_of_an_answer_ends(
+    database_url: str, runner: asyncio.Runner
+) -> None:
+    """A server that dies before it has read all that was sent resets the connection; uvloop reports that only once."""
+
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            ours, theirs = socket.socketpair()
+            os.dup2(ours.fileno(), connection.pgconn.socket)
+            ours.close()
+            waiting = asyncio.create_task(connection.run("select %s::int", [1]))
+            while not await is_registered(connection.pgconn.socket):
+                pass
+            theirs.send(b"T\0")
+            theirs.close()
+            assert (await asyncio.wait([waiting], timeout=30))[0], "it waits for ever"
+            with pytest.raises(psycopg.OperationalError):
+                await waiting
 
     runner.run(go())

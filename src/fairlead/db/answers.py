@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 # Psycopg's interval, for what is left to it.
 INTERVAL_SECONDS = 0.1
+# How often a statement that still waits reads without being told that there is something. Uvloop tells of a connection
+# that was reset only once, even if there is more to read than one reading takes.
+UNTOLD_SECONDS = 0.5
 
 
 class _ToWrite(NamedTuple):
@@ -35,6 +38,7 @@ class Answers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._steps: PQGen[Any] | None = None
         self._end: asyncio.Future[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, steps: PQGen[T]) -> T:
         """What the steps return, once they have read it."""
@@ -59,6 +63,9 @@ class Answers:
     def close(self) -> None:
         """Forget the socket, and fail the statement that still waits for an answer: none will come."""
         self.forget_socket()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._end is not None and not self._end.done():
             self._end.set_exception(OperationalError("the connection is closed"))
 
@@ -67,10 +74,19 @@ class Answers:
             self._loop, self._socket = asyncio.get_running_loop(), self._line.socket
             self._loop.add_reader(self._socket, self._go_on_reading)
         self._steps, self._end = steps, self._loop.create_future()
+        if self._timer is None:  # one for all statements within its time: a timer costs as much as all else here
+            self._timer = self._loop.call_later(UNTOLD_SECONDS, self._read_untold)
         try:
             return await self._end
         finally:
             self._steps = self._end = None
+
+    def _read_untold(self) -> None:
+        self._timer = None
+        if self._loop is None or self._end is None or self._end.done():
+            return
+        self._timer = self._loop.call_later(UNTOLD_SECONDS, self._read_untold)
+        self._go_on_reading()
 
     def _go_on_reading(self) -> None:
         """Something came. With no statement to read it, it is the server's farewell: the next statement will see."""
