@@ -447,6 +447,19 @@ def test_url_and_pid_need_a_start(data_dir: Path) -> None:
 # Stale and foreign processes
 
 
+def test_a_server_that_is_about_to_die_is_not_joined(tmp_path: Path) -> None:
+    """As one that was killed on a busy machine: its file says that it is ready, and it is among the processes."""
+    with EmbeddedPostgres(tmp_path) as server, ThreadPoolExecutor(1) as pool:
+        dying = server.pid
+        os.kill(dying, signal.SIGSTOP)
+        again = pool.submit(server.start)
+        with pytest.raises(TimeoutError):
+            again.result(timeout=0.5)
+        os.kill(dying, signal.SIGKILL)
+        assert ask(again.result(timeout=120), "select 1") == [(1,)]
+        assert server.pid != dying
+
+
 def test_a_killed_server_recovers(own_dir: Path) -> None:
     with EmbeddedPostgres(own_dir) as server:
         pid = server.pid

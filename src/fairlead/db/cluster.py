@@ -16,12 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
+from psycopg.pq import PGconn, Ping
+
 from fairlead.db.binaries import Binaries, open_private, server_user
 from fairlead.errors import EmbeddedFailed
 
 START_SECONDS = 120.0  # a crash recovery may take its time
 STOP_SECONDS = 60.0
 PAUSE_SECONDS = 0.02
+PING_SECONDS = 10
 LOG_BYTES = 16 * 1024 * 1024
 LOG_LINES = 20
 PORT = 5432
@@ -151,6 +154,12 @@ class Cluster:
             and int(owner[1]) == self.user.uid
         )
 
+    def is_ready(self, server: Postmaster | None) -> bool:
+        """Whether it takes connections. One that was killed a moment ago still has its file, and its place among processes."""
+        if server is None or server.status != "ready":
+            return False
+        return PGconn.ping(f"{server.url}&connect_timeout={PING_SECONDS}".encode()) == Ping.OK
+
     def _owns_by_ps(self, pid: int) -> bool:
         ps = ["/bin/ps", "-ww", "-o", "uid=,command=", "-p", str(pid)]
         said = subprocess.run(ps, capture_output=True, check=False, stdin=subprocess.DEVNULL).stdout
@@ -165,7 +174,7 @@ class Cluster:
             server = self.running()
             if server is None:
                 server, trouble = self._launch(binaries, settings, log, deadline)
-            if server and server.status == "ready":
+            if server and self.is_ready(server):
                 return server
             time.sleep(PAUSE_SECONDS)
         raise EmbeddedFailed(

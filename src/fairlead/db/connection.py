@@ -84,13 +84,15 @@ class Connection(AsyncConnection[TupleRow]):
 
     async def _cancel_statement(self, gen: abc.PQGen[Any]) -> None:
         await self._try_cancel(timeout=CANCEL_SECONDS)
-        try:
-            async with asyncio.timeout(CANCEL_SECONDS):
-                await self._answers.read(gen)
-        except pg.QueryCanceled:
-            pass  # as asked
-        except TimeoutError:
+        # not asyncio.timeout: in a task that is being cancelled, Python before 3.11.4 takes its end for another cancel
+        reading = asyncio.ensure_future(self._answers.read(gen))
+        await asyncio.wait([reading], timeout=CANCEL_SECONDS)
+        if reading.done():
+            reading.exception()  # that it was canceled, mostly; the caller is told of the interruption
+        else:
             # what it still answers would be taken for the answer to the next statement
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
             await self.close()
 
     @cached_property

@@ -205,7 +205,7 @@ class EmbeddedPostgres:
             self._cluster.reap()
         cluster = self._cluster = _located(self._data_dir)
         server = cluster.running()
-        self.joined = server is not None and server.status == "ready"
+        self.joined = cluster.is_ready(server)
         if server is not None and self.joined:
             return server
         binaries = usable_by(cluster.user, self._fitting(cluster.major))
