@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests import preloaded
+
 T = TypeVar("T")
-FAIRLEAD = str(Path(sys.executable).parent / "fairlead")
+FAIRLEAD = preloaded.FAIRLEAD
 SECONDS = 60.0
 
 
@@ -23,23 +25,33 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*argv: str, env: Mapping[str, str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """A `fairlead` command, to its end."""
-    return subprocess.run(
-        [FAIRLEAD, *argv],
-        env=environment(**env),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    return run_to_end([FAIRLEAD, *argv], env=environment(**env), stdin=stdin)
+
+
+def run_to_end(
+    argv: list[str], *, env: Mapping[str, str], stdin: str | None = None, cwd: str | Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A process that has imported Fairlead already, to its end."""
+    pipe = subprocess.PIPE
+    process = preloaded.Process(
+        argv, env=env, cwd=cwd, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe
     )
+    try:
+        told, wrong = process.communicate(stdin, timeout=120)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(argv, process.returncode, told, wrong)
 
 
 @contextlib.contextmanager
 def started(argv: list[str], *, env: Mapping[str, str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed at the end of the block if it still runs."""
-    process = subprocess.Popen(
-        argv, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
-    )
+    """A process that is killed at the end of the block if it still runs. With Fairlead or Python it is a preloaded one."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options, "env": environment(**env)}
+    process: subprocess.Popen[str]
+    if argv[0] in (FAIRLEAD, sys.executable):
+        process = preloaded.Process(argv, **options)
+    else:
+        process = subprocess.Popen(argv, text=True, **options)
     try:
         yield process
     finally:

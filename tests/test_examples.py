@@ -1,12 +1,11 @@
 """Every example is run as a reader would run it: as a process, and more than once."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import FAIRLEAD, environment, started
+from tests.processes import FAIRLEAD, environment, run_to_end, started
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Those that leave in the database what the next run finds by its name: triggers, schedules, hosts, keys.
@@ -142,15 +141,7 @@ MODULES = {"http_only.py", "worker_jobs.py"}
 
 def run(name: str, cwd: Path, **env: str) -> str:
     """What the example prints; it must end well and warn of nothing."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name)],
-        env=environment(**env),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_to_end([sys.executable, "-W", "error", str(EXAMPLES / name)], env=environment(**env), cwd=cwd)
     # which database is used is told on stderr; nothing else may be
     # (and, in a copy of an old template, that the duties are late)
     told = [

@@ -24,7 +24,7 @@ from fairlead.errors import InvalidInput, JobFailed, NotOpen, TriggerUnknown, Wr
 from fairlead.runtime.tick import Tick
 from fairlead.store import tenants
 from tests import given
-from tests.processes import environment
+from tests.processes import environment, run_to_end
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -153,16 +153,7 @@ async def test_greet(fl, name):
 async def pytest_says(folder: Path, **env: str) -> str:
     """What pytest has to say about the tests in a folder."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
-    done = await asyncio.to_thread(
-        subprocess.run,
-        argv,
-        cwd=folder,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = await asyncio.to_thread(run_to_end, argv, cwd=folder, env=environment(**env))
     return done.stdout + done.stderr
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -29,6 +28,7 @@ from fairlead.model.job import JobStatus
 from fairlead.store import tenants
 from tests import given
 from tests.cli.test_commands import Shell
+from tests.preloaded import Process
 from tests.processes import FAIRLEAD, environment, until
 
 NOON = datetime(2026, 2, 16, 12, tzinfo=UTC)
@@ -224,7 +224,7 @@ def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> N
         asyncio.run(migrate.up(url, "fairlead"))
         out, err = tmp_path / "out", tmp_path / "err"
         with out.open("w") as to_out, err.open("w") as to_err:
-            watching = subprocess.Popen(
+            watching = Process(
                 [FAIRLEAD, "jobs", "watch", "--json"],
                 # it says that the database is away when it has waited this long for a connection: twice here
                 env=environment(FAIRLEAD_DATABASE_URL=url, FAIRLEAD_CONNECT_TIMEOUT_SECONDS="4"),
@@ -268,7 +268,7 @@ def test_on_a_terminal_the_view_stays_in_place(database_url: str) -> None:
     ours, theirs = pty.openpty()
     env = environment(FAIRLEAD_DATABASE_URL=database_url, TERM="xterm", COLUMNS="120")
     with os.fdopen(ours, "rb", buffering=0) as screen:
-        watching = subprocess.Popen(
+        watching = Process(
             [FAIRLEAD, "jobs", "watch", "--seconds", "0.5"], env=env, stdout=theirs, stderr=theirs
         )
         assert watching.wait(timeout=60) == 0

@@ -27,6 +27,7 @@ from fairlead.db.binaries import server_user
 from fairlead.db.cluster import Cluster
 from fairlead.db.embedded import Binaries, EmbeddedPostgres, find_binaries
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
+from tests.preloaded import Process
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root, which gives its rights away: sudo make test"
@@ -55,11 +56,11 @@ class User:
     """Another process that uses the same data folder."""
 
     def __init__(self, data_dir: Path, *more: str | Path, script: str = USER) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", script, data_dir, *more],
+        self.process = Process(
+            [sys.executable, "-c", script, str(data_dir), *map(str, more)],
+            env=os.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             start_new_session=True,
         )
 

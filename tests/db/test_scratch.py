@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 
 from fairlead.db import scratch
 from fairlead.db.scratch import at_database, scratch_folder
+from tests.preloaded import Process
 
 HOLD = """
 import sys
@@ -55,11 +56,11 @@ def test_else_it_is_where_temporary_folders_are(
 
 def test_what_a_killed_process_left_is_taken_away_and_what_is_in_use_stays(memory: Path) -> None:
     processes = [
-        subprocess.Popen(
+        Process(
             [sys.executable, "-c", HOLD, str(memory)],
+            env=os.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
         )
         for _ in range(2)
     ]

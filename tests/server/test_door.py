@@ -4,6 +4,7 @@ import contextlib
 import json
 import resource
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,10 +16,6 @@ from fairlead.settings import Settings
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
 DESCRIPTORS = 256
-
-
-def few_descriptors() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
 
 
 @dataclass(frozen=True)
@@ -47,9 +44,9 @@ def served(database_url: str, **settings: str) -> Iterator[Served]:
     env = {"FAIRLEAD_DATABASE_URL": database_url, **settings}
     made = run("tokens", "create", "ci", "--role", "operator", "--tenant", "acme", "--json", env=env)
     port = free_port()
+    argv = [FAIRLEAD, "serve", "--port", str(port)]
     # to nowhere: a log that is not read would stop it
-    argv = ["sh", "-c", 'exec "$0" serve --port "$1" >/dev/null 2>&1', FAIRLEAD, str(port)]
-    with started(argv, env=env, preexec_fn=few_descriptors):
+    with started(argv, env=env, stdout=subprocess.DEVNULL, descriptors=DESCRIPTORS):
         at = Served(port, json.loads(made.stdout)["secret"])
         until(lambda: at.jobs() == 200, "the server")
         yield at
