@@ -5,8 +5,10 @@ import gc
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 
 import argon2
+import httpcore2
 import psycopg
 import pytest
 import structlog
@@ -49,6 +51,14 @@ def cheap_passwords() -> Iterator[None]:
     """Passwords hashed in a millisecond in this test process: argon2 is slow on purpose. Programs hash in full."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(access, "_hasher", argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """The certificates of this system, read by the first HTTP client only: that takes ten times as long as a request."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         yield
 
 

@@ -219,7 +219,7 @@ async def test_what_nobody_accepted_in_time_goes_back_without_being_counted(
         async with asyncio.timeout(LEASE + SWEEP + MARGIN):
             taken: list[Any] = []
             while not taken:
-                taken = await agent.poll(wait=0)
+                taken = await agent.poll()
         assert taken[0]["attempt_no"] == attempt_no
         async with world.fl.database.transaction() as tx:
             await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 second'")
@@ -227,7 +227,7 @@ async def test_what_nobody_accepted_in_time_goes_back_without_being_counted(
         assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost")
 
     async with asyncio.timeout(LEASE + SWEEP + MARGIN):
-        while not (taken := await agent.poll(wait=0)):
+        while not (taken := await agent.poll()):
             pass
     await agent.run(taken[0])
     assert await stands(world, job) == ("succeeded", ["released"] * 4 + ["succeeded"], 0)

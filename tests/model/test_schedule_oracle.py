@@ -1,6 +1,6 @@
 """Schedules against an oracle that shares nothing with them: it looks at every minute there is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -15,7 +15,8 @@ DAY = timedelta(days=1)
 
 # The oracle
 
-Walked = tuple[datetime, int, int, int, int, int]
+Hour = tuple[int, int, int, int]  # the hour, the day, the month, the day of the week
+Walked = list[tuple[Hour, list[tuple[datetime, int]]]]  # of each hour: every minute that belongs to it
 NAMES = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
@@ -38,7 +39,7 @@ def number(text: str) -> int:
     return NAMES.index(text) if text in NAMES else int(text)
 
 
-def selector(expr: str) -> Callable[[list[Walked]], Iterator[datetime]]:
+def selector(expr: str) -> Callable[[Walked], Iterator[datetime]]:
     """What picks those of many minutes that match."""
     minute, hour, day, month, weekday = expr.split()
     minutes, hours = numbers(minute, 0, 59), numbers(hour, 0, 23)
@@ -50,31 +51,38 @@ def selector(expr: str) -> Callable[[list[Walked]], Iterator[datetime]]:
         if ((d in days and w in weekdays) if both else (d in days or w in weekdays))
     }  # fmt: skip
 
-    def select(walked: list[Walked]) -> Iterator[datetime]:
-        for at, m, h, d, mo, w in walked:
-            if m in minutes and h in hours and mo in months and (d, w) in dates:
-                yield at
+    def select(walked: Walked) -> Iterator[datetime]:
+        for (h, d, mo, w), those in walked:
+            if h in hours and mo in months and (d, w) in dates:
+                yield from (at for at, m in those if m in minutes)
 
     return select
 
 
-def described(at: datetime, wall: datetime) -> Walked:
-    return at, wall.minute, wall.hour, wall.day, wall.month, wall.isoweekday() % 7
+def by_hour(minutes: Iterable[tuple[datetime, datetime]]) -> Walked:
+    """Minutes, each with what clocks show then, in the order in which they come."""
+    walked: Walked = []
+    for at, wall in minutes:
+        hour = (wall.hour, wall.day, wall.month, wall.isoweekday() % 7)
+        if not walked or walked[-1][0] != hour:
+            walked.append((hour, []))
+        walked[-1][1].append((at, wall.minute))
+    return walked
 
 
 @lru_cache(maxsize=16)
-def passing(zone: str, start: datetime, end: datetime) -> list[Walked]:
+def passing(zone: str, start: datetime, end: datetime) -> Walked:
     """Every minute that passes, with what clocks show then."""
     where = ZoneInfo(zone)
     stamps = range(int(start.timestamp()), int(end.timestamp()), 60)
-    return [described(datetime.fromtimestamp(s, UTC), datetime.fromtimestamp(s, where)) for s in stamps]
+    return by_hour((datetime.fromtimestamp(s, UTC), datetime.fromtimestamp(s, where)) for s in stamps)
 
 
 @lru_cache(maxsize=16)
-def shown(start: datetime, end: datetime) -> list[Walked]:
+def shown(start: datetime, end: datetime) -> Walked:
     """Every minute on the face of clocks that never change."""
     first, count = start.replace(tzinfo=None) - 2 * DAY, (end - start + 4 * DAY) // MINUTE
-    return [described(wall, wall) for wall in (first + n * MINUTE for n in range(count))]
+    return by_hour((wall, wall) for wall in (first + n * MINUTE for n in range(count)))
 
 
 def when(wall: datetime, where: ZoneInfo) -> datetime:
