@@ -140,10 +140,12 @@ async def accessible(page: Page) -> None:
         "Promise.allSettled(document.getAnimations().filter(a => a.effect.getTiming().iterations === 1).map(a => a.finished))"
     )
     await page.evaluate(AXE)
-    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    violations = await page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+    )
     said = [
         f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes'][:3]]}"
-        for one in found["violations"]
+        for one in violations
     ]
     assert not said, "\n".join(said)
     wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
