@@ -74,7 +74,8 @@ class Answers:
             self._loop, self._socket = asyncio.get_running_loop(), self._line.socket
             self._loop.add_reader(self._socket, self._go_on_reading)
         self._steps, self._end = steps, self._loop.create_future()
-        if self._timer is None:  # one for all statements within its time: a timer costs as much as all else here
+        # one for all statements within its time: a timer costs as much as all else here
+        if self._timer is None:
             self._timer = self._loop.call_later(UNTOLD_SECONDS, self._read_untold)
         try:
             return await self._end
