@@ -5,6 +5,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from functools import cache
 
 import argon2
@@ -86,20 +87,22 @@ def template(server: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def databases(server: str, template: str) -> Databases:
+def databases(server: str, template: str) -> Iterator[Databases]:
     """Copies of the template."""
-    return Databases(server, template)
+    with closing(Databases(server, template)) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
-def world_databases(server: str, template: str) -> Databases:
+def world_databases(server: str, template: str) -> Iterator[Databases]:
     """Copies of the template with everybody's tokens: to make those takes longer than to copy a database."""
     from tests.server.world import populate  # noqa: PLC0415 - it imports all of the server
 
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"create database {WORLD_TEMPLATE} template {template}")
     asyncio.run(populate(at_database(server, WORLD_TEMPLATE)))
-    return Databases(server, WORLD_TEMPLATE)
+    with closing(Databases(server, WORLD_TEMPLATE)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ KEPT = 4
 
 
 class Databases:
-    """Copies of a template on one server."""
+    """Copies of a template on one server. Close them at the end."""
 
     def __init__(self, server: str, template: str) -> None:
         self._server = server
@@ -23,21 +23,25 @@ class Databases:
         self._used: deque[str] = deque()
         # A session writes down what it read of the system catalogs: a copy of the files has it, too.
         psycopg.connect(at_database(server, template)).close()
+        self._connection = psycopg.connect(server, autocommit=True)
+
+    def close(self) -> None:
+        self._connection.close()
 
     @contextmanager
     def lend(self) -> Iterator[str]:
         """The URL of a new copy; its sessions are ended at the end of the block."""
         name = f"test_{uuid4().hex[:12]}"
-        with psycopg.connect(self._server, autocommit=True) as connection:
-            self._copy(connection, name)
-            yield at_database(self._server, name)
-            connection.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
-            )
-            self._used.append(name)
+        self._copy(name)
+        yield at_database(self._server, name)
+        self._connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
+        )
+        self._used.append(name)
 
-    def _copy(self, connection: psycopg.Connection, name: str) -> None:
+    def _copy(self, name: str) -> None:
         while len(self._used) >= KEPT:
-            connection.execute(f"drop database {self._used.popleft()} with (force)".encode())
+            self._connection.execute(f"drop database {self._used.popleft()} with (force)".encode())
         # files are copied in half the time that it takes to write every page to the log
-        connection.execute(f"create database {name} template {self._template} strategy file_copy".encode())
+        copying = f"create database {name} template {self._template} strategy file_copy"
+        self._connection.execute(copying.encode())

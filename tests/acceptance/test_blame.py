@@ -87,7 +87,9 @@ def test_outages_that_last_longer_than_a_lease_cost_a_healthy_job_nothing(tmp_pa
             for job in jobs:
                 until(lambda job=job: _end(fleet, job), f"{job} to succeed")  # type: ignore[misc]
             assert set(_standing(fleet, jobs)) == {("succeeded", 0)}
-            assert {status for job in jobs for status in _attempts(fleet, job)} <= {"released", "succeeded"}
+            ended = {status for job in jobs for status in _attempts(fleet, job)}
+            # of a worker that comes back late the watchdog takes them, and charges nobody for that either
+            assert {"released", "succeeded"} <= ended <= {"released", "lost", "succeeded"}
         with Fleet(url, tmp_path) as fresh:  # the connections of the other one were cut
             fresh.is_consistent()
     finally:
