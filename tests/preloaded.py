@@ -198,7 +198,7 @@ def become(request: Request) -> None:
     program, *argv = request.argv
     if program == FAIRLEAD:
         sys.path[0], sys.argv = str(Path(program).parent), [program, *argv]
-        sys.exit(importlib.import_module("fairlead.cli").main())
+        sys.exit(importlib.import_module("fairlead.cli.start").main())
     if argv[:2] == ["-W", "error"]:
         warnings.simplefilter("error")
         del argv[:2]

@@ -1,17 +1,54 @@
 """Fairlead: a multi-tenant job system on PostgreSQL."""
 
-from fairlead.app import Fairlead
-from fairlead.errors import FairleadError
-from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.handles import EnqueuedJob, JobFunction
-from fairlead.leases import JobLease
-from fairlead.model.dedupe import dedupe_key
-from fairlead.model.job import Job, JobStatus, NewJob
-from fairlead.model.outcome import Backoff, can_retry
-from fairlead.model.redact import Secret
-from fairlead.settings import Settings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fairlead.version import __version__
-from fairlead.workflows import Flow, WorkflowRun
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.errors import FairleadError
+    from fairlead.handlers.context import Context, Fatal, Snooze
+    from fairlead.handles import EnqueuedJob, JobFunction
+    from fairlead.leases import JobLease
+    from fairlead.model.dedupe import dedupe_key
+    from fairlead.model.job import Job, JobStatus, NewJob
+    from fairlead.model.outcome import Backoff, can_retry
+    from fairlead.model.redact import Secret
+    from fairlead.settings import Settings
+    from fairlead.workflows import Flow, WorkflowRun
+else:
+    # The module of each public name: it is imported when the name is first used.
+    _MODULES = {
+        "Backoff": "model.outcome",
+        "Context": "handlers.context",
+        "EnqueuedJob": "handles",
+        "Fairlead": "app",
+        "FairleadError": "errors",
+        "Fatal": "handlers.context",
+        "Flow": "workflows",
+        "Job": "model.job",
+        "JobFunction": "handles",
+        "JobLease": "leases",
+        "JobStatus": "model.job",
+        "NewJob": "model.job",
+        "Secret": "model.redact",
+        "Settings": "settings",
+        "Snooze": "handlers.context",
+        "WorkflowRun": "workflows",
+        "can_retry": "model.outcome",
+        "dedupe_key": "model.dedupe",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Backoff",

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+import fairlead as package
 from fairlead.cli import main
 from fairlead.cli.root import COMMANDS
 from fairlead.cli.worker import load_app
@@ -60,6 +61,31 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
     assert all(len(line) <= 75 and line.endswith(".") for _, line in COMMANDS.values())
+
+
+def test_help_imports_no_driver_and_neither_does_the_package() -> None:
+    for code in ("from fairlead.cli import main; main(['--help'], standalone_mode=False)", "import fairlead"):
+        looking = f"import sys\n{code}\nsys.exit(str(sorted({{'psycopg', 'structlog', 'fairlead.app'}} & set(sys.modules))))"
+        done = subprocess.run([sys.executable, "-c", looking], capture_output=True, text=True, check=False)
+        assert done.stderr.strip() == "[]", code
+
+
+def test_every_public_name_of_the_package_is_there() -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None, name
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'Fairled'"):
+        package.Fairled  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_the_collector_rests_while_a_command_is_imported_and_no_longer() -> None:
+    code = (
+        "import atexit, gc, sys\nfrom fairlead.cli.start import main\n"
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000))\n"
+        "sys.argv = ['fairlead', 'jobs', '--help']\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "True True"
 
 
 def test_a_command_imports_what_it_needs_and_no_server() -> None:

@@ -1,5 +1,5 @@
 """`python -m fairlead.cli`: the same as `fairlead`."""
 
-from fairlead.cli.root import main
+from fairlead.cli.start import main
 
-main(prog_name="fairlead")
+main("fairlead")

@@ -1,13 +1,12 @@
 """`fairlead`: every command, and the options that all of them share."""
 
+import gc
 import logging
 from importlib import import_module
 from pathlib import Path
 
 import click
 
-from fairlead.cli import log
-from fairlead.cli.session import Session
 from fairlead.version import __version__
 
 # Each command, the module that it is in, and its line in `fairlead --help`, which imports none of them.
@@ -49,6 +48,9 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"fairlead.cli.{COMMANDS[cmd_name][0]}")
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -81,6 +83,9 @@ def main(
 
     Without a database URL an embedded PostgreSQL in the data folder is used.
     """
+    from fairlead.cli import log  # noqa: PLC0415 - `fairlead --help` needs neither
+    from fairlead.cli.session import Session  # noqa: PLC0415
+
     # a command that ends says what went wrong itself; one that stays has only its log
     quiet = {
         "worker": logging.WARNING,
