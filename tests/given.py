@@ -161,7 +161,16 @@ async def count(tx: Tx, table: str) -> int:
     return int(number)
 
 
+QUEUED = ("jobs", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "usage_hourly")
+RUNS = ("workflow_runs", "workflow_steps")
+
+
 async def no_inconsistencies(database: Database) -> None:
+    """Queue, record and runs agree. Where a test left nothing there is nothing to plan large statements for."""
+    has_rows = [
+        " or ".join(f"exists (select from fairlead.{table})" for table in tables) for tables in (QUEUED, RUNS)
+    ]
     async with database.transaction() as tx:
-        assert await jobs.inconsistencies(tx) == []
-        assert await workflows.inconsistencies(tx) == []
+        [(has_jobs, has_runs)] = await tx.values(f"select {', '.join(has_rows)}")
+        assert not has_jobs or await jobs.inconsistencies(tx) == []
+        assert not has_runs or await workflows.inconsistencies(tx) == []
