@@ -89,7 +89,7 @@ async def test_a_deadlock_is_repeated_from_the_start(db: Database) -> None:
 
     await asyncio.gather(db.transact(lambda tx: cross(tx, (1, 2))), db.transact(lambda tx: cross(tx, (2, 1))))
 
-    assert tries == 3
+    assert tries >= 3  # the one that is repeated may be faster than the one that was waiting, and clash again
 
 
 async def test_other_errors_are_not_repeated(db: Database) -> None:
