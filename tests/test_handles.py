@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead import Fairlead, Fatal, Settings
 from fairlead.errors import JobFailed, ResultTimeout

@@ -5,9 +5,10 @@ import inspect
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from uuid import UUID
+
+from msgspec.structs import asdict
 
 from fairlead.actions import definitions
 from fairlead.errors import JobFailed, ResultTimeout, SignatureInvalid

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead import sync
 from fairlead.actions import events, jobs, triggers

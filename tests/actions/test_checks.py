@@ -1,11 +1,11 @@
 """The checks that run all the time: each names what is wrong, and a healthy database has nothing."""
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from fairlead import Settings
@@ -219,7 +219,7 @@ def test_a_server_that_is_set_up_well_has_nothing_wrong() -> None:
 def test_a_setting_that_endangers_a_promise_is_named(
     check: str, verdict: Verdict, changes: dict[str, object]
 ) -> None:
-    server = replace(FINE, **changes)  # type: ignore[arg-type]
+    server = replace(FINE, **changes)
 
     found = [one for one in server_checks.judge(server, Settings()) if one.verdict is not Verdict.OK]
 

@@ -1,9 +1,9 @@
 """Shared by all tests of the server: see world.py for what a World offers."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.server import limits
 from tests.databases import Databases

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from fairlead.actions import definitions
 from fairlead.db.tx import Database

@@ -1,9 +1,9 @@
 """What agents do: begin a session, be given their host's jobs, say that they have them, and all that owners of leases do."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import leases as owners
@@ -23,8 +23,7 @@ LONGEST_VERSION = 100
 MOST_TAKEN_BACK = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """An agent's turn as its host's: until another is started."""
 
     id: UUID

@@ -2,10 +2,10 @@
 
 import base64
 import binascii
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
@@ -26,8 +26,7 @@ _RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
 _AFTER = timedelta(seconds=5)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     items: list[Filed]
     next_cursor: str | None
 

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.actions import canceling, quotas
 from fairlead.actions.jobs import Filter
@@ -33,8 +34,7 @@ def is_retryable(job: Job) -> bool:
     return job.status in RETRYABLE and job.workflow_run_id is None
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
+class Bulk(msgspec.Struct, frozen=True):
     """How many jobs it was (or, in a preview, would be), and whether there are more.
 
     `skipped` matched and could not be moved: another job has its dedupe key, active or as one of these, its host is gone,
@@ -175,7 +175,7 @@ async def _filters(
     """The filters as the store takes them: within the tenant, and of jobs that can be moved so."""
     if not 1 <= limit <= MOST:
         raise InvalidInput(f"limit must be between 1 and {MOST}.", [Fault("limit", f"use 1 to {MOST}")])
-    given = {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name != "tenant"}
+    given = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
     if all(value is None for value in given.values()):
         # a change of everything is never meant by leaving everything out
         raise InvalidInput(

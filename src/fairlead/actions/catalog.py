@@ -1,9 +1,10 @@
 """What this process knows of definitions: compiled validators, each for one version."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.errors import PayloadInvalid
 from fairlead.model.definition import Definition, Validator, check_payload, validator
@@ -18,8 +19,7 @@ from fairlead.settings import Settings
 UNKNOWN = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     version: int
     compiled: Validator
     # where a payload names its resource

@@ -1,8 +1,9 @@
 """Definitions of commands, published as somebody's fairlead.toml has them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from typing import Literal
+
+import msgspec
 
 from fairlead.actions import definitions
 from fairlead.db.tx import Tx
@@ -12,8 +13,7 @@ from fairlead.model.command import CommandSpec, definition_of
 from fairlead.model.definition import Definition, DefinitionSpec, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True):
     """What became of one definition, and which of its fields are not as they were."""
 
     key: str
@@ -59,6 +59,6 @@ def _compared(before: Definition | None, after: Definition) -> Synced:
         return Synced(after.key, "created", after.version, [])
     if before.version == after.version:
         return Synced(after.key, "unchanged", after.version, [])
-    names = [one.name for one in fields(DefinitionSpec)]
+    names = list(DefinitionSpec.__struct_fields__)
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
     return Synced(after.key, "changed", after.version, changed)

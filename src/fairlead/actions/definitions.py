@@ -1,11 +1,11 @@
 """Definitions: listed, and made to say what somebody wants them to say."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionExists, DefinitionInvalid, Fault
@@ -17,7 +17,7 @@ from fairlead.store import audit, definitions, tenants
 
 # Not of the specification: what code declares of a definition leaves it alone.
 ONLY_TENANTS = "only_tenants"
-_FIELDS = frozenset(field.name for field in fields(DefinitionSpec))
+_FIELDS = frozenset(DefinitionSpec.__struct_fields__)
 
 
 async def every(tx: Tx, principal: Principal) -> list[Definition]:

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import triggers as rules

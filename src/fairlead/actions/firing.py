@@ -3,10 +3,11 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.actions import enqueue
 from fairlead.actions.catalog import Catalog
@@ -31,8 +32,7 @@ PATIENCE_SECONDS = 5.0
 SILENCE_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shot:
+class Shot(msgspec.Struct, frozen=True, kw_only=True):
     """A trigger set off once: by an event, at an instant, or by hand."""
 
     trigger: Trigger
@@ -49,8 +49,7 @@ class Shot:
     mask: Mask | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """A job to be made, unless another stands for it in its window."""
 
     shot: Shot

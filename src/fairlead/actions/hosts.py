@@ -1,10 +1,11 @@
 """Hosts and resources of a tenant: registered, changed, enrolled, revoked."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from fairlead.actions import gates
 from fairlead.db.tx import Tx, UniqueViolation
@@ -39,8 +40,7 @@ CHANGEABLE = ("name", "max_running", "labels", "draining")
 Thing = TypeVar("Thing", Host, Resource)
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     """A code that an agent exchanges for its token, once: shown now and never again."""
 
     host: Host
@@ -48,8 +48,7 @@ class Code:
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Enrolled:
+class Enrolled(msgspec.Struct, frozen=True):
     """What an agent got for its code: the host that it serves, and its own token."""
 
     host: Host

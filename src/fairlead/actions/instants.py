@@ -1,11 +1,12 @@
 """Instants: where the time of schedules has come, they become firings. The system's own work."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import Shot, failed, fire_all, skipped
@@ -25,13 +26,12 @@ log = structlog.get_logger(__name__)
 MOST_AT_ONCE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What is due of a trigger: instants to fire, records of those that are not fired, and where it goes on."""
 
     trigger: Trigger
-    shots: list[Shot] = field(default_factory=list)
-    told: list[NewFiring] = field(default_factory=list)
+    shots: list[Shot] = msgspec.field(default_factory=list)
+    told: list[NewFiring] = msgspec.field(default_factory=list)
     next_fire_at: datetime | None = None
 
     @property

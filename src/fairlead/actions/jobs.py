@@ -1,7 +1,6 @@
 """What people do with jobs that are there: show, list, cancel, retry."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -30,8 +29,7 @@ MAX_PAGE = 1000
 ROUNDS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list. None means any."""
 
     tenant: str | None = None
@@ -48,8 +46,7 @@ class Filter:
     q: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     items: list[Job]
     next_cursor: str | None
 
@@ -93,7 +90,7 @@ async def listed(
         )
     if offset < 0:
         raise InvalidInput("offset must be 0 or more.", [Fault("offset", "use 0 or more")])
-    filters = {field.name: getattr(wanted, field.name) for field in fields(wanted) if field.name != "tenant"}
+    filters = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
     filters["before"] = _read_cursor(cursor)
     filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
     found, last = await jobs.page(tx, filters, limit=limit, offset=offset)

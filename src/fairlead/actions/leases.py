@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -33,8 +32,7 @@ BEATS = 5
 BEAT_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(msgspec.Struct, frozen=True):
     """What somebody may claim: definitions for every tenant (None: all), and definitions for one tenant each."""
 
     definitions: tuple[UUID, ...] | None
@@ -42,8 +40,7 @@ class Served:
     tenant_id: UUID | None = None  # the one tenant of all pairs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """What an attempt leaves behind beside its outcome."""
 
     cost_cents: int = 0
@@ -53,8 +50,7 @@ class Ending:
     duration_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(msgspec.Struct, frozen=True):
     """A lease that still holds: for how long from now, and whether its job was canceled."""
 
     lease_seconds: float

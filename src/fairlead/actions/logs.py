@@ -1,7 +1,9 @@
 """What a job's attempts said: read from the start, or followed while they run."""
 
-from dataclasses import dataclass, replace
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobUnknown
@@ -13,8 +15,7 @@ from fairlead.store.logs import LAST_SEQ, Chunk, Place
 MAX_PAGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LogPage:
+class LogPage(msgspec.Struct, frozen=True):
     """Some of it, in order. `complete`: there is nothing behind it, and never will be. Else go on from the cursor."""
 
     items: list[Chunk]
@@ -52,8 +53,7 @@ async def read(
     return LogPage(shown, None if complete else f"{last.attempt_no}.{last.seq}", complete)
 
 
-@dataclass(frozen=True, slots=True)
-class BackPage:
+class BackPage(msgspec.Struct, frozen=True):
     """The last of what was said before a place, in order; `earlier` is the cursor of what came before it, if any."""
 
     items: list[Chunk]

@@ -1,12 +1,13 @@
 """Preview: what a trigger would do, at its next runs or with an event. Nothing is written, nothing enqueued."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+import msgspec
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import events
@@ -40,8 +41,7 @@ class Would(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What to preview, and with what: a past event, a sample of one, or so many runs."""
 
     trigger: WantedTrigger
@@ -50,8 +50,7 @@ class Wanted:
     count: int = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What a trigger would do. `job_id` is the job that stands for it, where there is one already."""
 
     trigger_type: TriggerType
@@ -155,8 +154,7 @@ async def _with_event(tx: Tx, catalog: Catalog, subject: Subject, event: Event) 
 # The payload
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """A payload, and what of it may be told."""
 
     payload: Any

@@ -1,9 +1,11 @@
 """What a preview is about: a trigger that is stored, that is changed, or that is only thought of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import triggers as rules
 from fairlead.actions.trigger_spec import asked_of, spec_of
@@ -19,17 +21,15 @@ from fairlead.store.triggers import TriggerSpec
 NOBODY = UUID(int=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedTrigger:
+class WantedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     """A stored trigger, with the changes of a document or without; or, for a tenant, all that a document says."""
 
     id: UUID | None = None
     tenant: str | None = None
-    document: Mapping[str, Any] = field(default_factory=dict)
+    document: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """A trigger, as it is or as it would be, and its definition."""
 
     trigger: Trigger
@@ -89,5 +89,5 @@ async def _changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Subject
 
 
 def _fields(spec: TriggerSpec) -> dict[str, Any]:
-    says = {name: getattr(spec, name) for name in TriggerSpec.__slots__}
+    says = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
     return says | {"filter": spec.filter or {}}

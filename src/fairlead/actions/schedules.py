@@ -1,10 +1,12 @@
 """Schedules and triggers that an application's code keeps: made to say what the code says, removed when it drops them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import jobs, quotas
 from fairlead.actions import triggers as rules
@@ -26,8 +28,7 @@ _OPERATED = ("is_enabled", "dedupe_window_seconds")
 WORDS = {TriggerType.SCHEDULE: "schedule", TriggerType.EVENT: "trigger"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule, or a trigger for an event, as code has it: whose it is, its name there, and what it says."""
 
     owner: str
@@ -118,7 +119,7 @@ def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
 async def _changed(
     tx: Tx, principal: Principal, old: Trigger, spec: TriggerSpec, definition: Definition, *, now: datetime
 ) -> Trigger:
-    if all(getattr(old, name) == getattr(spec, name) for name in TriggerSpec.__slots__):
+    if all(getattr(old, name) == getattr(spec, name) for name in TriggerSpec.__struct_fields__):
         return rules.shown(tx, old)
     await rules.apply(tx, old, spec, now=now)
     return (await rules.made(tx, principal, "trigger_changed", old.id, definition)).trigger

@@ -1,8 +1,9 @@
 """What goes on now, for those who may see it."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
@@ -17,8 +18,7 @@ NEWEST = 1000
 DAY_SECONDS = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True):
     """How many jobs stand where, the longest running, and the last that failed."""
 
     counts: Counts
@@ -36,8 +36,7 @@ async def overview(tx: Tx, principal: Principal, *, tenant: str | None = None, r
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """How a tenant stands: its jobs by status, and since when the one that has waited longest could have run."""
 
     counts: Counts
@@ -63,8 +62,7 @@ async def summary(tx: Tx, principal: Principal, *, tenant: str | None = None) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TenantTimes:
+class TenantTimes(msgspec.Struct, frozen=True):
     """How long a tenant's newest jobs waited and ran, in milliseconds, and those of each definition."""
 
     jobs: int

@@ -1,6 +1,6 @@
 """The system as its operators see it: its gate, its workers, and every tenant's part of the queue."""
 
-from dataclasses import dataclass
+import msgspec
 
 from fairlead.actions import gates
 from fairlead.db.tx import Tx
@@ -45,8 +45,7 @@ async def queue(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page
     return await system.queue(tx, after=after, limit=limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantPart:
+class TenantPart(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant beside the others: its part of the queue, what ended lately, and its share of all that runs."""
 
     queue: TenantQueue

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.actions import gates, schedules
 from fairlead.actions import quotas as tenant_quotas

@@ -1,10 +1,11 @@
 """Reading what somebody wants a trigger to be: every field checked by name, and the time of its next run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.errors import (
     EventInvalid,
@@ -42,8 +43,7 @@ _EVENT_ONLY = ("event_name", "filter")
 _SCHEDULE_ONLY = ("cron_expr", "timezone", "every_seconds", "start_at", "catch_up", "overlap")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A trigger as somebody asks for it. None is the same as not said."""
 
     label: str
@@ -62,7 +62,7 @@ class Asked:
     overlap: Overlap | None = None
 
 
-KEPT = tuple(field.name for field in fields(Asked))
+KEPT = Asked.__struct_fields__
 _NEEDED = ("label", "trigger_type", "definition_key")
 
 

@@ -1,11 +1,12 @@
 """Triggers: made, changed, removed, listed, fired by hand."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import quotas
@@ -42,8 +43,7 @@ from fairlead.store.triggers import TriggerSpec
 MAX_PAGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A trigger as it stands now, and what about it can be seen not to work."""
 
     trigger: Trigger

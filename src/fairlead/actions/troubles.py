@@ -1,6 +1,6 @@
 """What went wrong, by kind of error: for those who decide what to do about it."""
 
-from dataclasses import dataclass
+import msgspec
 
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
@@ -12,8 +12,7 @@ from fairlead.store import stats, troubles
 LOOK = 3000
 
 
-@dataclass(frozen=True, slots=True)
-class Troubles:
+class Troubles(msgspec.Struct, frozen=True):
     """Kinds of error, the most frequent first; out of so many jobs that were looked at, and how many there are in all."""
 
     groups: list[Group]

@@ -1,9 +1,10 @@
 """Reading usage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
@@ -18,8 +19,7 @@ MOST_ROWS = 20_000
 COLUMNS = ("starts_at", "tenant", "definition_key", *FIGURES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReport:
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was used in some time: the newest first, and all of it together."""
 
     period: Period

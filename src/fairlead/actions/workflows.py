@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+import msgspec
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import quotas
@@ -48,8 +49,7 @@ MAX_INPUT_BYTES = 4_194_304
 MAX_DEPTH = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for when a run is started."""
 
     tenant: str
@@ -65,15 +65,13 @@ class Start:
     started_by_job: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     id: UUID
     # whether a run with this key was there before
     deduplicated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """A run with its steps, from a place on, and how many are in each state."""
 
     run: Run

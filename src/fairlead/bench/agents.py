@@ -9,7 +9,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -40,8 +40,7 @@ MOST_BYTES = 300 * 1024 * 1024
 MOST_QUERIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Enrolled:
+class Enrolled(msgspec.Struct, frozen=True):
     """An agent's host, token and session."""
 
     host_id: UUID

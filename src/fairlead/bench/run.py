@@ -3,8 +3,10 @@
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import uuid4
+
+import msgspec
 
 from fairlead.actions import tenants
 from fairlead.app import Fairlead
@@ -19,8 +21,7 @@ Progress = Callable[[str], None]
 Workload = Callable[[str, Settings, Progress], Awaitable["Measure"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """A figure, beside the raw limit of the same run."""
 
     workload: str

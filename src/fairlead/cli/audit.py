@@ -1,11 +1,11 @@
 """`fairlead audit`."""
 
-from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict, replace
 from rich.text import Text
 
 from fairlead.actions import audit as actions

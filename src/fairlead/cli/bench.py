@@ -1,8 +1,7 @@
 """`fairlead bench`."""
 
-from dataclasses import asdict
-
 import click
+from msgspec.structs import asdict
 
 from fairlead.bench import WORKLOADS, run
 from fairlead.cli import output

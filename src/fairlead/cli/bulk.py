@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from typing import Any
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions.bulk_jobs import Bulk
 from fairlead.actions.jobs import Filter
@@ -18,8 +19,7 @@ from fairlead.errors import InvalidInput
 Action = Callable[..., Awaitable[Bulk]]
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(msgspec.Struct, frozen=True):
     """One of the two things that can be done to many jobs, and its words."""
 
     act: Action

@@ -1,11 +1,11 @@
 """`fairlead events`."""
 
-from dataclasses import asdict
 from datetime import datetime
 from uuid import UUID
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from fairlead.actions import events as actions
 from fairlead.actions import triggers

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, BinaryIO
 from uuid import UUID
 
 import click
 import msgspec
+from msgspec.structs import replace
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fairlead.actions import bulk_jobs, hosts, stats, tenants

@@ -2,10 +2,10 @@
 
 import asyncio
 import sys
-from dataclasses import replace
 from uuid import UUID
 
 import click
+from msgspec.structs import replace
 
 from fairlead.actions import logs as actions
 from fairlead.cli import output

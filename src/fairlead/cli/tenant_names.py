@@ -1,8 +1,9 @@
 """Tenants as people know them: by slug."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from fairlead.actions import tenants
 from fairlead.db.tx import Tx

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import access
 from fairlead.actions import tenants as tenant_actions

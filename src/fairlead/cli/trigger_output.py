@@ -1,7 +1,6 @@
 """How triggers are shown: as a table, one by one, and to machines."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +12,7 @@ from fairlead.model.trigger import Firing, Trigger, TriggerType, when
 
 def document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
     """A trigger for machines: what is kept, when it fires in words, and what became of it last."""
-    kept = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.name != "secret_paths"}
+    kept = {name: getattr(trigger, name) for name in trigger.__struct_fields__ if name != "secret_paths"}
     return {**kept, "when": when(trigger), "last_firing": latest}
 
 

@@ -1,10 +1,10 @@
 """`fairlead usage`."""
 
 import sys
-from dataclasses import asdict
 from datetime import datetime
 
 import click
+from msgspec.structs import asdict
 
 from fairlead.actions.usage import UsageReport
 from fairlead.cli import output

@@ -1,7 +1,6 @@
 """How workflows and their runs are shown: as tables, one by one, and to machines."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -50,7 +49,7 @@ def _step(step: RunStep) -> dict[str, Any]:
 
 
 def _kept(thing: Any, *without: str) -> dict[str, Any]:
-    return {one.name: getattr(thing, one.name) for one in fields(thing) if one.name not in without}
+    return {name: getattr(thing, name) for name in thing.__struct_fields__ if name not in without}
 
 
 # For people

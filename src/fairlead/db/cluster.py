@@ -10,12 +10,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
 from psycopg.pq import PGconn, Ping
 
 from fairlead.db.binaries import Binaries, open_private, server_user
@@ -53,8 +53,7 @@ DEFAULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Postmaster:
+class Postmaster(msgspec.Struct, frozen=True):
     """What a postmaster.pid says."""
 
     pid: int

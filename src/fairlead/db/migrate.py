@@ -2,12 +2,12 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
@@ -36,8 +36,7 @@ create table if not exists fairlead.function_sources (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     number: int
     name: str
     text: str
@@ -51,16 +50,14 @@ class Migration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     number: int
     name: str
     checksum: str
     applied_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """A migration as `fairlead migrate status` shows it."""
 
     number: int

@@ -1,11 +1,11 @@
 """Stored functions: one source file each in functions/, applied again whenever its text changes."""
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import AsyncConnection
 from psycopg import errors as pg
@@ -14,8 +14,7 @@ from fairlead.db.sql import in_schema
 from fairlead.errors import MigrationFailed
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFunction:
+class StoredFunction(msgspec.Struct, frozen=True):
     name: str
     text: str
 

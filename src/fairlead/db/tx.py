@@ -1,4 +1,4 @@
-"""Database: connections, transactions, and rows as dataclasses."""
+"""Database: connections, transactions, and rows as records."""
 
 import asyncio
 import random
@@ -214,7 +214,7 @@ def as_row(row: type[Row], values: Mapping[str, Any]) -> Row:
 
 
 def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
-    """A row factory that makes dataclasses, nested ones and enums included."""
+    """A row factory that makes records, with nested records and enums."""
 
     def factory(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
         names = [column.name for column in cursor.description or ()]

@@ -4,9 +4,11 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from fairlead.errors import CommandInvalid, Fault
 from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
@@ -29,8 +31,7 @@ class SecretMissing(Exception):
     """A secret cannot be given to a command. Says which and why, and nothing of what it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A program that may be run, and all that running it needs to know."""
 
     spec: CommandSpec

@@ -4,11 +4,11 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from fairlead.handlers.answers import TemporaryFailure, unwelcome
 from fairlead.handlers.commands import SecretMissing

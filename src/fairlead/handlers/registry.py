@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -19,8 +18,7 @@ class PayloadInvalid(Fatal):
     """The payload no longer fits the function; trying again would not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True):
     """A function that does a definition's work. Made by `Handler.of`."""
 
     key: str

@@ -1,9 +1,10 @@
 """Who is asking, and what they may do."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
+
+import msgspec
 
 from fairlead.errors import Forbidden
 
@@ -11,8 +12,7 @@ GLOBAL_TENANT = "global"
 GLOBAL_TENANT_ID = UUID("00000000-0000-7000-8000-000000000000")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     slug: str
     name: str
@@ -115,8 +115,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """Somebody who acts: named for the audit log, with a role, in one tenant or (None) in every one."""
 
     actor: str
@@ -163,8 +162,7 @@ def may(principal: Principal, permission: Permission, tenant_id: UUID | None = N
     return principal.tenant_id is None or principal.tenant_id == tenant_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class User(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who signs in."""
 
     id: UUID
@@ -189,8 +187,7 @@ class TokenState(StrEnum):
     MAKER_LACKS_ROLE = "maker_lacks_role"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A key for programs. The secret itself is shown once, when it is made, and kept nowhere."""
 
     id: UUID

@@ -4,10 +4,11 @@ Values are looked up and placed, once: what is filled in is not read again, and 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from fairlead.errors import CommandRefused, Fault
 from fairlead.model.argv_shape import ABSENT, DASHED, Field, misfits
@@ -20,8 +21,7 @@ MAX_BYTES = 131_072
 MAX_ARGUMENTS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Argv:
+class Argv(msgspec.Struct, frozen=True):
     """An argv template that was read: the executable, and the parts that follow it."""
 
     executable: str
@@ -30,8 +30,7 @@ class Argv:
     shape: Field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the slots of one attempt are filled from."""
 
     payload: Any

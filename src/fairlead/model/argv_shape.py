@@ -4,8 +4,10 @@ A field has one type wherever it is used: a value that is given must fit also wh
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import Fault
 from fairlead.model.parts import ITEM, Each, Flag, Joined, Part, Text, When
@@ -17,21 +19,19 @@ ABSENT = "is missing, and the command needs it"
 DASHED = "must not begin with -, which the program could take for an option"
 
 
-@dataclass(slots=True)
-class Field:
+class Field(msgspec.Struct):
     """A value in the payload, and all that the template does with it."""
 
     # whether the command cannot do without it, whatever else is given
     required: bool = False
-    fields: dict[str, "Field"] = field(default_factory=dict)
+    fields: dict[str, "Field"] = msgspec.field(default_factory=dict)
     items: "Field | None" = None
     # the slots that it fills; whether its text begins an argument
-    slots: dict[Slot, bool] = field(default_factory=dict)
+    slots: dict[Slot, bool] = msgspec.field(default_factory=dict)
     flag: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(msgspec.Struct, frozen=True):
     field: Field
     # whether the parts in hand are always there
     sure: bool

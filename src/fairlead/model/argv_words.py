@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from fairlead.model.parts import ITEM
 from fairlead.model.path import Flaw, Path, path_at, path_of
@@ -22,8 +23,7 @@ _TYPE = re.compile(r":([a-z]+)")
 _NUMBER = re.compile(r"[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """What slots may name here: the payload and our own facts, and within `each` also the item."""
 
     # what `{item}` is, as its each says

@@ -1,15 +1,15 @@
 """Whom to blame for a lost worker. A job is charged only where nothing else can have been the cause."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
+
+import msgspec
 
 from fairlead.model.outcome import Blame
 
 
-@dataclass(frozen=True, slots=True)
-class Borne:
+class Borne(msgspec.Struct, frozen=True):
     """A lease of a worker, lost or not, under which an attempt had begun."""
 
     job_id: UUID
@@ -21,8 +21,7 @@ class Borne:
     probation_until: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(msgspec.Struct, frozen=True):
     """What is remembered of a worker that lost leases before: the end of the last one, and whether a job was accused."""
 
     worker_id: str

@@ -1,8 +1,10 @@
 """Commands: the programs that a worker may run, as its fairlead.toml lists them. Nothing here runs or reads one."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import asdict
 
 from fairlead.model.argv import Argv, Facts, Filled, filled
 from fairlead.model.argv_shape import payload_schema
@@ -10,16 +12,14 @@ from fairlead.model.definition import Kind
 from fairlead.model.outcome import Backoff
 
 
-@dataclass(frozen=True, slots=True)
-class SecretSource:
+class SecretSource(msgspec.Struct, frozen=True):
     """Where the worker finds a secret when it starts the command: a variable of its own, or a file."""
 
     kind: Literal["env", "file"]
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What the kernel holds each process of the command to; None leaves it as the worker's own."""
 
     memory_bytes: int | None = None
@@ -29,8 +29,7 @@ class Limits:
     file_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandSpec:
+class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One command of the allowlist. Made by `commands_of`, which checks it."""
 
     key: str
@@ -40,8 +39,8 @@ class CommandSpec:
     grace_seconds: float = 5.0
     # the environment: names passed on, fixed values, and secrets
     env: tuple[str, ...] = ()
-    set_env: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, SecretSource] = field(default_factory=dict)
+    set_env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    secrets: Mapping[str, SecretSource] = msgspec.field(default_factory=dict)
     cwd: str | None = None
     umask: int = 0o077
     user: str | int | None = None
@@ -53,7 +52,7 @@ class CommandSpec:
     success_exit_codes: frozenset[int] = frozenset({0})
     fatal_exit_codes: frozenset[int] = frozenset()
     # exit code → seconds
-    snooze_exit_codes: Mapping[int, float] = field(default_factory=dict)
+    snooze_exit_codes: Mapping[int, float] = msgspec.field(default_factory=dict)
     # of the definition only
     arg_schema: Mapping[str, Any] | None = None
     max_attempts: int | None = None

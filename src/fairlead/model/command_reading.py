@@ -1,7 +1,6 @@
 """Reading the allowlist of commands from a parsed fairlead.toml."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from fairlead.errors import CommandInvalid, DefinitionInvalid, Fault
@@ -39,7 +38,7 @@ _LIMITS: dict[str, Callable[[Any], Any]] = {
     "processes": words.whole(1, 2**22),
     "file_bytes": words.size(0),
 }
-_BACKOFF = {one.name: words.number for one in fields(Backoff)}
+_BACKOFF = dict.fromkeys(Backoff.__struct_fields__, words.number)
 _TABLES = ("argv", "set_env", "secrets", "limits", "snooze_exit_codes", "arg_schema", "backoff")
 FIELDS = frozenset((*_PLAIN, *_TABLES))
 

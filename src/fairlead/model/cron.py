@@ -6,11 +6,11 @@ cronsim itself misses runs where clocks change by half an hour, and goes back in
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from fairlead.errors import CronInvalid, Fault
@@ -51,8 +51,7 @@ _SEARCH = datetime(2000, 1, 1), datetime(2050, 1, 1)  # noqa: DTZ001
 _LAST = LATEST.replace(tzinfo=None) + _DAY
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expression:
+class Expression(msgspec.Struct, frozen=True, eq=False):
     """A cron expression that was read: which local times match it."""
 
     text: str

@@ -1,7 +1,8 @@
 """Common cron expressions in plain words."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTHS = (
@@ -15,8 +16,7 @@ _NUMBER = re.compile(r"\d+")
 _STEP = re.compile(r"\*/(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """What an expression says, and whether that is a time of the clock on the wall, so of a zone."""
 
     text: str

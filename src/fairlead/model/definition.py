@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import jsonschema_rs
+import msgspec
 
 from fairlead.errors import (
     DefinitionInvalid,
@@ -48,14 +48,13 @@ class Kind(StrEnum):
     WORKFLOW = "workflow"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionSpec:
+class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody may say about a definition; the rest of it is ours."""
 
     key: str
     description: str = ""
     kind: Kind = Kind.FUNCTION
-    arg_schema: Any = field(default_factory=dict)
+    arg_schema: Any = msgspec.field(default_factory=dict)
     timeout_seconds: int = 3600
     max_attempts: int = 3
     backoff: Backoff = Backoff()
@@ -101,8 +100,7 @@ class DefinitionSpec:
         validator(self.arg_schema)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A definition as it is recorded."""
 
     id: UUID
@@ -136,8 +134,7 @@ class Definition:
         return self.only_tenants is None or tenant_id in self.only_tenants
 
 
-@dataclass(frozen=True, slots=True)
-class Validator:
+class Validator(msgspec.Struct, frozen=True):
     """A compiled JSON Schema, and what validating one value of an instance costs at most."""
 
     compiled: jsonschema_rs.Draft202012Validator

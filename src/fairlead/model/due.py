@@ -1,8 +1,9 @@
 """Which instants of a schedule are due, and which of them make jobs: decided purely, written by others."""
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
+
+import msgspec
 
 from fairlead.model.schedule import Every, Schedule, instants
 from fairlead.model.trigger import CatchUp
@@ -21,8 +22,7 @@ TOO_MANY = "too_many_missed"
 CHANGED = "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(msgspec.Struct, frozen=True):
     """Instants that are not even recorded one by one: the first, the last, and how many if that is known."""
 
     first: datetime
@@ -30,12 +30,11 @@ class Passed:
     count: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """What to do at a moment: fire these, skip those (and say why), and look again at next_fire_at."""
 
-    fire: list[datetime] = field(default_factory=list)
-    skip: list[tuple[datetime, str]] = field(default_factory=list)
+    fire: list[datetime] = msgspec.field(default_factory=list)
+    skip: list[tuple[datetime, str]] = msgspec.field(default_factory=list)
     passed: Passed | None = None
     next_fire_at: datetime | None = None
 

@@ -4,9 +4,10 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from fairlead.model.path import Flaw
 from fairlead.model.redact import Mask, shorten
@@ -74,8 +75,7 @@ class Attachment(NamedTuple):
     content: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A message that can be sent by any provider."""
 
     sender: Mailbox

@@ -1,9 +1,10 @@
 """How email is sent, as [email] in fairlead.toml says: for the system, and for tenants that have their own."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from fairlead.errors import Fault, SettingInvalid
 from fairlead.model import command_words as words
@@ -16,8 +17,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Smtp:
+class Smtp(msgspec.Struct, frozen=True, kw_only=True):
     sender: Mailbox
     host: str
     port: int | None = None
@@ -38,16 +38,14 @@ class Smtp:
         return self.port or _PORTS[self.tls]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resend:
+class Resend(msgspec.Struct, frozen=True, kw_only=True):
     sender: Mailbox
     api_key: SecretSource
     api_url: str = "https://api.resend.com"
     timeout_seconds: float = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
     sender: Mailbox
     directory_id: str
     client_id: str

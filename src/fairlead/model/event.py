@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -35,8 +34,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID = msgspec.field(default_factory=uuid7)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event as it is kept."""
 
     id: UUID

@@ -1,8 +1,9 @@
 """A disagreement between the queue, the record and what is counted, and whether it can be mended by itself."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
+
+import msgspec
 
 
 class Kind(StrEnum):
@@ -18,8 +19,7 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """One fault: of a job, of a workflow run, or (COUNTS) of a tenant, as `id` says."""
 
     kind: Kind

@@ -1,7 +1,6 @@
 """A filter: which events a trigger is meant for. Declarative JSON; matching never raises and runs no code."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,8 +18,7 @@ ANY = "any"
 Where = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """What one path must lead to."""
 
     path: Path
@@ -31,8 +29,7 @@ class Condition:
         return all(_OPERATORS[name].holds(value, operand) for name, operand in self.tests)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """Conditions that must all hold, and alternatives of which at least one must match. Made by `filter_of`."""
 
     conditions: tuple[Condition, ...] = ()
@@ -71,8 +68,7 @@ def _number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
+class _Operator(msgspec.Struct, frozen=True):
     holds: Callable[[Any, Any], bool]
     takes: Callable[[Any], bool] = lambda _: True
     expected: str = "a JSON value"

@@ -1,7 +1,8 @@
 """What a check found, and what to do about it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Verdict(StrEnum):
@@ -16,8 +17,7 @@ class Verdict(StrEnum):
         return list(Verdict).index(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One check: its verdict, what was seen, and what to do. `value` is the figure behind it, where there is one."""
 
     check: str

@@ -1,13 +1,13 @@
 """A host: a machine of a tenant whose jobs only its own agent runs; and the things on it that jobs act on."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     tenant_id: UUID
     tenant: str
@@ -29,8 +29,7 @@ class Host:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     tenant_id: UUID
     tenant: str

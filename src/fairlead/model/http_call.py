@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.network import host_of
 from fairlead.model.path import Flaw
@@ -43,8 +43,7 @@ _FOR_ANYBODY = frozenset({"accept", "accept-language", "content-type", "user-age
 _OF_A_BODY = ("content-", "webhook-")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a request goes."""
 
     scheme: str
@@ -72,8 +71,7 @@ class Target:
         return f"{self.scheme}://{bracketed(address)}:{self.port}{self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request that can be sent."""
 
     method: str

@@ -1,6 +1,5 @@
 """A job: what is asked for, what is kept of it, and which way its status may move."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -106,8 +105,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, delay=None, scheduled_for=due)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is recorded."""
 
     id: UUID
@@ -152,8 +150,7 @@ class Job:
         return f"{self.attempt_count} ({', '.join(used)})" if used else str(self.attempt_count)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job."""
 
     id: UUID

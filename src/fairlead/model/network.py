@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -11,6 +10,8 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+
+import msgspec
 
 from fairlead.model.path import Flaw
 
@@ -64,8 +65,7 @@ def _plain(address: Address) -> Address:
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(msgspec.Struct, frozen=True):
     """What may be reached although it is not public: networks, and hosts by their names."""
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()

@@ -1,7 +1,6 @@
 """How an attempt ended, and what that does to its job: the retry rules."""
 
 import random
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, assert_never
 
@@ -24,8 +23,7 @@ LONGEST_MESSAGE = 2000
 _OTHER_WORDS: dict[str, JobStatus] = {"success": JobStatus.SUCCEEDED, "cancelled": JobStatus.CANCELED}
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """delay(n) = min(cap, base × factor^(n-1)) for the n-th failure, give or take the jitter."""
 
     base_seconds: float = 10.0

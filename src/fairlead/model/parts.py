@@ -1,7 +1,8 @@
 """The parts that an argv template is made of."""
 
-from dataclasses import dataclass
 from typing import Union
+
+import msgspec
 
 from fairlead.model.path import Path
 from fairlead.model.slot import Slot
@@ -9,23 +10,20 @@ from fairlead.model.slot import Slot
 ITEM = "item"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """One argument: literal text and slots."""
 
     pieces: tuple[str | Slot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """One literal argument if the value is true."""
 
     path: Path
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(msgspec.Struct, frozen=True):
     """Some parts if the value is given (neither missing nor null nor false), others if not."""
 
     path: Path
@@ -33,16 +31,14 @@ class When:
     otherwise: tuple["Part", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Each:
+class Each(msgspec.Struct, frozen=True):
     """The parts once for each item of a list."""
 
     path: Path
     argv: tuple["Part", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """One argument of all items of a list."""
 
     path: Path

@@ -2,9 +2,10 @@
 
 import json
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from fairlead.model.payload import unreadable
 
@@ -37,8 +38,7 @@ class Flaw(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """Where to look. Two spellings of one path are equal."""
 
     segments: tuple[str, ...]

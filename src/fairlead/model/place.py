@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fairlead.errors import FairleadError
 from fairlead.model.path import MISSING, Flaw, Path, path_at
@@ -16,16 +17,14 @@ _SPACE = re.compile(r"[ \t\r\n]*+")
 _DEFAULT = re.compile(r"default[ \t\r\n]*+:[ \t\r\n]*+")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a value comes from, and what stands there if it is missing."""
 
     path: Path
     default: Any = MISSING
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A string with places in it."""
 
     parts: tuple[str | Place, ...]

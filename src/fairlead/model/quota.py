@@ -1,9 +1,10 @@
 """Quotas: what a tenant may make us keep and do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from fairlead.errors import Fault, QueueFull, QuotaExceeded, Refused, TooManyRequests
 from fairlead.settings import Settings
@@ -60,8 +61,7 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """How much of a quota a tenant uses. `allowed` None means any number; `used` None that it is not one number."""
 
     quota: Quota

@@ -1,10 +1,11 @@
 """Schedules: a cron expression in a zone, or every so many seconds; when they run, previewed and in words."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from fairlead.errors import Fault, ScheduleInvalid
 from fairlead.model import cron as crons
@@ -16,8 +17,7 @@ MAX_EVERY_SECONDS = 366 * 86_400
 UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True):
     """Runs when clocks in the zone show a time that matches; made by `cron`, which checks both."""
 
     expr: str
@@ -32,8 +32,7 @@ class Cron:
         return crons.read(self.expr).runs(zones.zone(self.zone), after)
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(msgspec.Struct, frozen=True):
     """Runs at start_at and every so many seconds from there, exactly; with 0 seconds, only at start_at."""
 
     seconds: int
@@ -47,7 +46,7 @@ class Every:
             raise _invalid("start_at", "must be a time with its time zone, such as 2026-02-16T10:30:00Z")
         if not EARLIEST <= self.start_at < LATEST:
             raise _invalid("start_at", "must lie between the years 1970 and 3000")
-        object.__setattr__(self, "start_at", self.start_at.astimezone(UTC))
+        msgspec.structs.force_setattr(self, "start_at", self.start_at.astimezone(UTC))
 
     def next_after(self, after: datetime) -> datetime | None:
         """The first instant after this one at which it runs, in UTC."""
@@ -70,8 +69,7 @@ class Every:
 Schedule = Cron | Every
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """A run to come: `local` is what clocks show, `offset` such as UTC-05:00, `note` on a change of clocks."""
 
     at: datetime

@@ -19,9 +19,11 @@ With V, the most at any place, an instance of n values costs at most n × V; mat
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.model.pattern_cost import CEILING, count_states
 from fairlead.model.payload import pointer
@@ -61,8 +63,7 @@ class TooCostly(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """The most that a schema does at one place of an instance, if that is nested no deeper than `deepest`."""
 
     checks: int
@@ -73,17 +74,16 @@ class Cost:
     unique: bool = False
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(msgspec.Struct):
     where: str
     checks: int = 1
     states: int = 0
-    in_place: list[int] = field(default_factory=list)
+    in_place: list[int] = msgspec.field(default_factory=list)
     # parts for what is one level down: one of the first, and all of the second
-    one_property: list[int] = field(default_factory=list)
-    all_properties: list[int] = field(default_factory=list)
-    one_item: list[int] = field(default_factory=list)
-    all_items: list[int] = field(default_factory=list)
+    one_property: list[int] = msgspec.field(default_factory=list)
+    all_properties: list[int] = msgspec.field(default_factory=list)
+    one_item: list[int] = msgspec.field(default_factory=list)
+    all_items: list[int] = msgspec.field(default_factory=list)
     unevaluated: bool = False
     leads_down: bool = False
 

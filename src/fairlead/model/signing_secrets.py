@@ -1,9 +1,10 @@
 """The secrets that `http.request` may sign with, as [http] in fairlead.toml names them, and who may sign what with each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
+
+import msgspec
 
 from fairlead.errors import Fault, SettingInvalid
 from fairlead.model import command_words as words
@@ -15,8 +16,7 @@ from fairlead.model.path import Flaw
 _FIELDS = {"source", "tenants", "urls"}
 
 
-@dataclass(frozen=True, slots=True)
-class SigningSecret:
+class SigningSecret(msgspec.Struct, frozen=True):
     """Where a secret is read, and what it is bound to: tenants, and the beginnings of urls."""
 
     source: SecretSource

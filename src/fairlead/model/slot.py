@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from fairlead.model.path import Flaw, Path
 from fairlead.model.payload import MAX_INTEGER_BITS
@@ -37,8 +38,7 @@ class SlotType(StrEnum):
     ENUM = "enum"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Where a value comes from and what it may be."""
 
     path: Path

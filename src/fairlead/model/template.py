@@ -1,7 +1,6 @@
 """A template: JSON whose strings may hold places, `{{path}}`. Look-up only: no expressions, no code."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -36,8 +35,7 @@ _CONDITIONAL = {"then", "else"}
 _NAMING = {"properties", "patternProperties", "dependentSchemas"}
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A template that was read: made by `compiled`, never changed, rendered any number of times."""
 
     # JSON in which a Place stands for itself and a Text for a string

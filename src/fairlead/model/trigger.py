@@ -1,11 +1,12 @@
 """A trigger: the rule that makes jobs of events, or at times; and what became of each firing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.errors import Refused
 from fairlead.model.event import Event
@@ -47,8 +48,7 @@ class FiringOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     """A trigger as it is kept, with what it says of its tenant and its definition."""
 
     id: UUID
@@ -91,8 +91,7 @@ class Trigger:
         return ROOTS[self.trigger_type]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Firing:
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one instant or event of a trigger."""
 
     id: UUID

@@ -3,9 +3,10 @@
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 NO_ERROR = "(no error was recorded)"
 LONGEST_PATTERN = 300
@@ -19,8 +20,7 @@ _FOLDED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """A job that ended badly, and what it said."""
 
     job_id: UUID
@@ -30,8 +30,7 @@ class Trouble:
     error: str | None
 
 
-@dataclass(slots=True)
-class Group:
+class Group(msgspec.Struct):
     """Jobs of one definition that ended with one kind of error."""
 
     definition_key: str
@@ -40,8 +39,8 @@ class Group:
     last_at: datetime
     # the one that ended last
     example: Trouble
-    job_ids: list[UUID] = field(default_factory=list)
-    tenants: set[str] = field(default_factory=set)
+    job_ids: list[UUID] = msgspec.field(default_factory=list)
+    tenants: set[str] = msgspec.field(default_factory=set)
 
     @property
     def count(self) -> int:

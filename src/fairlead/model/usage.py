@@ -1,11 +1,12 @@
 """Usage: what runs used, in steps of time."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.request import EARLIEST, LATEST
@@ -39,8 +40,7 @@ K = TypeVar("K", By, Per)
 _BACK = {By.HOUR: timedelta(days=1), By.DAY: timedelta(days=30), By.MONTH: timedelta(days=365)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class Used(msgspec.Struct, frozen=True, kw_only=True):
     """What runs used: every attempt that ended is one, and its job then had one of these six fates.
 
     `retried`: it went wrong and its job was queued again; `released`: it was given back unharmed, and queued again.
@@ -69,11 +69,10 @@ class Used:
         return 100 * self.wrong / ended if ended else None
 
 
-FIGURES = tuple(field.name for field in fields(Used))
+FIGURES = Used.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage(Used):
+class Usage(Used, frozen=True, kw_only=True):
     """What was used in a step of time; of one definition or tenant, if they are told apart."""
 
     definition_key: str | None
@@ -81,8 +80,7 @@ class Usage(Used):
     starts_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
+class Period(msgspec.Struct, frozen=True, kw_only=True):
     """The hours that begin from `since` up to, but not at, `until`; and where the steps begin that they are in."""
 
     since: datetime

@@ -1,11 +1,12 @@
 """Why a job is not running: from facts to reasons, most decisive first."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import MAX_LOST
@@ -40,8 +41,7 @@ class Code(StrEnum):
     READY = "ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """One reason: a code for machines, a sentence for people, and what it rests on."""
 
     code: Code
@@ -49,8 +49,7 @@ class Reason:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class Why(msgspec.Struct, frozen=True, kw_only=True):
     """The answer for one job: every reason that applies, most decisive first."""
 
     job_id: UUID
@@ -59,8 +58,7 @@ class Why:
     reasons: list[Reason]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it stands at `now`. `due_at` is only there while it has to wait for its time."""
 
     now: datetime
@@ -92,8 +90,7 @@ class Standing:
     lost_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedGate:
+class ClosedGate(msgspec.Struct, frozen=True):
     scope: str
     name: str
     paused_at: datetime
@@ -101,8 +98,7 @@ class ClosedGate:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """A limit on what may run, how many do, and the oldest of the tenant's own jobs among them."""
 
     scope: str
@@ -111,8 +107,7 @@ class Limit:
     holders: list[UUID]
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
+class Workers(msgspec.Struct, frozen=True):
     """How many workers were seen lately, how many of them serve the definition, and when any was seen last."""
 
     alive: int = 0
@@ -120,13 +115,12 @@ class Workers:
     last_seen_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a queued job meets on its way. `ahead` is counted no further than one past MOST_AHEAD."""
 
     gates: Sequence[ClosedGate] = ()
     limits: Sequence[Limit] = ()
-    workers: Workers = field(default_factory=Workers)
+    workers: Workers = msgspec.field(default_factory=Workers)
     ahead: int = 0
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
 from uuid import UUID
@@ -84,8 +83,7 @@ class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     output: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """What is wrong with a workflow, gathered."""
 
     faults: list[Fault]

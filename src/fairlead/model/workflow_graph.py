@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from fairlead.errors import FairleadError, FilterInvalid, TemplateInvalid
 from fairlead.model.path import Path
@@ -15,8 +16,7 @@ SEEN = ("output", "status", "error")
 MAX_IN_LINE = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A step in its place: whom it waits for, who waits for it, and who undoes what was done when it fails."""
 
     step: Step
@@ -159,8 +159,7 @@ class _Graph:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Looks:
+class _Looks(msgspec.Struct, frozen=True):
     """What a step looks at, held against what there will be to see."""
 
     step: Step

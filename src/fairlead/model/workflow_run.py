@@ -1,10 +1,11 @@
 """A run of a workflow: how it stands, step by step."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.model.job import JobStatus
 
@@ -28,8 +29,7 @@ class StepState(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a workflow as it is recorded."""
 
     id: UUID
@@ -44,8 +44,7 @@ class Published:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it is recorded."""
 
     id: UUID
@@ -71,8 +70,7 @@ class Run:
     finished_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStep:
+class RunStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a run as it is recorded; `job_id` is its job, or of one for each item the first that failed."""
 
     place: int

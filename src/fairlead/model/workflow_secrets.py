@@ -1,8 +1,9 @@
 """Secrets and workflows: what of a spec, a run and its steps may be shown, and what was shown is put back into it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.model.kept_secrets import restore_secrets
 from fairlead.model.redact import Mask, Patterns, mask_for, shown_payload

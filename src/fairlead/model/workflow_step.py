@@ -1,9 +1,10 @@
 """A step that is about to be released: what it needs of the others, and which jobs it becomes."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from fairlead.errors import Fault, FilterInvalid, TemplateFailed, TemplateInvalid
 from fairlead.model.filter import Filter, filter_of
@@ -20,16 +21,14 @@ STEPS = "steps"
 MAX_LIST_BYTES = 16_777_216
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """A job that a step becomes: its payload and, of a step for each item, which one."""
 
     payload: Any
     item: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """What a step becomes: its jobs, and where they run. Payloads are made one at a time, as they are asked for."""
 
     tasks: Iterator[Task]
@@ -38,8 +37,7 @@ class Released:
     resource_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """A step, read once: its templates and its condition."""
 
     step: Step

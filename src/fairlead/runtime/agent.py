@@ -4,10 +4,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
@@ -37,8 +37,7 @@ REPORT_SECONDS = 5.0
 UNHURRIED_SECONDS = 7 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent is to do."""
 
     enrolment: Enrolment

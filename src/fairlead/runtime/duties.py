@@ -5,10 +5,10 @@ Each is done in short rounds, by one process at a time, whichever comes first; h
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from fairlead.actions import checks, consistency, metering, settling
@@ -58,8 +58,7 @@ MEASURING_SECONDS = 0.2
 MEASURE_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """What a round did: when the next is due, where it goes on, and how many jobs or days are gone."""
 
     seconds: float

@@ -4,9 +4,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from fairlead.db.tx import Database
@@ -21,8 +21,7 @@ from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Attempt, Start
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """What a tick did: how many jobs it ran, and how they stand now."""
 
     ran: int

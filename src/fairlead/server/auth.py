@@ -4,14 +4,15 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
 from fairlead.actions import access
@@ -52,8 +53,7 @@ CHOSEN_TENANT = "fairlead.tenant"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Somebody who asks over HTTP: the principal, in the tenant that it acts in (None: none, or all)."""
 
     fl: Fairlead

@@ -3,9 +3,9 @@
 import time
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from fastapi import Request
+from msgspec.structs import replace
 
 from fairlead.actions.logs import LogPage
 from fairlead.model.ansi import Plain

@@ -4,8 +4,10 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import agents
 from fairlead.app import Fairlead
@@ -29,8 +31,7 @@ KEYS_SECONDS = 60.0
 UNKNOWN_KEYS_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """What an agent is told: jobs to run, jobs to stop, and how its host stands."""
 
     jobs: list[Held]
@@ -38,8 +39,7 @@ class Word:
     state: HostState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent waits for, and what it thinks of its host: it is told at once if that is not so."""
 
     session_id: UUID

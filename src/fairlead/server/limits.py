@@ -5,10 +5,11 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
+
+import msgspec
 
 from fairlead.app import Fairlead
 from fairlead.db.tx import Tx
@@ -90,14 +91,13 @@ class Failures:
         raise too_many("Too many failed attempts", wait)
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(msgspec.Struct):
     """What this process may still use up of a budget."""
 
     left: int = 0
     until: float = -math.inf
     refused_until: float = -math.inf
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Rates:

@@ -8,11 +8,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
 import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -113,17 +113,16 @@ class Socket:
             self._wake.clear()
 
 
-@dataclass(slots=True)
-class Room:
+class Room(msgspec.Struct):
     """Those who watch the same tenant (or all), and what is known of it."""
 
     watch: Watch
     sockets: set[Socket]
     due_at: float = 0.0
     # the last looks, by the wall: one alone may have waited for a thousand sockets to connect
-    took: deque[float] = field(default_factory=lambda: deque([0.0] * LOOKS, LOOKS))
+    took: deque[float] = msgspec.field(default_factory=lambda: deque([0.0] * LOOKS, LOOKS))
     # set once it was looked at for the first time: from then on everything is noticed
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def tell(self, frames: list[Frame], cursor: datetime) -> None:
         """Send to everybody here; written once for all."""

@@ -6,8 +6,10 @@ A glance asks only which hosts have work: that is cheap however many wait. A loo
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions.hosts import unknown_host
 from fairlead.app import Fairlead
@@ -34,18 +36,16 @@ GLANCES = ("ready", "room")
 LOOKS = ("later", "cancel", "gate", "host", POLL)
 
 
-@dataclass(slots=True, eq=False)
-class Poll:
+class Poll(msgspec.Struct, eq=False):
     """One request that waits. It has an event of its own: nobody else can take its wake."""
 
     token_id: UUID
     began: float
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     is_revoked: bool = False
 
 
-@dataclass(slots=True)
-class Place:
+class Place(msgspec.Struct):
     """A host whose agent is here, or was a moment ago."""
 
     host_id: UUID
@@ -53,9 +53,9 @@ class Place:
     heard_at: float
     state: HostState | None = None
     # cancels that its agent was told of
-    told: set[UUID] = field(default_factory=set)
-    polls: set[Poll] = field(default_factory=set)
-    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    told: set[UUID] = msgspec.field(default_factory=set)
+    polls: set[Poll] = msgspec.field(default_factory=set)
+    giving: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     # when something was last given that may not have arrived; None if nothing was
     given_at: float | None = 0.0
     # how often work was seen

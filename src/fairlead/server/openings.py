@@ -8,11 +8,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
+import msgspec
 import structlog
 
 from fairlead.app import Fairlead
@@ -40,8 +40,7 @@ class Cap(NamedTuple):
     most: int
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     """What this process holds of a quota, and what it last heard of the others."""
 
     # those who hold one or ask for one: while there are any, this is kept
@@ -55,7 +54,7 @@ class _Known:
     free: int = 0
     # until when there is none: others may close theirs meanwhile, and the database is not asked for every refusal
     full_until: float = -math.inf
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def hear(self, told: int, standing: Standing | None, allowed: int | None) -> None:
         """Note what was told, and what came back."""

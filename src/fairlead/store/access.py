@@ -1,9 +1,10 @@
 """Users, sessions and tokens. Of secrets only hashes come here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -17,8 +18,7 @@ sql = queries_beside(__file__)
 MOST_OF_AN_ADDRESS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """What signing in needs of a user."""
 
     id: UUID
@@ -28,8 +28,7 @@ class Credentials:
     password_hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedIn:
+class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
     """The user behind a session."""
 
     id: UUID
@@ -38,8 +37,7 @@ class SignedIn:
     role: Role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(msgspec.Struct, frozen=True, kw_only=True):
     """The token behind a secret."""
 
     id: UUID

@@ -1,6 +1,6 @@
 """Budgets of requests and of failures, counted for all server processes together."""
 
-from dataclasses import dataclass
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -8,16 +8,14 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """At most `burst` at once; one comes back after each `seconds`."""
 
     burst: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """What was given; if nothing, the seconds until there is one."""
 
     granted: int

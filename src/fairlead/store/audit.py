@@ -1,9 +1,11 @@
 """The audit log: who did what to which, written beside the change itself."""
 
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import asdict
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -24,8 +26,7 @@ _OF_ALL = sql.of_all.replace("<of each>", _page("a.tenant_id = t.id")).replace(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     tenant_id: UUID | None
     actor: str
@@ -69,8 +70,7 @@ async def recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> 
     return await tx.all(Entry, sql.recent, {"tenant_id": tenant_id, "limit": limit})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filed(Entry):
+class Filed(Entry, frozen=True, kw_only=True):
     """An entry and where it lies."""
 
     tenant: str | None
@@ -91,8 +91,7 @@ class Place(NamedTuple):
     spot: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries to list. None means any; the times are both left out."""
 
     actor: str | None = None

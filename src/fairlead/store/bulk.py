@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db import copying
 from fairlead.db.sql import queries_beside
@@ -18,8 +19,7 @@ _TRACED_JOB = copying.start(15)
 _HOT = copying.start(5)
 
 
-@dataclass(slots=True, eq=False)
-class Place:
+class Place(msgspec.Struct, eq=False):
     """Where jobs of one (tenant, definition) go, what they get unless they say otherwise, and how many there are."""
 
     tenant_id: UUID

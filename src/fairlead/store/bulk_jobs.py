@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -16,8 +17,7 @@ sql = queries_beside(__file__)
 _SELECTIVE = {"correlation_id", "dedupe_key"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, kw_only=True):
     """A job that has ended, kept from others who would retry it."""
 
     id: UUID
@@ -25,8 +25,7 @@ class Held:
     dedupe_key: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retryable:
+class Retryable(msgspec.Struct, frozen=True, kw_only=True):
     """A job that has ended and may be retried, unless it is stuck: its dedupe key is held, its host is gone, or it is forbidden."""
 
     id: UUID

@@ -1,8 +1,9 @@
 """What can be seen to be wrong: in hot tables, in PostgreSQL itself; and what was found last."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -14,8 +15,7 @@ sql = queries_beside(__file__)
 LOOK = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(msgspec.Struct, frozen=True):
     """A transaction in which nothing happens."""
 
     pid: int
@@ -23,8 +23,7 @@ class Idle:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """What holds the oldest xmin: for so many seconds, where that is known, and so many transactions."""
 
     holder: str
@@ -32,32 +31,28 @@ class Holder:
     transactions: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """Leases that nobody took back, and how long the oldest has been over."""
 
     leases: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sleeper:
+class Sleeper(msgspec.Struct, frozen=True):
     """A job that waits for a run that is over."""
 
     job_id: UUID
     run_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
+class Orphan(msgspec.Struct, frozen=True):
     """A job that its status says is in a hot table, and that is in none."""
 
     job_id: UUID
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class LateDuty:
+class LateDuty(msgspec.Struct, frozen=True):
     """A duty that is late, or fails."""
 
     name: str
@@ -66,8 +61,7 @@ class LateDuty:
     last_error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(msgspec.Struct, frozen=True, kw_only=True):
     """How PostgreSQL is set up, as far as Fairlead depends on it."""
 
     isolation: str

@@ -1,7 +1,8 @@
 """Folding of counts: one row in the place of many. No level ever changes by it."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -11,8 +12,7 @@ sql = queries_beside(__file__)
 ROWS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(msgspec.Struct, frozen=True):
     """How many rows were folded, and whether there is more to do at once: from where on, if it matters."""
 
     rows: int

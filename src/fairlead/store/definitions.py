@@ -1,8 +1,9 @@
 """Definitions: the kinds of work that may be run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from uuid import UUID
+
+from msgspec.structs import asdict
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text

@@ -1,6 +1,6 @@
 """Duties: what the watchdogs of all processes do in turns, and where the last one left off."""
 
-from dataclasses import dataclass
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -8,8 +8,7 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Duty:
+class Duty(msgspec.Struct, frozen=True):
     """A duty that is ours until the transaction ends. No place: begin at the beginning."""
 
     place: str | None

@@ -1,9 +1,10 @@
 """How many jobs ended, step by step: for charts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -11,8 +12,7 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """How many jobs ended well and badly from `at` on; less those that were retried by hand."""
 
     at: datetime
@@ -20,8 +20,7 @@ class Step:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How many jobs of a tenant ended well and badly; less those that were retried by hand."""
 
     tenant_id: UUID

@@ -1,9 +1,11 @@
 """Gates: the switches that stop claiming, for the system, a tenant, a definition or a host."""
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -18,8 +20,7 @@ class GateKind(StrEnum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """A gate as it stands: open when `paused_at` is None. `changed` is whether the call before made it so."""
 
     kind: GateKind

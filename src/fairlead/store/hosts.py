@@ -1,10 +1,11 @@
 """Hosts, resources, enrolment codes, and what was given to agents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -16,8 +17,7 @@ from fairlead.store import bounded, leases
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostState:
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent that waits has to know of its host."""
 
     id: UUID
@@ -32,8 +32,7 @@ class HostState:
     canceling: tuple[UUID, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a host runs now."""
 
     host_id: UUID

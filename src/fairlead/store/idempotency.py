@@ -1,8 +1,9 @@
 """Answers to creates with an Idempotency-Key, kept for a day."""
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -10,8 +11,7 @@ from fairlead.db.tx import Tx, json_text
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked with this key before, and answered."""
 
     body_hash: bytes

@@ -1,11 +1,11 @@
 """Jobs: the record that people read, and the transitions that are not a worker's."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
@@ -38,8 +38,7 @@ _INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
 _BY_INDEX = {"dedupe_key": sql.where_key}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What enqueue_one answered."""
 
     job_id: UUID | None
@@ -52,8 +51,7 @@ class Answer:
     quota: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """The host and the resource that a job is for, or why it can be for none."""
 
     host_id: UUID | None
@@ -219,8 +217,7 @@ async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any], *, limi
     return found.map(lambda job: _shown(job, tx.redact_patterns))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded(Job):
+class _Recorded(Job, frozen=True, kw_only=True):
     """A job with all that it holds: not to be shown as it is."""
 
     secret_paths: tuple[str, ...]
@@ -229,7 +226,7 @@ class _Recorded(Job):
 _LARGE = ("payload", "output", "error", "progress")
 
 
-_SHOWN = tuple(field.name for field in fields(Job))
+_SHOWN = Job.__struct_fields__
 _CHOSEN = ("correlation_id", "source_ref")
 _VALUES = ("output", "error", "last_error", "progress")
 

@@ -1,8 +1,9 @@
 """Leases one by one: what a worker without a connection of its own says of them."""
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -12,8 +13,7 @@ from fairlead.model.outcome import Backoff
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owned:
+class Owned(msgspec.Struct, frozen=True, kw_only=True):
     """Whose job a lease is or was of, what the job has used up, and who claimed it."""
 
     tenant_id: UUID

@@ -1,10 +1,11 @@
 """What those who watch a room are told of, and the tickets that let them in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -14,8 +15,7 @@ from fairlead.model.job import JobStatus
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a ticket stands for, and by which token or session."""
 
     tenant_id: UUID | None
@@ -25,8 +25,7 @@ class Ticket:
     session_hash: bytes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the audit log, as far as a watcher needs it."""
 
     at: datetime
@@ -39,8 +38,7 @@ class Change:
     name: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that runs, and how far it says it is."""
 
     job_id: UUID
@@ -52,8 +50,7 @@ class Running:
     progress: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt stands, or ended; `status` is its job's."""
 
     job_id: UUID

@@ -1,10 +1,11 @@
 """What attempts say, as it comes: chunks of text, bounded for each attempt."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -27,8 +28,7 @@ class NewChunk(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """A chunk as it is kept."""
 
     attempt_no: int
@@ -38,8 +38,7 @@ class Chunk:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """How many chunks were kept, and whether the attempt has said more than is."""
 
     kept: int

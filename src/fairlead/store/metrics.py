@@ -1,9 +1,10 @@
 """Figures for monitoring, at a cost that does not grow with the jobs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -17,8 +18,7 @@ RECENT_SECONDS = 300.0
 MOST_RECENT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
     """How a tenant's jobs stand, how many there ever were, and what the last whole minute brought."""
 
     tenant: str
@@ -43,8 +43,7 @@ class Levels:
     runs_lost: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recent:
+class Recent(msgspec.Struct, frozen=True, kw_only=True):
     """How long jobs of a tenant (None: of all) and definition waited and ran lately, at each of QUANTILES."""
 
     tenant: str | None

@@ -1,9 +1,10 @@
 """What server processes hold open for tenants: long polls, live sockets, followed logs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -19,8 +20,7 @@ class Key(NamedTuple):
     quota: Quota
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What the other processes hold of a quota, and the quotas that the tenant has of its own."""
 
     tenant_id: UUID

@@ -1,7 +1,6 @@
 """The queue: claimed, kept alive, finished. Takes a Tx, never opens one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -144,8 +143,7 @@ _document = msgspec.json.Decoder(_Document)
 _statuses = msgspec.json.Decoder(dict[UUID, JobStatus] | None)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """What a claim brought: jobs, the token of their leases, and where to go on.
 
     `busy`: somebody was claiming from the same limit; it is worth looking again soon. `crowded`: work waits for a

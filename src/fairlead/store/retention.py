@@ -1,7 +1,8 @@
 """Retention: finished jobs and days of the audit log, until their time is over."""
 
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -13,8 +14,7 @@ BEGINNING = UUID(int=0)
 MOST_DAYS = 365_000
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True):
     """How many jobs are gone, and where to go on; nowhere: the round was the last of its lap."""
 
     removed: int

@@ -1,9 +1,10 @@
 """What people look at of runs and their steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -15,8 +16,7 @@ from fairlead.store import bounded
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunMark:
+class RunMark(msgspec.Struct, frozen=True, kw_only=True):
     """A run as a list of workflows shows it."""
 
     key: str
@@ -25,8 +25,7 @@ class RunMark:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepMark:
+class StepMark(msgspec.Struct, frozen=True, kw_only=True):
     """A step as a drawing shows it."""
 
     place: int
@@ -36,8 +35,7 @@ class StepMark:
     state: StepState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, kw_only=True):
     """The job of one item of a step."""
 
     item: int

@@ -1,7 +1,8 @@
 """Our own sessions, as PostgreSQL sees them. Takes a Tx, never opens one."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -9,8 +10,7 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(msgspec.Struct, frozen=True):
     """A session that waits for its client to take an answer, and since when its statement has run."""
 
     pid: int

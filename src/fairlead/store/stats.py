@@ -1,9 +1,11 @@
 """What goes on now: how many jobs stand where, which run, which failed last."""
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -13,8 +15,7 @@ from fairlead.model.redact import Mask
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs there are of each status, at a time of the database's clock."""
 
     at: datetime
@@ -34,8 +35,7 @@ class Counts:
         return sum(number for status, number in self.by_status.items() if status.terminal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID
     attempt_no: int
     definition_key: str
@@ -44,8 +44,7 @@ class RunningJob:
     started_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A job that ended as failed or dead_letter."""
 
     job_id: UUID
@@ -56,8 +55,7 @@ class Failure:
     last_error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Percentiles:
+class Percentiles(msgspec.Struct, frozen=True):
     """The median, the 95th and the 99th percentile."""
 
     p50: int
@@ -65,8 +63,7 @@ class Percentiles:
     p99: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long jobs waited and ran, in milliseconds; of all definitions if it has none."""
 
     definition_key: str | None

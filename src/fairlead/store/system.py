@@ -1,8 +1,9 @@
 """The database's own state of health."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -12,8 +13,7 @@ from fairlead.store import bounded
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     version_num: int
     version: str
     encoding: str
@@ -24,8 +24,7 @@ class Facts:
     role: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemGate:
+class SystemGate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether jobs are claimed at all, and who last changed that."""
 
     online: bool
@@ -34,8 +33,7 @@ class SystemGate:
     changed_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantQueue:
+class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant's part of the queue; the oldest is the one that could run for the longest."""
 
     tenant_id: UUID

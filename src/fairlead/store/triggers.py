@@ -1,10 +1,11 @@
 """Triggers: the rules that make jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -15,8 +16,7 @@ from fairlead.store import bounded
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerSpec:
+class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a trigger says, checked: everything of it that its owner decides, and when it fires next."""
 
     label: str
@@ -36,8 +36,7 @@ class TriggerSpec:
     next_fire_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """Where a schedule goes on after it was fired (or not) at its last instants."""
 
     trigger_id: UUID
@@ -173,7 +172,7 @@ async def set_off(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
 
 
 def _values(spec: TriggerSpec) -> dict[str, Any]:
-    values = {name: getattr(spec, name) for name in TriggerSpec.__slots__}
+    values = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
     return values | {
         "filter": json_text(spec.filter or {}),
         "payload_template": json_text({} if spec.payload_template is None else spec.payload_template),

@@ -1,9 +1,10 @@
 """Jobs that ended badly: a bounded part of them, to be understood together."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -15,8 +16,7 @@ from fairlead.store import bounded
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded:
+class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A troubled job with what its secrets are found by: not to be shown as it is."""
 
     job_id: UUID

@@ -1,10 +1,12 @@
 """Usage: what was done for whom, and when."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -13,8 +15,7 @@ from fairlead.model.usage import Per, Period, Usage
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True):
     """The database's time, and a tenant's zone."""
 
     now: datetime

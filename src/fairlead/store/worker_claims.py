@@ -1,8 +1,9 @@
 """Claims over HTTP that have an id: what each took. Takes a Tx, never opens one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
@@ -11,8 +12,7 @@ from fairlead.model.job import Lease
 sql = queries_beside(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(msgspec.Struct, frozen=True):
     """What a claim took: jobs, under leases with this token."""
 
     token: UUID

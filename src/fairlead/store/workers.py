@@ -1,10 +1,11 @@
 """Workers: who is there to run jobs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
@@ -17,8 +18,7 @@ sql = queries_beside(__file__)
 MOST_OF_A_TENANT = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it last described itself."""
 
     worker_id: str

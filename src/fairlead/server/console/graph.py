@@ -3,9 +3,10 @@
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+
+import msgspec
 
 BOX_WIDTH, BOX_HEIGHT = 188, 56
 GAP_ACROSS, GAP_DOWN = 46, 20
@@ -20,8 +21,7 @@ SWEEPS = 6
 Edge = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(msgspec.Struct, frozen=True):
     """Where a step is: the corner at its top left."""
 
     place: int
@@ -30,8 +30,7 @@ class Box:
     y: int
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """An arrow between two steps, as SVG writes a path."""
 
     start: int
@@ -40,8 +39,7 @@ class Line:
     is_compensation: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(msgspec.Struct, frozen=True):
     width: int
     height: int
     boxes: Sequence[Box]
@@ -50,8 +48,7 @@ class Drawing:
     box_height: int = BOX_HEIGHT
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """A graph: of each step the places of those before it, and of some the place of the step that compensates them."""
 
     before: tuple[tuple[int, ...], ...]

@@ -1,10 +1,10 @@
 """What lists have in common: where a page of one goes on, and whose things it shows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
+import msgspec
 from fastapi import Request
 
 from fairlead.actions import tenants
@@ -23,8 +23,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows(Generic[T]):
+class Rows(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list, and what the next one comes after."""
 
     items: Sequence[T]

@@ -1,10 +1,10 @@
 """Lists that stay as they are while somebody reads them: what came since waits behind a button."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
+import msgspec
 from fastapi import Request
 
 from fairlead.model.page import Page
@@ -24,8 +24,7 @@ class Listed(Protocol):
 T = TypeVar("T", bound=Listed)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown(Generic[T]):
+class Shown(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list, newest first."""
 
     items: Sequence[T]

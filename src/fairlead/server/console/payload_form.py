@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.payload import pointer
@@ -23,15 +25,14 @@ RAW = "raw"
 TEXT, WAY = "payload_text", "payload_way"
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadForm:
+class PayloadForm(msgspec.Struct, frozen=True):
     """What is shown of it: the fields (none: there is only JSON), what they say, and what is wrong at them."""
 
     fields: tuple[Field, ...]
     raw: bool
     values: Mapping[str, str]
     text: str
-    faults: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = msgspec.field(default_factory=dict)
     # what is wrong with the payload, but at no field
     others: tuple[Fault, ...] = ()
 

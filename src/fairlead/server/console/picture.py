@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from fairlead.model.workflow_run import Run, RunStep, StepState
 from fairlead.server.console.graph import Drawing, Shape, drawing_of, layers_of
@@ -17,8 +18,7 @@ MOST_NAMED = 12
 WHOLE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Pictured:
+class Pictured(msgspec.Struct, frozen=True):
     """A step as it is drawn; `state` is None of a workflow that is not run."""
 
     name: str
@@ -30,8 +30,7 @@ class Pictured:
     state: StepState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """How many steps stand in a layer, and of a run in which states; or in some layers, all of them in one state."""
 
     first: int
@@ -49,8 +48,7 @@ class Layer:
         return Layer(self.first, other.last, steps, dict.fromkeys(self.states, steps))
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """The drawing with its steps; or the layers, where there is none."""
 
     drawing: Drawing | None
@@ -171,8 +169,7 @@ def done(step: RunStep) -> int:
 # When the steps ran
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A step's part of its run's time, in thousandths, and how long it took."""
 
     start: int

@@ -6,9 +6,10 @@ What no field can say (a list of objects, an empty text where empty means "not g
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from fairlead.errors import Fault
 from fairlead.model.payload import pointer
@@ -38,8 +39,7 @@ class FieldKind(StrEnum):
 _SIMPLE = {"string": FieldKind.TEXT, "integer": FieldKind.INTEGER, "number": FieldKind.NUMBER}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """A place in a payload, and how people fill it in."""
 
     path: tuple[str, ...]

@@ -1,16 +1,16 @@
 """What people type to find jobs: words with qualifiers, such as `status:failed definition:report -- Ada`."""
 
 import shlex
-from dataclasses import dataclass, field
+
+import msgspec
 
 QUALIFIERS = ("status", "definition", "host", "source", "key", "correlation")
 
 
-@dataclass(slots=True)
-class Search:
+class Search(msgspec.Struct):
     """What was asked for: by qualifier, and the words that have none."""
 
-    by: dict[str, list[str]] = field(default_factory=dict)
+    by: dict[str, list[str]] = msgspec.field(default_factory=dict)
     words: str = ""
 
     def one(self, name: str) -> str | None:

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from fairlead.actions.trigger_spec import first_of
 from fairlead.errors import (
@@ -70,15 +71,14 @@ NAMES = (
 TIMES = {"cron_expr", "timezone", "every", "start_at", "once_at"}
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A form as it was filled in: its texts, the trigger that they ask for, and what could not be read."""
 
     texts: dict[str, str]
-    document: dict[str, Any] = field(default_factory=dict)
+    document: dict[str, Any] = msgspec.field(default_factory=dict)
     # of these, what a trigger that is there does not say already
-    changes: dict[str, Any] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    changes: dict[str, Any] = msgspec.field(default_factory=dict)
+    faults: list[Fault] = msgspec.field(default_factory=list)
 
 
 def empty(**given: str | None) -> dict[str, str]:

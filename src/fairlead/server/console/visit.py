@@ -1,7 +1,6 @@
 """Somebody who looks at a page: who they are, in which tenant, and what they may do there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -17,8 +16,7 @@ from fairlead.store import system, tenants
 from fairlead.store.system import SystemGate
 
 
-@dataclass(frozen=True, slots=True)
-class Visit(Caller):
+class Visit(Caller, frozen=True):
     """A caller who looks at a page."""
 
     request: Request | None = None

@@ -1,10 +1,10 @@
 """Agents: enrolment, and their host's jobs by long poll. The same leases under the same rules as a worker's."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
+from msgspec.structs import replace
 from pydantic import Field, JsonValue
 
 from fairlead.actions import agents, hosts, leases

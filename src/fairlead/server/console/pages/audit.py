@@ -1,13 +1,14 @@
 """The audit log."""
 
 import json
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from msgspec.structs import replace
 
 from fairlead.actions import audit
 from fairlead.db.tx import Tx
@@ -51,8 +52,7 @@ PAGES = {
 SHOWN = 90
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What the address asks for."""
 
     given: dict[str, str]

@@ -1,13 +1,13 @@
 """Events: what happened, what it set off, and telling it (again)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from msgspec.structs import replace
 
 from fairlead.actions import events, quotas, triggers
 from fairlead.errors import (

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from signal import Signals
 from typing import Annotated, Any
 from uuid import UUID
@@ -146,8 +145,7 @@ async def _own_run(tx: Tx, visit: Visit, job: Job) -> UUID | None:
     return await run_steps.waited_for(tx, visit.principal, job.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """What a job came of."""
 
     trigger: UUID | None = None

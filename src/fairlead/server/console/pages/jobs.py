@@ -1,11 +1,12 @@
 """The jobs of a tenant (or of all): how they stand, what went through, and the table."""
 
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
+from msgspec.structs import replace
 
 from fairlead.actions import bulk_jobs, definitions, jobs, stats
 from fairlead.actions.jobs import Filter
@@ -41,8 +42,7 @@ _WHY_LEFT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What the address asks for."""
 
     q: str

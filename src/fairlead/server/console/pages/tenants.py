@@ -1,9 +1,9 @@
 """Tenants side by side, and one of them: what it is like, and its gate."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
@@ -54,8 +54,7 @@ ORDERS: dict[str, tuple[Callable[[TenantPart], Any], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What the address asks for."""
 
     q: str

@@ -1,13 +1,13 @@
 """The editor of a trigger: made or changed, with what it would do shown while somebody types."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
+from msgspec.structs import replace
 
 from fairlead.actions import definitions, events, triggers
 from fairlead.actions import preview as previews

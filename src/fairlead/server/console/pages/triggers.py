@@ -1,9 +1,9 @@
 """Triggers: which there are, when they make jobs, and what became of each firing."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
@@ -32,8 +32,7 @@ ROWS = 50
 MARKS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What the address of the list asks for. What makes no sense in it is left out."""
 
     trigger_type: str | None

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
@@ -29,8 +29,7 @@ WRITTEN = {By.HOUR: "%Y-%m-%d %H:%M", By.DAY: "%Y-%m-%d", By.MONTH: "%Y-%m"}
 UNITS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """Numbers to draw: when, and then each series."""
 
     rows: list[list[float]]
