@@ -71,7 +71,7 @@ lock: setup ## renew requirements.lock from pyproject.toml
 screenshots: setup tools ## pictures of every page of the console, in screenshots/, and those that the docs show
 	@$(BIN)/python -m tests.console.screenshots screenshots
 
-schema: setup ## renew src/fairlead/db/schema.sql from the migrations
+schema: setup ## renew tests/db/schema.sql from the migrations
 	@$(BIN)/python -m tests.schema_dump
 
 matrix: setup ## renew docs/reference/authorisation.md from the routes

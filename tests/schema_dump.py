@@ -1,4 +1,4 @@
-"""What the migrations make, as pg_dump tells it. `make schema` writes it to src/fairlead/db/schema.sql."""
+"""What the migrations make, as pg_dump tells it. `make schema` writes it to tests/db/schema.sql."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres, find_binaries
 from fairlead.db.scratch import scratch_database
 
-COMMITTED = Path(__file__).parent.parent / "src" / "fairlead" / "db" / "schema.sql"
+COMMITTED = Path(__file__).parent / "db" / "schema.sql"
 _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)\n", re.MULTILINE)
 
 

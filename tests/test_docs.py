@@ -17,7 +17,6 @@ from fairlead import FairleadError, Settings, errors, sync
 from fairlead.bench import WORKLOADS
 from fairlead.cli import demo
 from fairlead.cli.root import main
-from fairlead.db import migrate
 from fairlead.db.tx import Tx
 from fairlead.server.rest import jobs
 from fairlead.server.views import Body
@@ -232,7 +231,7 @@ async def test_every_table_and_function_is_documented(tx: Tx) -> None:
         "and prorettype <> 'trigger'::regtype"
     )
 
-    assert len(found) > len(migrate.migrations())
+    assert len(found) > 80
     assert [name for (name,) in found if not says(text, name)] == []
 
 

@@ -311,8 +311,7 @@ async def test_the_api_answers_without_secrets(fl: Fairlead) -> None:
     assert SHORT not in await kept(fl)
 
 
-async def test_nothing_is_shown_of_payloads_whose_definition_was_not_read_yet(fl: Fairlead) -> None:
-    """As the migration leaves those that were there before it."""
+async def test_nothing_is_shown_of_payloads_whose_definition_hides_everything(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         await tx.run("update fairlead.job_definitions set secret_paths = '{/**}' where key = 'send'")
     job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)

@@ -14,6 +14,7 @@ from fairlead.db.listen import round_trip
 from fairlead.db.migrate import Migration
 from fairlead.db.refusals import describe
 from fairlead.db.scratch import scratch_database
+from fairlead.db.statements import split
 from fairlead.db.stored_functions import StoredFunction
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
@@ -74,6 +75,30 @@ async def test_a_migration_that_was_changed_afterwards_is_refused(empty: str) ->
 
     with pytest.raises(SchemaOutdated, match="another text"):
         await migrate.check(empty, "fairlead")
+
+
+async def test_a_database_from_before_the_first_release_is_refused(empty: str) -> None:
+    await migrate.up(empty, "fairlead")
+    with psycopg.connect(empty) as connection:
+        connection.execute("update fairlead.migrations set name = 'tenants_and_definitions' where number = 1")
+        connection.execute("insert into fairlead.migrations (number, name, checksum) values (2, 'jobs', '')")
+
+    for step in (migrate.check, migrate.up):
+        with pytest.raises(SchemaOutdated, match="Start a new one"):
+            await step(empty, "fairlead")
+
+
+def test_a_file_is_split_into_its_statements() -> None:
+    text = """-- a comment; with a semicolon
+create table a (b text default ';''');
+do $$ begin perform 1; end $$;
+select $x$;$$;$x$, '--', 3 - 1; -- the end;
+"""
+    first, second, third = split(text)
+
+    assert first.endswith("default ';''');")
+    assert second == "do $$ begin perform 1; end $$;"
+    assert third == "select $x$;$$;$x$, '--', 3 - 1;"
 
 
 @pytest.fixture
@@ -219,14 +244,20 @@ def test_an_address_that_can_be_read_is_named_by_its_place(url: str, place: str)
 
 @pytest.fixture
 def changed_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`uuid7` with other text, `has_room` with another argument list, `tell_run_end` with another result."""
+    """`uuid7` with other text, `has_room` with another argument list and more rights, `tell_run_end` with another result."""
     real = stored_functions.stored_functions()
     changed = {
         "uuid7": ("language sql volatile", "language sql /* changed */ volatile"),
         "has_room": ("pair_most integer", "pair_most integer, spare integer default null"),
         "tell_run_end": ("returns boolean", "returns integer"),
     }
-    texts = [StoredFunction(one.name, one.text.replace(*changed.get(one.name, ("", "")))) for one in real]
+    rights = {"has_room": "grant execute on function fairlead.has_room to fairlead_tenant;\n"}
+    texts = [
+        StoredFunction(
+            one.name, one.text.replace(*changed.get(one.name, ("", ""))) + rights.get(one.name, "")
+        )
+        for one in real
+    ]
     monkeypatch.setattr(stored_functions, "stored_functions", lambda: tuple(texts))
 
 
@@ -246,6 +277,9 @@ async def test_a_function_is_applied_again_when_its_source_changes(
         assert connection.execute(
             "select count(*), max(pronargs) from pg_proc where proname = 'has_room'"
         ).fetchone() == (1, 6)
+        assert connection.execute(
+            "select has_function_privilege('fairlead_tenant', oid, 'execute') from pg_proc where proname = 'has_room'"
+        ).fetchone() == (True,)
         assert connection.execute(
             "select prorettype::regtype::text from pg_proc where proname = 'tell_run_end'"
         ).fetchall() == [("integer",)]

@@ -14,11 +14,13 @@ from psycopg import AsyncConnection
 from fairlead.db.locking import Tell, log_wait, retry_for_locks
 from fairlead.db.refusals import check_address, first_line, unreachable
 from fairlead.db.sql import in_schema
-from fairlead.db.stored_functions import apply_changed, list_changed
+from fairlead.db.statements import split
+from fairlead.db.stored_functions import apply_changed, list_changed, stored_functions
 from fairlead.db.tx import rows_of
 from fairlead.errors import DatabaseRefused, MigrationFailed, SchemaOutdated
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_INCLUDE = re.compile(r"^\\ir \.\./functions/(\w+)\.sql$", re.MULTILINE)
 AUDIT_DAYS_AHEAD = 7
 
 _BOOK = """
@@ -154,6 +156,12 @@ async def check_through(connection: AsyncConnection[Any], schema: str) -> None:
 
 def _refuse_strangers(known: dict[int, Applied]) -> None:
     ours = {one.number: one for one in migrations()}
+    if 1 in known and known[1].name != ours[1].name:
+        raise SchemaOutdated(
+            "This database was made before Fairlead's first release, with migrations that exist no longer; nothing "
+            "upgrades it. Start a new one: name another database (FAIRLEAD_DATABASE_URL) or another schema in this "
+            "one (FAIRLEAD_SCHEMA), or delete the data folder of `fairlead dev` (.fairlead, if you named none)."
+        )
     for number, applied in known.items():
         if number not in ours:
             raise SchemaOutdated(
@@ -170,7 +178,8 @@ def _refuse_strangers(known: dict[int, Applied]) -> None:
 async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) -> None:
     try:
         async with connection.transaction():
-            await connection.execute(_text(one.text, schema))
+            for statement in split(_with_functions(one.text)):
+                await connection.execute(_text(statement, schema))
             await connection.execute(
                 _text("insert into fairlead.migrations (number, name, checksum) values (%s, %s, %s)", schema),
                 (one.number, one.name, one.checksum),
@@ -179,6 +188,12 @@ async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) 
         raise
     except psycopg.Error as error:
         raise MigrationFailed(f"{one.title} failed and was rolled back: {str(error).strip()}") from error
+
+
+def _with_functions(text: str) -> str:
+    """A migration with the sources of the functions that it includes."""
+    sources = {one.name: one.text for one in stored_functions()}
+    return _INCLUDE.sub(lambda match: sources[match[1]], text)
 
 
 async def _prepare_audit_days(connection: AsyncConnection[Any], schema: str) -> None:

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg import errors as pg
 
 from fairlead.db.sql import in_schema
+from fairlead.db.statements import split
 from fairlead.errors import MigrationFailed
 
 
@@ -40,30 +41,19 @@ async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[s
     changed = await list_changed(connection, schema)
     if not changed:
         return []
-    names = [one.name for one in changed]
     try:
         async with connection.transaction():
             # bodies may name functions and tables that come later in the same transaction
             await connection.execute("set local check_function_bodies = off")
-            before = await _signatures(connection, schema, names)
             for one in changed:
-                await _replace(connection, _text(one.text, schema), before.get(one.name, set()))
-                await connection.execute(
-                    _text(
-                        "insert into fairlead.function_sources (name, checksum) values (%s, %s) "
-                        "on conflict (name) do update set checksum = excluded.checksum",
-                        schema,
-                    ),
-                    (one.name, one.checksum),
-                )
-            await _drop_replaced(connection, before, await _signatures(connection, schema, names))
+                await _apply(connection, schema, one)
     except psycopg.errors.LockNotAvailable:
         raise
     except psycopg.Error as error:
         raise MigrationFailed(
             f"The stored functions could not be applied, and none was changed: {str(error).strip()}"
         ) from error
-    return names
+    return [one.name for one in changed]
 
 
 async def list_changed(connection: AsyncConnection[Any], schema: str) -> list[StoredFunction]:
@@ -73,40 +63,44 @@ async def list_changed(connection: AsyncConnection[Any], schema: str) -> list[St
     return [one for one in stored_functions() if known.get(one.name) != one.checksum]
 
 
-async def _signatures(connection: AsyncConnection[Any], schema: str, names: list[str]) -> dict[str, set[str]]:
-    """Each function's signatures, as `drop function` takes them."""
-    cursor = await connection.execute(
-        "select p.proname, p.oid::regprocedure::text from pg_catalog.pg_proc p "
-        "where p.pronamespace = %s::regnamespace and p.proname = any(%s)",
-        (f'"{schema}"', names),
-    )
-    found: dict[str, set[str]] = {}
-    for name, signature in await cursor.fetchall():
-        found.setdefault(name, set()).add(signature)
-    return found
-
-
-async def _replace(connection: AsyncConnection[Any], text: Any, old: set[str]) -> None:
-    """Create or replace a function; drop its old form first where its result has another type."""
+async def _apply(connection: AsyncConnection[Any], schema: str, function: StoredFunction) -> None:
+    """Create or replace a function, then send the rest of its file: who may call it."""
+    create, *rights = (_text(one, schema) for one in split(function.text))
+    old = await _signatures(connection, schema, function.name)
     try:
         async with connection.transaction():
-            await connection.execute(text)
-    except pg.InvalidFunctionDefinition:
-        for signature in old:
-            await connection.execute(f"drop function {signature}".encode())
-        old.clear()
-        await connection.execute(text)
+            await connection.execute(create)
+    except pg.InvalidFunctionDefinition:  # its result has another type
+        await _drop(connection, old)
+        await connection.execute(create)
+    # Old and new form together would make calls ambiguous.
+    if old and (await _signatures(connection, schema, function.name)) - old:
+        await _drop(connection, old)
+    for one in rights:
+        await connection.execute(one)
+    await connection.execute(
+        _text(
+            "insert into fairlead.function_sources (name, checksum) values (%s, %s) "
+            "on conflict (name) do update set checksum = excluded.checksum",
+            schema,
+        ),
+        (function.name, function.checksum),
+    )
 
 
-async def _drop_replaced(
-    connection: AsyncConnection[Any], before: dict[str, set[str]], after: dict[str, set[str]]
-) -> None:
-    """Drop the old form of a function whose arguments changed: both together would make calls ambiguous."""
-    for name, signatures in after.items():
-        old = before.get(name, set())
-        if signatures - old:
-            for signature in old:
-                await connection.execute(f"drop function {signature}".encode())
+async def _signatures(connection: AsyncConnection[Any], schema: str, name: str) -> set[str]:
+    """A function's signatures, as `drop function` takes them."""
+    cursor = await connection.execute(
+        "select p.oid::regprocedure::text from pg_catalog.pg_proc p "
+        "where p.pronamespace = %s::regnamespace and p.proname = %s",
+        (f'"{schema}"', name),
+    )
+    return {signature for (signature,) in await cursor.fetchall()}
+
+
+async def _drop(connection: AsyncConnection[Any], signatures: set[str]) -> None:
+    for signature in signatures:
+        await connection.execute(f"drop function if exists {signature}".encode())
 
 
 def _text(query: str, schema: str) -> Any:

@@ -43,4 +43,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.append_log(uuid, integer, uuid, uuid, jsonb, bigint, integer, integer, text) from public;
+revoke execute on function fairlead.append_log from public;

@@ -145,5 +145,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.budgets(
-    uuid[], uuid[], integer[], integer[], integer[], uuid, integer, integer, text[]) from public;
+revoke execute on function fairlead.budgets from public;

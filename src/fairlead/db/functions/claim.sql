@@ -331,5 +331,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.claim(
-    text, uuid, integer, double precision, uuid[], uuid, integer, uuid, text[], boolean) from public;
+revoke execute on function fairlead.claim from public;

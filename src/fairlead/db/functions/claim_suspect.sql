@@ -126,5 +126,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.claim_suspect(
-    text, uuid, double precision, uuid[], text[], boolean, boolean, boolean) from public;
+revoke execute on function fairlead.claim_suspect from public;

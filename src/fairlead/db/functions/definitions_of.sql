@@ -6,5 +6,5 @@ create or replace function fairlead.definitions_of(keys text[]) returns json lan
     from fairlead.job_definitions d where d.key = any(keys)
 $$;
 
-revoke execute on function fairlead.definitions_of(text[]) from public;
-grant execute on function fairlead.definitions_of(text[]) to fairlead_tenant;
+revoke execute on function fairlead.definitions_of from public;
+grant execute on function fairlead.definitions_of to fairlead_tenant;

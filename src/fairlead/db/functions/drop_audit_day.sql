@@ -19,4 +19,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.drop_audit_day(integer) from public;
+revoke execute on function fairlead.drop_audit_day from public;

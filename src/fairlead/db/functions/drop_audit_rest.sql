@@ -22,4 +22,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.drop_audit_rest(integer, integer) from public;
+revoke execute on function fairlead.drop_audit_rest from public;

@@ -28,4 +28,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.emit(text, text, jsonb, text, timestamptz) from public;
+revoke execute on function fairlead.emit from public;

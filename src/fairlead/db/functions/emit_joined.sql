@@ -18,4 +18,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.emit_joined(text) from public;
+revoke execute on function fairlead.emit_joined from public;

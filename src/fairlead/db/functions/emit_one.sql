@@ -38,5 +38,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid, uuid) from public;
-grant execute on function fairlead.emit_one(text, text, jsonb, text, timestamptz, text, uuid, uuid) to fairlead_tenant;
+revoke execute on function fairlead.emit_one from public;
+grant execute on function fairlead.emit_one to fairlead_tenant;

@@ -47,4 +47,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.enqueue(text, text, jsonb, integer, timestamptz, integer, text, text) from public;
+revoke execute on function fairlead.enqueue from public;

@@ -111,4 +111,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.enqueue_joined(text) from public;
+revoke execute on function fairlead.enqueue_joined from public;

@@ -131,9 +131,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.enqueue_one(
-    text, text, jsonb, integer, timestamptz, integer, text, text, fairlead.job_source, text, uuid, text, uuid,
-    integer, text, uuid, uuid, jsonb) from public;
-grant execute on function fairlead.enqueue_one(
-    text, text, jsonb, integer, timestamptz, integer, text, text, fairlead.job_source, text, uuid, text, uuid,
-    integer, text, uuid, uuid, jsonb) to fairlead_tenant;
+revoke execute on function fairlead.enqueue_one from public;
+grant execute on function fairlead.enqueue_one to fairlead_tenant;

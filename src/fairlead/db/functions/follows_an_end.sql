@@ -22,5 +22,5 @@ create or replace function fairlead.follows_an_end(job uuid) returns boolean lan
         where fairlead.listens_to_ends(actor.name))
 $$;
 
-revoke execute on function fairlead.follows_an_end(uuid) from public;
-grant execute on function fairlead.follows_an_end(uuid) to fairlead_tenant;
+revoke execute on function fairlead.follows_an_end from public;
+grant execute on function fairlead.follows_an_end to fairlead_tenant;

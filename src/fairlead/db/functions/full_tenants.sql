@@ -16,4 +16,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.full_tenants() from public;
+revoke execute on function fairlead.full_tenants from public;

@@ -12,4 +12,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.has_room(uuid, integer, uuid, integer, integer) from public;
+revoke execute on function fairlead.has_room from public;

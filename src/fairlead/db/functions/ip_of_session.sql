@@ -2,3 +2,4 @@
 create or replace function fairlead.ip_of_session() returns inet language sql stable parallel safe as $$
     select nullif(current_setting('fairlead.ip', true), '')::inet
 $$;
+grant execute on function fairlead.ip_of_session to fairlead_tenant;

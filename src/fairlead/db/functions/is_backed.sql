@@ -10,4 +10,4 @@ create or replace function fairlead.is_backed(maker uuid, token_role text) retur
             else token_role = u.role end)
 $$;
 
-revoke execute on function fairlead.is_backed(uuid, text) from public;
+revoke execute on function fairlead.is_backed from public;

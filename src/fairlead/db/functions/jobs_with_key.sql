@@ -9,5 +9,5 @@ set search_path = '' as $$
     order by j.id desc limit jobs_with_key.most
 $$;
 
-revoke execute on function fairlead.jobs_with_key(text, integer) from public;
-grant execute on function fairlead.jobs_with_key(text, integer) to fairlead_tenant;
+revoke execute on function fairlead.jobs_with_key from public;
+grant execute on function fairlead.jobs_with_key to fairlead_tenant;

@@ -28,5 +28,5 @@ create or replace function fairlead.lineage_of(job uuid) returns uuid[] language
         where l.created_by ~ '^trigger:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' order by l.length limit 1), '{}')
 $$;
 
-revoke execute on function fairlead.lineage_of(uuid) from public;
-grant execute on function fairlead.lineage_of(uuid) to fairlead_tenant;
+revoke execute on function fairlead.lineage_of from public;
+grant execute on function fairlead.lineage_of to fairlead_tenant;

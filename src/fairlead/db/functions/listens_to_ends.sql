@@ -7,5 +7,5 @@ create or replace function fairlead.listens_to_ends(actor text) returns boolean 
                 then substr(listens_to_ends.actor, 9)::uuid end)
 $$;
 
-revoke execute on function fairlead.listens_to_ends(text) from public;
-grant execute on function fairlead.listens_to_ends(text) to fairlead_tenant;
+revoke execute on function fairlead.listens_to_ends from public;
+grant execute on function fairlead.listens_to_ends to fairlead_tenant;

@@ -152,5 +152,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.move_on(jsonb, jsonb) from public;
-grant execute on function fairlead.move_on(jsonb, jsonb) to fairlead_tenant;
+revoke execute on function fairlead.move_on from public;
+grant execute on function fairlead.move_on to fairlead_tenant;

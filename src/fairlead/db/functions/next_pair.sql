@@ -62,4 +62,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.next_pair(uuid, uuid, integer, uuid, uuid, uuid[], jsonb) from public;
+revoke execute on function fairlead.next_pair from public;

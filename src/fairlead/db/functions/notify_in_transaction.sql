@@ -9,4 +9,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.notify_in_transaction(text) from public;
+revoke execute on function fairlead.notify_in_transaction from public;

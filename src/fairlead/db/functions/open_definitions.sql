@@ -21,4 +21,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.open_definitions(uuid[], text[]) from public;
+revoke execute on function fairlead.open_definitions from public;

@@ -36,4 +36,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.prepare_audit_days(integer) from public;
+revoke execute on function fairlead.prepare_audit_days from public;

@@ -21,3 +21,4 @@ create or replace function fairlead.refusal_of(
         when starts_with(dedupe_key, 'fairlead:') then 'key_reserved'
     end
 $$;
+grant execute on function fairlead.refusal_of to fairlead_tenant;

@@ -19,3 +19,4 @@ create or replace function fairlead.resolve(tenant text, definition_key text, ex
         case when tenant ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then tenant::uuid end)
     left join fairlead.job_definitions d on d.key = definition_key
 $$;
+grant execute on function fairlead.resolve to fairlead_tenant;

@@ -11,5 +11,5 @@ create or replace function fairlead.resource_named(definition_id uuid, payload j
                 where secret.path like '%*%' or starts_with(d.resource_pointer || '/', secret.path || '/'))), '{}')
 $$;
 
-revoke execute on function fairlead.resource_named(uuid, jsonb) from public;
-grant execute on function fairlead.resource_named(uuid, jsonb) to fairlead_tenant;
+revoke execute on function fairlead.resource_named from public;
+grant execute on function fairlead.resource_named to fairlead_tenant;

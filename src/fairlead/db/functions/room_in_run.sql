@@ -32,5 +32,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.room_in_run(uuid, bigint, jsonb) from public;
-grant execute on function fairlead.room_in_run(uuid, bigint, jsonb) to fairlead_tenant;
+revoke execute on function fairlead.room_in_run from public;
+grant execute on function fairlead.room_in_run to fairlead_tenant;

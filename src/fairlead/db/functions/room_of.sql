@@ -43,5 +43,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.room_of(uuid, bigint, jsonb) from public;
-grant execute on function fairlead.room_of(uuid, bigint, jsonb) to fairlead_tenant;
+revoke execute on function fairlead.room_of from public;
+grant execute on function fairlead.room_of to fairlead_tenant;

@@ -5,5 +5,5 @@ create or replace function fairlead.root_run_of(job uuid) returns uuid language 
     from fairlead.jobs j where j.id = root_run_of.job
 $$;
 
-revoke execute on function fairlead.root_run_of(uuid) from public;
-grant execute on function fairlead.root_run_of(uuid) to fairlead_tenant;
+revoke execute on function fairlead.root_run_of from public;
+grant execute on function fairlead.root_run_of to fairlead_tenant;

@@ -19,4 +19,4 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.running_in(text, uuid, uuid) from public;
+revoke execute on function fairlead.running_in from public;

@@ -42,3 +42,4 @@ begin
     end if;
 end
 $$;
+grant execute on function fairlead.target_of to fairlead_tenant;

@@ -49,5 +49,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.tell_ends(fairlead.job_end[]) from public;
-grant execute on function fairlead.tell_ends(fairlead.job_end[]) to fairlead_tenant;
+revoke execute on function fairlead.tell_ends from public;
+grant execute on function fairlead.tell_ends to fairlead_tenant;

@@ -26,5 +26,5 @@ begin
 end
 $$;
 
-revoke execute on function fairlead.tell_run_end(uuid, text, text) from public;
-grant execute on function fairlead.tell_run_end(uuid, text, text) to fairlead_tenant;
+revoke execute on function fairlead.tell_run_end from public;
+grant execute on function fairlead.tell_run_end to fairlead_tenant;

@@ -2,3 +2,4 @@
 create or replace function fairlead.tenant_of_session() returns uuid language sql stable parallel safe as $$
     select nullif(current_setting('fairlead.tenant_id', true), '')::uuid
 $$;
+grant execute on function fairlead.tenant_of_session to fairlead_tenant;

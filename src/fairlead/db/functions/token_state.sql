@@ -11,5 +11,5 @@ create or replace function fairlead.token_state(
         else 'maker_disabled' end
 $$;
 
-revoke execute on function fairlead.token_state(timestamptz, timestamptz, uuid, text) from public;
-grant execute on function fairlead.token_state(timestamptz, timestamptz, uuid, text) to fairlead_tenant;
+revoke execute on function fairlead.token_state from public;
+grant execute on function fairlead.token_state to fairlead_tenant;

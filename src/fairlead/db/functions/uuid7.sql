@@ -8,3 +8,4 @@ create or replace function fairlead.uuid7() returns uuid language sql volatile p
             52, 1), 53, 1),
         'hex')::uuid
 $$;
+grant execute on function fairlead.uuid7 to fairlead_tenant;

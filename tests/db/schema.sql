@@ -2015,17 +2015,17 @@ CREATE TABLE fairlead.hosts (
     name text NOT NULL,
     max_running integer DEFAULT 1 NOT NULL,
     labels jsonb DEFAULT '{}'::jsonb NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
     paused_at timestamp with time zone,
     paused_by text,
     pause_note text,
     last_seen_at timestamp with time zone,
     agent_version text,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    created_by text,
-    draining boolean DEFAULT false NOT NULL,
     session_id uuid,
     session_at timestamp with time zone,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT hosts_max_running CHECK ((max_running > 0))
 );
 
@@ -2053,6 +2053,7 @@ CREATE TABLE fairlead.job_attempts (
     status text DEFAULT 'running'::text NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     finished_at timestamp with time zone,
+    queue_ms bigint,
     duration_ms bigint,
     exit_code integer,
     signal integer,
@@ -2060,12 +2061,11 @@ CREATE TABLE fairlead.job_attempts (
     error_text text,
     stdout_tail text,
     stderr_tail text,
-    queue_ms bigint,
     CONSTRAINT attempts_life CHECK (((status = 'running'::text) = (finished_at IS NULL))),
     CONSTRAINT attempts_number CHECK ((attempt_no > 0)),
     CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
 )
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0', fillfactor='45');
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE ONLY fairlead.job_attempts FORCE ROW LEVEL SECURITY;
 
@@ -2076,6 +2076,8 @@ CREATE TABLE fairlead.job_definitions (
     description text DEFAULT ''::text NOT NULL,
     kind text DEFAULT 'function'::text NOT NULL,
     arg_schema jsonb DEFAULT '{}'::jsonb NOT NULL,
+    secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
+    only_tenants uuid[],
     timeout_seconds integer DEFAULT 3600 NOT NULL,
     max_attempts integer DEFAULT 3 NOT NULL,
     backoff jsonb DEFAULT '{"factor": 2, "jitter": 0.1, "cap_seconds": 3600, "base_seconds": 10}'::jsonb NOT NULL,
@@ -2091,8 +2093,6 @@ CREATE TABLE fairlead.job_definitions (
     pause_note text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    secret_paths text[] DEFAULT '{}'::text[] NOT NULL,
-    only_tenants uuid[],
     CONSTRAINT definitions_arg_schema CHECK ((jsonb_typeof(arg_schema) = ANY (ARRAY['object'::text, 'boolean'::text]))),
     CONSTRAINT definitions_backoff CHECK (((jsonb_typeof(backoff) = 'object'::text) AND (backoff ?& ARRAY['base_seconds'::text, 'factor'::text, 'cap_seconds'::text, 'jitter'::text]))),
     CONSTRAINT definitions_key CHECK ((key ~ '^[A-Za-z][A-Za-z0-9._-]{0,127}$'::text)),
@@ -2150,6 +2150,7 @@ ALTER TABLE ONLY fairlead.job_triggers FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.job_workers (
     worker_id text NOT NULL,
+    tenant_id uuid,
     hostname text NOT NULL,
     version text DEFAULT ''::text NOT NULL,
     queues text[] DEFAULT '{}'::text[] NOT NULL,
@@ -2157,8 +2158,7 @@ CREATE TABLE fairlead.job_workers (
     last_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     running_count integer DEFAULT 0 NOT NULL,
     concurrency integer DEFAULT 0 NOT NULL,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    tenant_id uuid
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -2205,7 +2205,7 @@ CREATE TABLE fairlead.jobs (
     accused boolean DEFAULT false NOT NULL,
     root_run_id uuid
 )
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0', fillfactor='30');
+WITH (fillfactor='30', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE ONLY fairlead.jobs FORCE ROW LEVEL SECURITY;
 
@@ -2335,9 +2335,9 @@ CREATE TABLE fairlead.resources (
     host_id uuid NOT NULL,
     kind text NOT NULL,
     name text NOT NULL,
+    created_by text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    created_by text
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
 ALTER TABLE ONLY fairlead.resources FORCE ROW LEVEL SECURITY;
@@ -2388,12 +2388,12 @@ CREATE TABLE fairlead.tenants (
     timezone text DEFAULT 'UTC'::text NOT NULL,
     weight integer DEFAULT 1 NOT NULL,
     max_running integer,
+    quotas jsonb DEFAULT '{}'::jsonb NOT NULL,
     paused_at timestamp with time zone,
     paused_by text,
     pause_note text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    quotas jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT tenants_max_running CHECK ((max_running > 0)),
     CONSTRAINT tenants_name CHECK (((name <> ''::text) AND (length(name) <= 200))),
     CONSTRAINT tenants_quotas CHECK ((jsonb_typeof(quotas) = 'object'::text)),
@@ -2407,8 +2407,10 @@ CREATE TABLE fairlead.tokens (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid,
     host_id uuid,
+    user_id uuid,
     name text NOT NULL,
     role text NOT NULL,
+    definitions text[],
     prefix text NOT NULL,
     secret_hash bytea NOT NULL,
     created_by text,
@@ -2416,8 +2418,6 @@ CREATE TABLE fairlead.tokens (
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
     last_used_at timestamp with time zone,
-    user_id uuid,
-    definitions text[],
     CONSTRAINT tokens_definitions CHECK ((definitions <> '{}'::text[])),
     CONSTRAINT tokens_host CHECK (((role = 'agent'::text) = (host_id IS NOT NULL))),
     CONSTRAINT tokens_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text, 'application'::text, 'worker'::text, 'agent'::text]))),
@@ -2516,6 +2516,10 @@ CREATE TABLE fairlead.workflow_runs (
     cancel_requested_at timestamp with time zone,
     parent_job_id uuid,
     answered boolean DEFAULT false NOT NULL,
+    parent_asleep boolean DEFAULT false NOT NULL,
+    started_by_job uuid,
+    depth integer DEFAULT 0 NOT NULL,
+    root_run_id uuid,
     unique_key text,
     correlation_id text,
     input jsonb NOT NULL,
@@ -2526,10 +2530,6 @@ CREATE TABLE fairlead.workflow_runs (
     created_by text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     finished_at timestamp with time zone,
-    started_by_job uuid,
-    depth integer DEFAULT 0 NOT NULL,
-    parent_asleep boolean DEFAULT false NOT NULL,
-    root_run_id uuid,
     CONSTRAINT workflow_runs_life CHECK (((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text])) AND ((status = 'running'::text) = (finished_at IS NULL)) AND (live >= 0)))
 )
 WITH (fillfactor='50');
@@ -3350,11 +3350,11 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_workers TO fairlead_system;
 
+GRANT SELECT(tenant_id) ON TABLE fairlead.job_workers TO fairlead_tenant;
+
 GRANT SELECT(queues) ON TABLE fairlead.job_workers TO fairlead_tenant;
 
 GRANT SELECT(last_seen_at) ON TABLE fairlead.job_workers TO fairlead_tenant;
-
-GRANT SELECT(tenant_id) ON TABLE fairlead.job_workers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.jobs TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.jobs TO fairlead_tenant;

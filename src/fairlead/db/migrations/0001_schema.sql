@@ -1,0 +1,1078 @@
+-- The tables of Fairlead, topic by topic: roles, tenants and definitions, hosts, jobs and the queue, attempts and logs,
+-- counts and usage, triggers and events, workflows, access, audit, upkeep; at the end, which rows a tenant may see.
+--
+-- Stored functions are in ../functions, one file each. A line that begins with \ir applies one of them here, because a
+-- table below needs it; all others are applied after the migrations.
+--
+-- Names are always qualified: no statement of ours depends on a search_path. The word `fairlead` stands for the
+-- configured schema wherever it appears in our SQL.
+
+
+-- Roles ---------------------------------------------------------------------------------------------------------------
+--
+-- Two roles of the server, without login, of which login roles are members:
+--
+-- fairlead_system does the work itself (claims, schedules, bulk loads, administration): its policy admits every row.
+-- fairlead_tenant acts for one tenant: a transaction takes the role with `set local role` and names its tenant in a
+-- setting of the transaction. Its policies admit the rows of that tenant; without a named tenant, they admit none.
+
+do $$
+declare
+    name text;
+    newer constant boolean := current_setting('server_version_num')::int >= 160000;
+begin
+    foreach name in array array['fairlead_system', 'fairlead_tenant'] loop
+        -- roles belong to the whole server: another database of it may have made them, even at this moment
+        begin
+            if not exists (select from pg_roles r where r.rolname = name) then
+                execute format('create role %I nologin', name);
+            end if;
+        exception
+            when duplicate_object or unique_violation then null;
+            when insufficient_privilege then
+                raise exception 'the role % is missing, and % may not create it', name, current_user using
+                    errcode = 'insufficient_privilege',
+                    hint = format('As an administrator: create role %I nologin; grant %I to %I;', name, name, current_user);
+        end;
+        -- From PostgreSQL 16 on, the creator of a role may administer it, but neither inherits its rights nor may set it.
+        begin
+            if newer then
+                if not (pg_has_role(current_user, name, 'usage') and pg_has_role(current_user, name, 'set')) then
+                    execute format('grant %I to current_user with inherit true, set true', name);
+                end if;
+            elsif not pg_has_role(current_user, name, 'usage') then
+                execute format('grant %I to current_user', name);
+            end if;
+        exception
+            when unique_violation then null;
+            when insufficient_privilege then
+                raise exception '% is not a member of the role %', current_user, name using
+                    errcode = 'insufficient_privilege',
+                    hint = format('As an administrator: grant %I to %I;', name, current_user);
+        end;
+        if not pg_has_role(current_user, name, 'usage') then
+            raise exception '% does not inherit what the role % may do', current_user, name using
+                errcode = 'insufficient_privilege',
+                hint = format('As an administrator: alter role %I inherit; and grant %I to it anew.', current_user, name);
+        end if;
+    end loop;
+end
+$$;
+
+grant usage on schema fairlead to fairlead_system, fairlead_tenant;
+grant select, insert, update, delete on fairlead.migrations, fairlead.function_sources to fairlead_system;
+-- and on everything below, and everything that later migrations make
+alter default privileges in schema fairlead grant select, insert, update, delete on tables to fairlead_system;
+alter default privileges in schema fairlead grant execute on functions to fairlead_system;
+
+\ir ../functions/uuid7.sql
+\ir ../functions/tenant_of_session.sql
+\ir ../functions/ip_of_session.sql
+\ir ../functions/principal_of_session.sql
+\ir ../functions/refuse_change.sql
+\ir ../functions/refuse_delete.sql
+\ir ../functions/refuse_rename.sql
+\ir ../functions/touch_definition.sql
+
+
+-- Tenants and definitions ---------------------------------------------------------------------------------------------
+--
+-- Jobs refer to tenants and definitions without foreign keys, whose checks would lock these rows in every enqueue.
+-- Triggers keep the other half of that promise: the rows are never deleted or renamed.
+
+create table fairlead.tenants (
+    id          uuid primary key default fairlead.uuid7(),
+    slug        text not null unique,
+    name        text not null,
+    timezone    text not null default 'UTC',
+    weight      integer not null default 1,
+    max_running integer,
+    -- how many jobs may wait, how many jobs a workflow run may lead to, how many triggers and tokens there may be, how
+    -- many bytes jobs may take; the setting applies where a tenant has no quota, and 0 means no limit
+    quotas      jsonb not null default '{}',
+    paused_at   timestamptz,
+    paused_by   text,
+    pause_note  text,
+    created_at  timestamptz not null default clock_timestamp(),
+    updated_at  timestamptz not null default clock_timestamp(),
+    constraint tenants_slug check (
+        slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'
+        -- a tenant may be named by id or by slug, so the two must not be confused
+        and slug !~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'),
+    constraint tenants_name check (name <> '' and length(name) <= 200),
+    constraint tenants_weight check (weight between 1 and 1000),
+    constraint tenants_max_running check (max_running > 0),
+    constraint tenants_quotas check (jsonb_typeof(quotas) = 'object')
+);
+-- A claim that has passed many pairs in vain leaves out the tenants that are paused or at their limit.
+-- See functions/next_pair.sql and functions/full_tenants.sql.
+create index tenants_open on fairlead.tenants (id) where paused_at is null;
+create index tenants_limited on fairlead.tenants (id) where max_running is not null;
+
+create trigger tenants_stay before delete on fairlead.tenants
+    for each row execute function fairlead.refuse_delete();
+create trigger tenants_keep_slug before update of slug on fairlead.tenants
+    for each row when (new.slug <> old.slug) execute function fairlead.refuse_rename('slug');
+
+insert into fairlead.tenants (id, slug, name)
+    values ('00000000-0000-7000-8000-000000000000', 'global', 'Work that belongs to no tenant');
+
+-- What a tenant was last found to use. Until `roomy_until` single enqueues need not count: filling the room that was
+-- left takes at least that long. The duty `stored_bytes` measures `stored_bytes`. See functions/room_of.sql.
+create table fairlead.tenant_use (
+    tenant_id    uuid primary key,
+    roomy_until  timestamptz not null default '-infinity',
+    stored_bytes bigint not null default 0,
+    measured_at  timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+insert into fairlead.tenant_use (tenant_id) select t.id from fairlead.tenants t;
+
+create table fairlead.job_definitions (
+    id                      uuid primary key default fairlead.uuid7(),
+    key                     text not null unique,
+    version                 integer not null default 1,
+    description             text not null default '',
+    kind                    text not null default 'function',
+    arg_schema              jsonb not null default '{}',
+    -- the secret fields of its payloads: paths such as /smtp/password, found in the schema when the definition is put
+    secret_paths            text[] not null default '{}',
+    -- the tenants that may use it; null: every tenant
+    only_tenants            uuid[],
+    timeout_seconds         integer not null default 3600,
+    max_attempts            integer not null default 3,
+    backoff                 jsonb not null
+        default '{"base_seconds": 10, "factor": 2, "cap_seconds": 3600, "jitter": 0.1}',
+    max_running             integer,
+    max_running_per_tenant  integer,
+    default_priority        integer not null default 100,
+    resource_pointer        text,
+    audit_action            text default 'JOB_SUCCEEDED',
+    retention_days          integer,
+    is_active               boolean not null default true,
+    paused_at               timestamptz,
+    paused_by               text,
+    pause_note              text,
+    created_at              timestamptz not null default clock_timestamp(),
+    updated_at              timestamptz not null default clock_timestamp(),
+    constraint definitions_key check (key ~ '^[A-Za-z][A-Za-z0-9._-]{0,127}$'),
+    constraint definitions_kind check (kind in ('function', 'command', 'host', 'workflow')),
+    constraint definitions_arg_schema check (jsonb_typeof(arg_schema) in ('object', 'boolean')),
+    constraint definitions_timeout check (timeout_seconds between 1 and 2592000),
+    constraint definitions_max_attempts check (max_attempts between 1 and 1000),
+    constraint definitions_max_running check (max_running > 0),
+    constraint definitions_max_running_per_tenant check (max_running_per_tenant > 0),
+    constraint definitions_retention check (retention_days > 0),
+    constraint definitions_backoff check (
+        jsonb_typeof(backoff) = 'object'
+        and backoff ?& array['base_seconds', 'factor', 'cap_seconds', 'jitter'])
+);
+
+create trigger definitions_stay before delete on fairlead.job_definitions
+    for each row execute function fairlead.refuse_delete();
+create trigger definitions_keep_key before update of key on fairlead.job_definitions
+    for each row when (new.key <> old.key) execute function fairlead.refuse_rename('key');
+create trigger definitions_version before update on fairlead.job_definitions
+    for each row execute function fairlead.touch_definition();
+
+-- The gate of the whole system: always one row.
+create table fairlead.system (
+    only_row   boolean primary key default true check (only_row),
+    online     boolean not null default true,
+    note       text,
+    changed_by text,
+    changed_at timestamptz not null default clock_timestamp()
+);
+insert into fairlead.system default values;
+
+
+-- Hosts and their agents ----------------------------------------------------------------------------------------------
+
+create table fairlead.hosts (
+    id            uuid primary key default fairlead.uuid7(),
+    tenant_id     uuid not null references fairlead.tenants,
+    name          text not null,
+    max_running   integer not null default 1,
+    labels        jsonb not null default '{}',
+    draining      boolean not null default false,
+    paused_at     timestamptz,
+    paused_by     text,
+    pause_note    text,
+    last_seen_at  timestamptz,
+    agent_version text,
+    -- the agent that was started last: an older one is told that another has taken its place
+    session_id    uuid,
+    session_at    timestamptz,
+    created_by    text,
+    created_at    timestamptz not null default clock_timestamp(),
+    updated_at    timestamptz not null default clock_timestamp(),
+    constraint hosts_name unique (tenant_id, name),
+    -- for foreign keys that name the tenant, too
+    constraint hosts_of_tenant unique (tenant_id, id),
+    constraint hosts_max_running check (max_running > 0)
+);
+
+-- Things that live on a host, such as a database or a disk. A job that names one is settled on its host when it is
+-- enqueued.
+create table fairlead.resources (
+    id         uuid primary key default fairlead.uuid7(),
+    tenant_id  uuid not null references fairlead.tenants,
+    host_id    uuid not null references fairlead.hosts,
+    kind       text not null,
+    name       text not null,
+    created_by text,
+    created_at timestamptz not null default clock_timestamp(),
+    updated_at timestamptz not null default clock_timestamp(),
+    constraint resources_name unique (tenant_id, kind, name),
+    constraint resources_host_of_tenant foreign key (tenant_id, host_id) references fairlead.hosts (tenant_id, id)
+);
+create index resources_by_host on fairlead.resources (host_id);
+create index resources_by_name on fairlead.resources (tenant_id, name);
+
+-- An agent shows its code once, for the token of its host. Only the hash is kept.
+create table fairlead.enrolment_codes (
+    code_hash  bytea primary key,
+    tenant_id  uuid not null references fairlead.tenants,
+    host_id    uuid not null,
+    created_by text,
+    created_at timestamptz not null default clock_timestamp(),
+    expires_at timestamptz not null,
+    used_at    timestamptz,
+    constraint enrolment_codes_host foreign key (tenant_id, host_id) references fairlead.hosts (tenant_id, id)
+);
+create index enrolment_codes_by_age on fairlead.enrolment_codes (expires_at);
+
+-- Jobs that were sent to an agent and that it has not confirmed. The answer may have been lost: the next poll gets the
+-- same job under the same lease.
+create table fairlead.deliveries (
+    job_id     uuid primary key,
+    attempt_no integer not null,
+    token      uuid not null,
+    tenant_id  uuid not null,
+    host_id    uuid not null
+);
+create index deliveries_by_host on fairlead.deliveries (host_id);
+
+
+-- Jobs and the queue --------------------------------------------------------------------------------------------------
+--
+-- Jobs are the record that people read; ready, later, leases and active_keys are the queue.
+--
+-- A job is in exactly one of ready, later, leases (queued, queued, running) or in none (terminal). The transaction that
+-- deletes the row of the queue owns the transition, and only then changes the job.
+
+-- The order of the labels is used: everything after 'running' is over, everything after 'succeeded' is trouble.
+create type fairlead.job_status as enum ('queued', 'running', 'succeeded', 'failed', 'dead_letter', 'canceled');
+create type fairlead.job_source as enum ('manual', 'event', 'schedule', 'system');
+-- the argument of functions/tell_ends.sql
+create type fairlead.job_end as (id uuid, tenant_id uuid, status fairlead.job_status);
+
+-- No index mentions a column that a successful run changes, predicates included: every update of a run is heap-only,
+-- and history costs the queue nothing. No check either: PostgreSQL reads a check anew for every statement, which was a
+-- tenth of a single enqueue. That a status and its times fit is a matter of the statements; `fairlead doctor` and the
+-- continuous checks verify it (store/consistency.sql).
+create table fairlead.jobs (
+    id                  uuid primary key,
+    tenant_id           uuid not null,
+    definition_id       uuid not null,
+    parent_id           uuid,
+    workflow_run_id     uuid,
+    host_id             uuid,
+    resource_id         uuid,
+    priority            integer not null,
+    max_attempts        integer not null,
+    attempt_count       integer not null default 0,
+    failure_count       integer not null default 0,
+    -- Losses that are charged to the job: it was alone on the worker that was lost.
+    lost_count          integer not null default 0,
+    cost_cents          bigint not null default 0,
+    scheduled_for       timestamptz not null,
+    queued_at           timestamptz not null default clock_timestamp(),
+    started_at          timestamptz,
+    finished_at         timestamptz,
+    cancel_requested_at timestamptz,
+    troubled            boolean not null default false,
+    status              fairlead.job_status not null default 'queued',
+    source              fairlead.job_source not null default 'manual',
+    source_ref          text,
+    dedupe_key          text,
+    correlation_id      text,
+    created_by          text,
+    claimed_by_worker   text,
+    last_error          text,
+    payload             jsonb not null,
+    output              jsonb,
+    error               jsonb,
+    progress            jsonb,
+    -- a W3C `traceparent` and, after a blank, the `tracestate` where there is one
+    trace               text,
+    -- which step of its workflow run the job is, and which item of that step
+    workflow_step       integer,
+    workflow_item       integer,
+    -- instead of the definition's
+    timeout_seconds     integer,
+    -- secrets that a template put into fields which the definition does not mark
+    secret_paths        text[],
+    -- Losses beside other jobs of the same worker: not charged.
+    suspected           integer not null default 0,
+    -- An accused job was the only one that had just begun when its worker was lost, or was charged before: it runs where
+    -- nothing else runs.
+    accused             boolean not null default false,
+    -- the workflow run that led to this job, through jobs and runs in between; null: workflow_run_id
+    root_run_id         uuid
+) with (
+    -- Room on every page for three versions of a job (waiting, running, done), also while an old transaction keeps the
+    -- earlier ones from being cleared away: all of them heap-only, so that no index is touched.
+    fillfactor = 30,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index jobs_by_tenant on fairlead.jobs (tenant_id, id);
+create index jobs_troubled on fairlead.jobs (tenant_id, id) where troubled;
+create index jobs_by_correlation on fairlead.jobs (tenant_id, correlation_id, id) where correlation_id is not null;
+-- any length of key must fit an index, hence the hash
+create index jobs_by_dedupe_key on fairlead.jobs (tenant_id, hashtextextended(dedupe_key, 0), id)
+    where dedupe_key is not null;
+create index jobs_by_parent on fairlead.jobs (parent_id) where parent_id is not null;
+create index jobs_by_run on fairlead.jobs (workflow_run_id, workflow_step, workflow_item)
+    where workflow_run_id is not null;
+
+-- Jobs that can be claimed. The tables of the queue turn over completely: vacuum by a plain threshold, at full speed.
+create table fairlead.ready (
+    job_id        uuid not null,
+    tenant_id     uuid not null,
+    definition_id uuid not null,
+    host_id       uuid,
+    priority      integer not null,
+    scheduled_for timestamptz not null
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create unique index ready_by_tenant on fairlead.ready (tenant_id, definition_id, priority, scheduled_for, job_id)
+    where host_id is null;
+create unique index ready_by_host on fairlead.ready
+    (host_id, tenant_id, definition_id, priority, scheduled_for, job_id) where host_id is not null;
+-- The tenants that have ready jobs of a definition. A claim that meets many pairs that it may not take goes on from
+-- definition to tenant (functions/next_pair.sql). Only for statements that ask for it with `priority > -2147483648`: for
+-- a lookup of one job the planner would take it as readily as ready_by_tenant, and read all jobs of the pair.
+create index ready_by_definition on fairlead.ready (definition_id, tenant_id)
+    where host_id is null and priority > -2147483648;
+
+-- Jobs that are due later, and suspects of a lost worker: those wait here even when they are due, and claim_suspect
+-- takes them, one at a time.
+create table fairlead.later (
+    job_id        uuid not null,
+    tenant_id     uuid not null,
+    definition_id uuid not null,
+    host_id       uuid,
+    priority      integer not null,
+    due_at        timestamptz not null,
+    alone         boolean not null default false,  -- a suspect
+    primary key (due_at, job_id)
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index later_by_tenant on fairlead.later (tenant_id, job_id);
+create index later_due on fairlead.later (due_at, job_id) where not alone;
+create index later_alone on fairlead.later (tenant_id, definition_id, due_at, job_id) where alone;
+
+-- A lease is (job, attempt, token). expires_at is not indexed, so that a heartbeat is a heap-only update.
+create table fairlead.leases (
+    job_id          uuid primary key,
+    attempt_no      integer not null,
+    token           uuid not null,
+    worker_id       text not null,
+    tenant_id       uuid not null,
+    definition_id   uuid not null,
+    host_id         uuid,
+    started_at      timestamptz not null default clock_timestamp(),
+    expires_at      timestamptz not null,
+    -- of a suspect: until then its worker begins nothing else
+    probation_until timestamptz
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+-- Limits count leases by tenant, by definition, and by both.
+create index leases_by_tenant on fairlead.leases (tenant_id);
+create index leases_by_definition on fairlead.leases (definition_id, tenant_id);
+create index leases_by_host on fairlead.leases (host_id) where host_id is not null;
+
+-- At most one queued or running job per (tenant, dedupe key).
+create table fairlead.active_keys (
+    tenant_id uuid not null,
+    key_hash  bytea not null,
+    job_id    uuid not null,
+    primary key (tenant_id, key_hash)
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- Slot 0 of a limited scope is its lock, taken before its leases are counted; never the tenants or definitions rows,
+-- which enqueues read. A large limit also has slots: rows whose holders may claim at the same time, each at most `worth`
+-- jobs. See functions/budgets.sql.
+create table fairlead.limit_locks (
+    scope    text not null,
+    scope_id uuid not null,
+    other_id uuid not null default '00000000-0000-0000-0000-000000000000',
+    slot     smallint not null default 0,
+    worth    integer not null default 0,
+    primary key (scope, scope_id, other_id, slot),
+    constraint limit_locks_scope check (scope in ('tenant', 'definition', 'definition_tenant', 'host'))
+);
+
+
+-- Workers -------------------------------------------------------------------------------------------------------------
+
+create table fairlead.job_workers (
+    worker_id     text primary key,
+    -- of a worker over HTTP whose token is for one tenant
+    tenant_id     uuid references fairlead.tenants,
+    hostname      text not null,
+    version       text not null default '',
+    queues        text[] not null default '{}',
+    started_at    timestamptz not null default clock_timestamp(),
+    last_seen_at  timestamptz not null default clock_timestamp(),
+    running_count integer not null default 0,
+    concurrency   integer not null default 0,
+    metadata      jsonb not null default '{}'
+) with (fillfactor = 50);
+create index job_workers_of_tenant on fairlead.job_workers (tenant_id) where tenant_id is not null;
+
+-- A claim over HTTP that the worker gave an id, and the jobs that it took. Written with the leases: a worker that lost
+-- the answer asks again under the same id and gets the same jobs. Kept for an hour or two.
+create table fairlead.worker_claims (
+    worker_id text not null,
+    claim_id  uuid not null,
+    -- of all leases that the claim took
+    token     uuid not null,
+    jobs      uuid[] not null,
+    -- the worker has asked again, so it may run the jobs: the server no longer gives them back
+    repeated  boolean not null default false,
+    made_at   timestamptz not null default clock_timestamp(),
+    primary key (worker_id, claim_id)
+);
+create index worker_claims_made on fairlead.worker_claims (made_at);
+
+-- The workers that lost a lease, for a day: leases of one worker end at slightly different times. A worker that is seen
+-- again was only cut off, and its job is not to blame.
+create table fairlead.lost_workers (
+    worker_id       text primary key,
+    -- the latest end of a lease that was lost
+    expired_at      timestamptz not null,
+    -- whether one job was accused of it
+    blamed          boolean not null,
+    -- the job that was charged with it
+    charged_job     uuid,
+    charged_attempt integer
+);
+
+
+-- Attempts and logs ---------------------------------------------------------------------------------------------------
+
+create table fairlead.job_attempts (
+    id          uuid not null,
+    job_id      uuid not null,
+    attempt_no  integer not null,
+    tenant_id   uuid not null,
+    token       uuid not null,
+    worker_id   text not null,
+    pid         integer,
+    status      text not null default 'running',
+    started_at  timestamptz not null default clock_timestamp(),
+    finished_at timestamptz,
+    -- how long the job had been due when this attempt's claim took it
+    queue_ms    bigint,
+    duration_ms bigint,
+    exit_code   integer,
+    signal      integer,
+    cost_cents  bigint not null default 0,
+    error_text  text,
+    stdout_tail text,
+    stderr_tail text,
+    primary key (job_id, attempt_no),
+    constraint attempts_number check (attempt_no > 0),
+    constraint attempts_status check (
+        status in ('running', 'succeeded', 'failed', 'timeout', 'canceled', 'lost', 'released')),
+    constraint attempts_life check ((status = 'running') = (finished_at is null))
+) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- The output of an attempt while it runs. See functions/append_log.sql.
+create table fairlead.log_chunks (
+    job_id     uuid not null,
+    attempt_no integer not null,
+    seq        integer not null,
+    tenant_id  uuid not null,
+    stream     text not null default 'stdout',
+    at         timestamptz not null default clock_timestamp(),
+    text       text not null,
+    primary key (job_id, attempt_no, seq),
+    constraint log_chunks_stream check (stream in ('stdout', 'stderr', 'log'))
+);
+
+
+-- Counts and usage ----------------------------------------------------------------------------------------------------
+
+-- Changes of levels, appended by the statements that change jobs: one row per tenant, definition and batch. A level is
+-- count_levels plus the rows that are not `leveled`, read by one statement.
+--
+-- A row with `runs` was written by the statement that ended these runs: the status columns say what became of their
+-- jobs, the run columns what the runs used. Folding such a row adds it to usage_hourly in the same statement and empties
+-- its run columns. So the sum over both tables is, at any moment, the sum over all attempts that ever ended.
+create table fairlead.counts (
+    tenant_id     uuid not null,
+    definition_id uuid not null,
+    minute        timestamptz not null,
+    queued        bigint not null default 0,
+    running       bigint not null default 0,
+    succeeded     bigint not null default 0,
+    failed        bigint not null default 0,
+    dead_letter   bigint not null default 0,
+    canceled      bigint not null default 0,
+    runs          integer,
+    retried       integer,
+    run_ms        bigint,
+    queue_ms      bigint,
+    cost_cents    bigint,
+    lost          integer,
+    leveled       boolean not null default false
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0
+);
+-- One index, since every change of a job adds a row: it finds the rows of a tenant that are not leveled and, with
+-- `leveled in (false, true)`, all of its minutes.
+create index counts_by_level on fairlead.counts (leveled, tenant_id, minute);
+
+create table fairlead.count_levels (
+    tenant_id        uuid not null,
+    definition_id    uuid not null,
+    queued           bigint not null default 0,
+    running          bigint not null default 0,
+    succeeded        bigint not null default 0,
+    failed           bigint not null default 0,
+    dead_letter      bigint not null default 0,
+    canceled         bigint not null default 0,
+    -- since the beginning: runs that ended, what became of their jobs, and how many of them were lost
+    runs             bigint not null default 0,
+    runs_succeeded   bigint not null default 0,
+    runs_failed      bigint not null default 0,
+    runs_dead_letter bigint not null default 0,
+    runs_retried     bigint not null default 0,
+    runs_lost        bigint not null default 0,
+    primary key (tenant_id, definition_id)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- How many jobs retention has removed: the sum of the rows. The levels plus these are all jobs that were ever enqueued.
+create table fairlead.removed_jobs (
+    tenant_id     uuid not null,
+    definition_id uuid not null,
+    jobs          bigint not null
+);
+create index removed_jobs_by_tenant on fairlead.removed_jobs (tenant_id, definition_id);
+
+-- Every attempt that ended is a run, added up by tenant, definition and hour, and kept when the attempt is removed. The
+-- status columns say what became of the jobs of these runs; the rest were given back.
+create table fairlead.usage_hourly (
+    tenant_id     uuid not null,
+    definition_id uuid not null,
+    hour          timestamptz not null,
+    runs          bigint not null,
+    succeeded     bigint not null,
+    failed        bigint not null,
+    dead_letter   bigint not null,
+    canceled      bigint not null,
+    retried       bigint not null,
+    run_ms        bigint not null,
+    queue_ms      bigint not null,
+    cost_cents    bigint not null,
+    primary key (tenant_id, hour, definition_id)
+) with (fillfactor = 70);
+create index usage_hourly_by_hour on fairlead.usage_hourly (hour);
+
+-- Up to which hour a tenant's usage.recorded events have been emitted.
+create table fairlead.usage_told (
+    tenant_id uuid primary key,
+    until     timestamptz not null
+);
+
+
+-- Triggers and events -------------------------------------------------------------------------------------------------
+--
+-- An event is stored before it is acted on. events_waiting holds those not yet dispatched: the transaction that deletes
+-- a row there dispatches that event. The next instant of a schedule is next_fire_at of its trigger: the transaction that
+-- has locked that row fires it and moves it on. trigger_firings admits one row for each trigger and instant or event, so
+-- that even a mistake in all of this does not fire twice.
+
+create table fairlead.job_triggers (
+    id                    uuid primary key default fairlead.uuid7(),
+    tenant_id             uuid not null references fairlead.tenants,
+    label                 text not null,
+    is_enabled            boolean not null default true,
+    trigger_type          text not null,
+    event_name            text,
+    filter                jsonb not null default '{}',
+    cron_expr             text,
+    timezone              text,            -- null: the tenant's
+    every_seconds         integer,         -- 0: once, at start_at
+    start_at              timestamptz,
+    definition_id         uuid not null references fairlead.job_definitions on delete restrict,
+    payload_template      jsonb not null default '{}',
+    dedupe_window_seconds integer not null default 0,
+    catch_up              text not null default 'skip',
+    overlap               text not null default 'allow',
+    -- of a schedule that an application's code declares: the application, and the schedule's name there
+    owner                 text,
+    name                  text,
+    next_fire_at          timestamptz,     -- null: never (events, disabled, deleted, over)
+    last_fired_at         timestamptz,
+    created_by            text,
+    created_at            timestamptz not null default clock_timestamp(),
+    updated_at            timestamptz not null default clock_timestamp(),
+    deleted_at            timestamptz,
+    constraint job_triggers_form check (
+        case trigger_type
+            when 'event' then event_name is not null and cron_expr is null and timezone is null
+                and every_seconds is null and start_at is null and next_fire_at is null
+            when 'schedule' then event_name is null and filter = '{}'
+                and (cron_expr is not null and every_seconds is null and start_at is null
+                    or cron_expr is null and timezone is null and every_seconds is not null and start_at is not null)
+            else false
+        end),
+    constraint job_triggers_every check (every_seconds between 0 and 31622400),
+    constraint job_triggers_window check (dedupe_window_seconds between 0 and 2592000),
+    constraint job_triggers_catch_up check (catch_up in ('skip', 'one', 'all')),
+    constraint job_triggers_overlap check (overlap in ('skip', 'allow')),
+    constraint job_triggers_owner check ((owner is null) = (name is null)),
+    constraint job_triggers_idle check (next_fire_at is null or (is_enabled and deleted_at is null))
+) with (fillfactor = 70);
+create index job_triggers_due on fairlead.job_triggers (next_fire_at) where next_fire_at is not null;
+create index job_triggers_by_event on fairlead.job_triggers (tenant_id, event_name)
+    where event_name is not null and is_enabled and deleted_at is null;
+-- Nearly empty: the statements that end jobs look here for triggers on that end.
+create index job_triggers_of_ends on fairlead.job_triggers (tenant_id, event_name)
+    where event_name like 'job.%' and is_enabled and deleted_at is null;
+create index job_triggers_by_tenant on fairlead.job_triggers (tenant_id, id) where deleted_at is null;
+create index job_triggers_by_definition on fairlead.job_triggers (definition_id) where deleted_at is null;
+create unique index job_triggers_by_name on fairlead.job_triggers (tenant_id, owner, name)
+    where owner is not null and deleted_at is null;
+
+create table fairlead.events (
+    id              uuid primary key default fairlead.uuid7(),
+    tenant_id       uuid not null references fairlead.tenants,
+    name            text not null,
+    data            jsonb not null,
+    correlation_id  text,
+    occurred_at     timestamptz not null default clock_timestamp(),
+    recorded_at     timestamptz not null default clock_timestamp(),
+    dispatched_at   timestamptz,
+    replay_of       uuid,
+    only_trigger_id uuid,                  -- of a replay for one trigger
+    -- where in the data triggers found secrets: they stay hidden when those triggers are gone
+    secret_paths    text[] not null default '{}',
+    created_by      text,
+    -- the job that emitted the event, or whose end it reports
+    caused_by       uuid,
+    -- the triggers that led to that job, the first one first: a trigger that is in it would fire in a circle
+    lineage         uuid[] not null default '{}'
+) with (fillfactor = 85);
+create index events_by_tenant on fairlead.events (tenant_id, id);
+create index events_by_age on fairlead.events (recorded_at);
+
+create table fairlead.events_waiting (
+    event_id  uuid primary key,
+    tenant_id uuid not null,
+    due_at    timestamptz not null default clock_timestamp(),
+    tries     integer not null default 0
+);
+create index events_waiting_due on fairlead.events_waiting (due_at, event_id);
+-- Events are dispatched in turns, too: this finds the first event of each tenant.
+create index events_waiting_by_tenant on fairlead.events_waiting (tenant_id, due_at, event_id);
+
+create table fairlead.trigger_firings (
+    id           uuid primary key default fairlead.uuid7(),
+    trigger_id   uuid not null references fairlead.job_triggers,
+    tenant_id    uuid not null,
+    slot         text not null,            -- the instant, the event's id, or 'manual:' and an id
+    scheduled_at timestamptz,
+    event_id     uuid,
+    outcome      text not null,
+    job_id       uuid,                     -- the job that was made, or the one that it is a duplicate of
+    reason       text,                     -- a stable code
+    detail       text,
+    -- instants that catch_up leaves out share one record: how many (null: not counted), and the last of them
+    covers       integer default 1,
+    covers_until timestamptz,
+    fired_at     timestamptz not null default clock_timestamp(),
+    constraint trigger_firings_slot unique (trigger_id, slot),
+    constraint trigger_firings_outcome check (
+        case outcome
+            when 'enqueued' then job_id is not null and reason is null
+            when 'deduplicated' then job_id is not null
+            when 'skipped' then reason is not null
+            when 'failed' then reason is not null
+            else false
+        end)
+);
+create index trigger_firings_by_trigger on fairlead.trigger_firings (trigger_id, id);
+create index trigger_firings_by_event on fairlead.trigger_firings (event_id) where event_id is not null;
+create index trigger_firings_by_age on fairlead.trigger_firings (fired_at);
+
+-- Within dedupe_window_seconds, the same trigger and payload make one job: this row names it.
+create table fairlead.dedupe_windows (
+    tenant_id  uuid not null,
+    hash       bytea not null,
+    job_id     uuid not null,
+    expires_at timestamptz not null,
+    primary key (tenant_id, hash)
+);
+create index dedupe_windows_by_age on fairlead.dedupe_windows (expires_at);
+
+
+-- Workflows -----------------------------------------------------------------------------------------------------------
+--
+-- Graphs of jobs. The steps of a run are rows of workflow_steps. A step becomes its jobs when the last step before it is
+-- over, in the transaction that ended that one: nothing polls. The transaction that ends a job of a run counts down,
+-- under the lock of the run's row, how many steps the next one still waits for. See functions/move_on.sql.
+
+-- Versions never change: a spec that differs is a new version. is_shared: of the tenant `global`, for every tenant.
+create table fairlead.workflows (
+    id           uuid primary key default fairlead.uuid7(),
+    tenant_id    uuid not null references fairlead.tenants,
+    is_shared    boolean not null default false,
+    key          text not null,
+    version      integer not null,
+    spec         jsonb not null,
+    -- where in a run's input secrets are
+    secret_paths text[] not null default '{}',
+    created_by   text,
+    created_at   timestamptz not null default clock_timestamp(),
+    constraint workflows_version unique (tenant_id, key, version),
+    -- every tenant reads shared workflows: only the tenant `global` may have them
+    constraint workflows_shared check (not is_shared or tenant_id = '00000000-0000-7000-8000-000000000000')
+);
+
+create table fairlead.workflow_runs (
+    id                  uuid primary key,
+    tenant_id           uuid not null references fairlead.tenants,
+    workflow_id         uuid references fairlead.workflows,  -- null: written for this run alone
+    key                 text not null,
+    version             integer,
+    status              text not null default 'running',
+    steps               integer not null,
+    live                integer not null default 0,          -- steps that have jobs which are not over
+    failing             boolean not null default false,      -- no more steps are released
+    cancel_requested_at timestamptz,
+    -- the job that waits for this run, and whether it has been told how the run ended
+    parent_job_id       uuid,
+    answered            boolean not null default false,
+    -- The run ended while another transaction held the row of that job. That transaction may roll back, and then the job
+    -- would sleep on: the duty `sleepers` wakes it.
+    parent_asleep       boolean not null default false,
+    -- the job that started the run: parent_job_id, or a job that did not wait
+    started_by_job      uuid,
+    -- how many runs wait for this one, each within the next: a workflow that runs itself comes to an end
+    depth               integer not null default 0,
+    -- the run that everything began with; null: this one
+    root_run_id         uuid,
+    unique_key          text,
+    correlation_id      text,
+    input               jsonb not null,
+    output_template     jsonb,
+    output              jsonb,
+    error               jsonb,
+    secret_paths        text[] not null default '{}',
+    created_by          text,
+    created_at          timestamptz not null default clock_timestamp(),
+    finished_at         timestamptz,
+    constraint workflow_runs_life check (
+        status in ('running', 'succeeded', 'failed', 'canceled')
+        and (status = 'running') = (finished_at is null) and live >= 0)
+) with (fillfactor = 50);
+create index workflow_runs_by_tenant on fairlead.workflow_runs (tenant_id, id);
+create index workflow_runs_by_key on fairlead.workflow_runs (tenant_id, key, id);
+create index workflow_runs_by_parent on fairlead.workflow_runs (parent_job_id) where parent_job_id is not null;
+create unique index workflow_runs_by_unique_key on fairlead.workflow_runs (tenant_id, unique_key)
+    where unique_key is not null;
+create index workflow_runs_parent_asleep on fairlead.workflow_runs (id) where parent_asleep;
+-- Runs that are over and that a job waited for: the continuous checks look for jobs that still wait.
+create index workflow_runs_over on fairlead.workflow_runs (finished_at)
+    where parent_job_id is not null and status <> 'running';
+
+create table fairlead.workflow_steps (
+    run_id          uuid not null references fairlead.workflow_runs on delete cascade,
+    place           integer not null,
+    tenant_id       uuid not null,
+    name            text not null,
+    definition_key  text not null,
+    spec            jsonb not null,
+    before          integer[] not null,              -- the places of the steps it waits for
+    next            integer[] not null,              -- and of those that wait for it
+    on_failure      text not null,
+    compensation    integer,                         -- the step that runs when this one fails
+    is_compensation boolean not null default false,
+    state           text not null default 'waiting',
+    pending         integer not null,                -- how many of those before it are not over
+    ran             integer not null default 0,      -- how many of them were not skipped
+    items           integer,                         -- of a step for each item: how many there are
+    remaining       integer not null default 0,      -- jobs that are not over
+    failed          integer not null default 0,
+    canceled        integer not null default 0,
+    error           jsonb,                           -- why it could not be released
+    started_at      timestamptz,
+    finished_at     timestamptz,
+    primary key (run_id, place),
+    -- in this order, so that the planner never uses it to look up a place
+    constraint workflow_steps_name unique (name, run_id),
+    constraint workflow_steps_life check (
+        state in ('waiting', 'running', 'succeeded', 'failed', 'canceled', 'skipped', 'stopped')
+        and (state = 'running') = (remaining > 0) and pending >= 0)
+) with (fillfactor = 60);
+
+-- How many jobs a root run has led to: the sum of its rows. Appended, so that runs below it do not wait for each other.
+create table fairlead.run_jobs (
+    root_run_id uuid not null,
+    tenant_id   uuid not null,
+    jobs        bigint not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+create index run_jobs_by_root on fairlead.run_jobs (root_run_id);
+
+
+-- Users, tokens, requests ---------------------------------------------------------------------------------------------
+
+create table fairlead.users (
+    id            uuid primary key default fairlead.uuid7(),
+    tenant_id     uuid references fairlead.tenants,
+    email         text not null,
+    password_hash text not null,
+    role          text not null,
+    created_by    text,
+    created_at    timestamptz not null default clock_timestamp(),
+    updated_at    timestamptz not null default clock_timestamp(),
+    disabled_at   timestamptz,
+    constraint users_role check (role in ('viewer', 'operator', 'tenant_admin', 'super_admin')),
+    -- a super admin belongs to no tenant, every other user to one
+    constraint users_tenant check ((role = 'super_admin') = (tenant_id is null))
+);
+-- An address is taken within a tenant (or among the super admins), not everywhere: whether another tenant knows it must
+-- not show.
+create unique index users_email on fairlead.users
+    (lower(email), coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid));
+create index users_by_tenant on fairlead.users (tenant_id, id);
+
+-- Sign-ins of the console. Only the hash of the cookie's secret is kept.
+create table fairlead.sessions (
+    secret_hash  bytea primary key,
+    user_id      uuid not null references fairlead.users,
+    tenant_id    uuid,
+    created_at   timestamptz not null default clock_timestamp(),
+    expires_at   timestamptz not null,
+    revoked_at   timestamptz
+);
+create index sessions_by_user on fairlead.sessions (user_id);
+
+create table fairlead.tokens (
+    id           uuid primary key default fairlead.uuid7(),
+    tenant_id    uuid references fairlead.tenants,
+    host_id      uuid,
+    -- the user who made the token, also through another token: it is valid only while that user may grant its role
+    user_id      uuid references fairlead.users,
+    name         text not null,
+    role         text not null,
+    definitions  text[],                   -- the definitions that it is for; null: all
+    prefix       text not null,
+    secret_hash  bytea not null unique,
+    created_by   text,
+    created_at   timestamptz not null default clock_timestamp(),
+    expires_at   timestamptz,
+    revoked_at   timestamptz,
+    last_used_at timestamptz,
+    constraint tokens_role check (
+        role in ('viewer', 'operator', 'tenant_admin', 'super_admin', 'application', 'worker', 'agent')),
+    constraint tokens_tenant check (role in ('super_admin', 'worker') or tenant_id is not null),
+    constraint tokens_super check (role <> 'super_admin' or tenant_id is null),
+    constraint tokens_host check ((role = 'agent') = (host_id is not null)),
+    constraint tokens_definitions check (definitions <> '{}'),
+    -- an agent's host belongs to its tenant
+    constraint tokens_host_of_tenant foreign key (tenant_id, host_id) references fairlead.hosts (tenant_id, id)
+);
+create index tokens_by_tenant on fairlead.tokens (tenant_id, id);
+create index tokens_of_user on fairlead.tokens (user_id) where user_id is not null;
+
+-- The answer to a request with an Idempotency-Key: a repetition gets the same answer.
+create table fairlead.idempotency_keys (
+    scope_id    uuid not null,             -- the tenant, or zero for the system itself
+    key         text not null,
+    body_hash   bytea not null,
+    status_code integer,
+    answer      jsonb,
+    created_at  timestamptz not null default clock_timestamp(),
+    primary key (scope_id, key)
+);
+create index idempotency_keys_by_age on fairlead.idempotency_keys (created_at);
+
+-- Tickets for live sockets. A browser cannot send a header with a WebSocket, and URLs end up in logs: so the URL holds a
+-- ticket, valid once and for half a minute, in place of the token or session that asked for it. The ticket names that
+-- token or session, so that its revocation closes the socket.
+create table fairlead.live_tickets (
+    ticket_hash  bytea primary key,
+    tenant_id    uuid,                     -- whose events; null: those of all tenants
+    actor        text not null,
+    role         text not null,
+    token_id     uuid,
+    session_hash bytea,
+    expires_at   timestamptz not null,
+    constraint live_tickets_holder check ((token_id is null) <> (session_hash is null))
+);
+
+-- Rate limits that all server processes share: requests of a token or a user, failed attempts of an address or at an
+-- account. `until` is the moment when the whole budget is available again. Unlogged: after a crash every budget is full.
+create unlogged table fairlead.allowances (
+    key     text primary key,
+    until   timestamptz not null,
+    -- how much the last request for a share was given
+    granted integer not null
+) with (fillfactor = 50);
+
+-- How many long polls, live sockets and followed logs each server process holds open for a tenant. A process renews its
+-- rows while it holds something; rows of a process that died expire. Unlogged: after a crash the processes write them
+-- anew.
+create unlogged table fairlead.openings (
+    tenant_id  uuid not null,
+    quota      text not null,
+    server_id  uuid not null,
+    held       integer not null,
+    expires_at timestamptz not null,
+    primary key (tenant_id, quota, server_id)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+
+-- Audit ---------------------------------------------------------------------------------------------------------------
+--
+-- The audit log only grows: triggers refuse updates, deletes and truncates, and retention drops whole days. No foreign
+-- keys: the rows that an entry names may be gone.
+
+create table fairlead.audit_log (
+    at            timestamptz not null default clock_timestamp(),
+    tenant_id     uuid,
+    actor         text not null,
+    action        text not null,
+    resource_type text not null,
+    resource_id   text,
+    details       jsonb not null default '{}',
+    ip            inet default fairlead.ip_of_session(),
+    principal_id  uuid default fairlead.principal_of_session()
+) partition by range (at);
+create index audit_by_tenant on fairlead.audit_log (tenant_id, at);
+
+create trigger audit_rows_stay before update or delete on fairlead.audit_log
+    for each row execute function fairlead.refuse_change();
+create trigger audit_stays before truncate on fairlead.audit_log
+    for each statement execute function fairlead.refuse_change();
+
+-- Takes the entries of a day whose partition is missing, so that an audited change never fails for want of one. See
+-- functions/prepare_audit_days.sql.
+create table fairlead.audit_log_rest partition of fairlead.audit_log default;
+create trigger audit_stays before truncate on fairlead.audit_log_rest
+    for each statement execute function fairlead.refuse_change();
+
+
+-- Upkeep --------------------------------------------------------------------------------------------------------------
+
+-- The duties of the watchdogs of all processes: each is done by one of them at a time, at its own pace, from the place
+-- where the last one stopped.
+create table fairlead.duties (
+    name       text primary key,
+    due_at     timestamptz not null default clock_timestamp(),
+    place      text,
+    done_at    timestamptz,
+    -- a duty that fails is put off each time, and so never looks overdue: its failures are counted
+    failures   integer not null default 0,
+    last_error text
+) with (fillfactor = 50);
+insert into fairlead.duties (name) values
+    ('retention'), ('audit_prepare'), ('audit_drop'), ('count_minutes'), ('count_history'), ('usage'), ('expired'),
+    ('firings'), ('events'), ('runs'), ('sleepers'), ('checks'), ('sample'), ('stored_bytes');
+
+-- One row, which every sweep of a watchdog renews. An old row means that the database was away or no watchdog ran: then
+-- leases are left to their owners for a while. The row is replicated, so a failover is noticed as well as a restart.
+create table fairlead.pulse (
+    is_only        boolean primary key default true check (is_only),
+    pulse_at       timestamptz,
+    resumed_at     timestamptz not null default '-infinity',
+    -- the resumption before that
+    resumed_before timestamptz not null default '-infinity'
+);
+insert into fairlead.pulse default values;
+
+-- The results of the continuous checks: the duty `checks` looks at the hot tables, and `sample` at the record, a range
+-- of ids at a time. Every process shows them as metrics, so that one of them looks for all.
+create table fairlead.checks (
+    name       text primary key,
+    verdict    text not null,
+    value      double precision,
+    detail     text not null,
+    advice     text not null default '',
+    checked_at timestamptz not null default clock_timestamp(),
+    constraint checks_verdict check (verdict in ('ok', 'warn', 'fail'))
+) with (fillfactor = 50);
+
+
+-- Which rows a tenant may see -----------------------------------------------------------------------------------------
+--
+-- The policies hold for the owner of the tables, too (force): a statement that forgets its condition sees nothing more.
+
+do $$
+declare
+    name text;
+    own constant text := '%2$I = (select fairlead.tenant_of_session())';
+begin
+    foreach name in array array[
+        'tenants', 'tenant_use', 'job_definitions', 'hosts', 'resources', 'enrolment_codes', 'deliveries',
+        'jobs', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'job_workers', 'job_attempts', 'log_chunks',
+        'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
+        'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
+        'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs',
+        'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'audit_log']
+    loop
+        execute format('alter table fairlead.%I enable row level security', name);
+        execute format('alter table fairlead.%I force row level security', name);
+        execute format('create policy system_rows on fairlead.%I to fairlead_system using (true) with check (true)', name);
+        -- definitions belong to all tenants or to some of them (below); the locks of limits belong to none
+        continue when name in ('job_definitions', 'limit_locks');
+        execute format(
+            'create policy tenant_rows on fairlead.%I to fairlead_tenant using (' || own || ') with check (' || own || ')',
+            name, case name when 'tenants' then 'id' when 'idempotency_keys' then 'scope_id' else 'tenant_id' end);
+    end loop;
+end
+$$;
+
+create policy tenant_rows on fairlead.job_definitions for select to fairlead_tenant
+    using (only_tenants is null or (select fairlead.tenant_of_session()) = any(only_tenants));
+create policy shared_rows on fairlead.job_workers for select to fairlead_tenant using (tenant_id is null);
+create policy shared_rows on fairlead.workflows for select to fairlead_tenant using (is_shared);
+
+grant select on fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
+    fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings
+    to fairlead_tenant;
+grant select, insert on fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
+    fairlead.trigger_firings, fairlead.workflows to fairlead_tenant;
+grant select, insert, update on fairlead.jobs, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
+    fairlead.idempotency_keys to fairlead_tenant;
+grant select, insert, delete on fairlead.active_keys, fairlead.live_tickets, fairlead.run_jobs to fairlead_tenant;
+-- `update` of ready and later is for the `for update` of a cancel or retry
+grant select, insert, update, delete on fairlead.ready, fairlead.later, fairlead.dedupe_windows, fairlead.users,
+    fairlead.sessions, fairlead.tokens, fairlead.hosts, fairlead.resources to fairlead_tenant;
+grant update (worker_id) on fairlead.leases to fairlead_tenant;
+grant select, update (roomy_until) on fairlead.tenant_use to fairlead_tenant;
+-- Of the workers that serve every tenant, `why` needs to know what they serve and when they were seen.
+grant select (queues, last_seen_at, tenant_id) on fairlead.job_workers to fairlead_tenant;
+-- A tenant's admin makes codes and deletes them with their host; only the system reads one that an agent shows.
+grant insert, delete, select (expires_at, host_id) on fairlead.enrolment_codes to fairlead_tenant;
