@@ -1,12 +1,22 @@
--- Claims up to `wanted` jobs for a worker. `served` are the definitions it can run (null: all), `served_pairs` those
--- that it can run for one tenant only, as 'definition tenant'; `at_tenant` and `credit` are its place in the circle and
--- what is left of that tenant's turn; with `host`, only that host's jobs.
+-- Claims up to `wanted` jobs for a worker.
 --
--- The answer is one document, since a row's columns one by one cost the worker more than the rest of its work:
--- `jobs` in the order they should start, the `tenants` that they name by id and the `definitions` by place, `cursor` where to go on from,
--- `busy` if another claim held the same limit, so that it is worth looking again soon, and `crowded` if work
--- waits for a limit, so that it is worth looking when some of ours has ended. Otherwise no jobs means: nothing that may
--- run now, all the way round: a tenant whose limit or jobs another claim holds is passed over like a full one.
+-- `served` are the definitions that the worker can run (null: all), `served_pairs` those that it can run for one tenant
+-- only, as 'definition tenant'. Tenants take turns in the order of their ids, in a circle; `at_tenant` is the tenant of
+-- the worker's last turn, and `credit` how many jobs are left of it. With `host`, only jobs of that host are claimed.
+--
+-- The function works in five parts, marked below:
+--   1. pairs with work: walk round the circle for pairs of tenant and definition that have ready jobs and open gates
+--   2. limits: how many more jobs may run in each limited scope
+--   3. turns between tenants: lock the first jobs of these pairs, and choose among them in turns
+--   4. take: move the chosen jobs from ready to leases
+--   5. answer: one JSON document
+--
+-- The answer is one document because reading a row's columns one by one costs the worker more than the rest of its work:
+-- `jobs` in the order they should start, the `tenants` that they name by id and the `definitions` by position, `cursor`
+-- where the next claim goes on, `busy` if another claim held a limit, so that it is worth looking again soon, and
+-- `crowded` if work waits for a limit, so that it is worth looking when one of the worker's jobs has ended. An answer
+-- without jobs means that nothing may run now, all the way round: a tenant whose limit or jobs another claim holds is
+-- passed over like a full one.
 create or replace function fairlead.claim(
     worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid,
     credit integer, host uuid default null, served_pairs text[] default null, with_waits boolean default false
@@ -15,47 +25,49 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
-    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
-    last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-    -- pairs that the walk has passed and may not take; with so many of them it is made again in another way: through
-    -- the definitions that are open, if they are few, and past the tenants that are full
-    vain integer;
-    patience integer := 16;
-    streams uuid[];
-    full_tenants jsonb;
-    -- the walk begins behind (place, edge) and ends there
-    place uuid := coalesce(claim.at_tenant, nobody);
-    edge uuid := case when claim.credit > 0 then nobody else last_one end;
-    -- where the next part of the walk begins: there is one only if the tenants of the last part had nothing to take
-    from_tenant uuid := place;
-    from_definition uuid := edge;
+    nil_id constant uuid := '00000000-0000-0000-0000-000000000000';
+    max_id constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+    -- The walk begins after this pair, and ends there.
+    start_tenant uuid := coalesce(claim.at_tenant, nil_id);
+    start_definition uuid := case when claim.credit > 0 then nil_id else max_id end;
+    -- Where the next section of the walk begins: there is one only if the last section had nothing to take.
+    from_tenant uuid := start_tenant;
+    from_definition uuid := start_definition;
     from_lap integer := 0;
-    passed boolean := false;
-    -- limits that other claims hold: full, as far as this claim goes
-    missed text[] := '{}';
+    resumed boolean := false;
+    -- Pairs that the walk passed and may not take. After `closed_limit` of them it starts again in another way: through
+    -- the open definitions, if they are few, and past the tenants that are full.
+    closed integer;
+    closed_limit integer := 16;
+    open_definitions uuid[];
+    full_tenants jsonb;
+    -- limits that other claims hold: full, for this claim
+    held_limits text[] := '{}';
+    -- the pairs found, one place in each array
     tenants uuid[];
     definitions uuid[];
     weights integer[];
     slugs text[];
-    kinds uuid[];
-    -- each pair's first job, where the look for its heads begins: what lies before it is dead, and while an old
-    -- transaction keeps vacuum away, there may be a great deal of it
+    -- Each pair's first job, where the scan of its jobs begins: index entries before it are dead, and while an old
+    -- transaction holds vacuum back, there may be many of them.
     priorities integer[];
-    times timestamptz[];
-    jobs uuid[];
+    due_times timestamptz[];
+    job_ids uuid[];
     tenant_limits integer[];
     definition_limits integer[];
     pair_limits integer[];
     host_limit integer;
-    -- how many more may run in each limited scope
-    places jsonb;
+    -- how many more jobs may run in each limited scope
+    room jsonb;
     limited boolean;
     most integer;
-    spots tid[];
+    -- the rows of ready to take
+    ready_rows tid[];
+    definition_ids uuid[];
     next_tenant uuid;
     next_credit integer;
     crowded boolean := false;
-    now_on timestamptz;
+    claimed_at timestamptz;
     answer json;
 begin
     if claim.wanted < 1 or not (select s.online from fairlead.system s) then
@@ -63,56 +75,60 @@ begin
     end if;
 
     loop
+        -- 1. Pairs with work. Each step of the recursion jumps to the next pair in the index, so its cost is the number of
+        -- pairs, whatever the number of jobs. It ends with `wanted` open tenants: each of them gets at least one job.
         if claim.host is null then
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
-                    nobody as open_tenant, 0 as open_tenants,
+                    nil_id as open_tenant, 0 as open_tenants,
                     null::integer as weight, null as slug, false as limited, false as crowded,
-                    0 as priority, '-infinity'::timestamptz as scheduled_for, nobody as job_id, 0 as vain
+                    0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
                     gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
-                    w.vain + (gate.weight is null)::integer
+                    w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
                     (select r.tenant_id, r.definition_id, w.lap, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                     where streams is null and r.host_id is null
+                     where open_definitions is null and r.host_id is null
                         and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                         and (r.tenant_id, r.definition_id) <= (
-                            case w.lap when 0 then last_one else place end, case w.lap when 0 then last_one else edge end)
+                            case w.lap when 0 then max_id else start_tenant end,
+                            case w.lap when 0 then max_id else start_definition end)
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                     union all
                     (select r.tenant_id, r.definition_id, 1, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
-                     where streams is null and w.lap = 0 and r.host_id is null
-                        and (r.tenant_id, r.definition_id) <= (place, edge)
+                     where open_definitions is null and w.lap = 0 and r.host_id is null
+                        and (r.tenant_id, r.definition_id) <= (start_tenant, start_definition)
                      order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
                     union all
                     (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
-                     from fairlead.next_pair(w.tenant_id, w.definition_id, w.lap, place, edge, streams, full_tenants) n
-                     where streams is not null and n.tenant_id is not null)
+                     from fairlead.next_pair(
+                        w.tenant_id, w.definition_id, w.lap, start_tenant, start_definition, open_definitions, full_tenants) n
+                     where open_definitions is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
+                -- the gates: pauses, the definitions that this worker serves, limits
                 left join lateral (
-                    select case when not room.missing then t.weight end as weight, t.slug, room.limited,
-                        room.missing as crowded
+                    select case when not scope.is_full then t.weight end as weight, t.slug, scope.limited, scope.is_full as crowded
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, limits.are_set and (
-                            (passed and array[
-                                t.id::text, d.id::text, d.id || ' ' || t.id] && missed)
+                            (resumed and array[
+                                t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits)
                             or not fairlead.has_room(
-                                t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as missing
+                                t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as is_full
                         from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
                             as limits(are_set)
-                    ) room
+                    ) scope
                     where (claim.served is null or hop.definition_id = any(claim.served)
                             or (claim.served_pairs is not null
                                 and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
                         and t.id = hop.tenant_id and d.id = hop.definition_id
                         and t.paused_at is null and d.paused_at is null
                 ) gate on true
-                where w.vain < patience and (w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant)
+                where w.closed < closed_limit and (w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant)
             )
             select array_agg(w.tenant_id) filter (where w.weight is not null),
                 array_agg(w.definition_id) filter (where w.weight is not null),
@@ -121,27 +137,27 @@ begin
                 array_agg(w.priority) filter (where w.weight is not null),
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
-                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded), max(w.vain)
-            into tenants, definitions, weights, slugs, priorities, times, jobs, limited, crowded, vain
+                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded), max(w.closed)
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, crowded, closed
             from walk w;
-            if vain >= patience then
-                -- too many pairs in vain: again, and only to those whose gates are open
-                patience := 2147483647;
-                streams := fairlead.open_definitions(claim.served, claim.served_pairs);
-                if streams is not null then
+            if closed >= closed_limit then
+                -- start again, and visit only pairs whose gates are open
+                closed_limit := 2147483647;
+                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs);
+                if open_definitions is not null then
                     full_tenants := fairlead.full_tenants();
                 end if;
                 continue;
             end if;
-            if streams is not null and not crowded then
-                -- full definitions and tenants were left out
+            if open_definitions is not null and not crowded then
+                -- the walk left out full definitions and tenants
                 crowded := full_tenants is not null
                     or exists (select from fairlead.job_definitions d where d.max_running is not null);
             end if;
         else
-            -- a host has one tenant: there is nothing to share, all its jobs are one turn
+            -- A host belongs to one tenant: there is nothing to share, and all its jobs are one turn.
             with recursive walk as (
-                select nobody as tenant_id, nobody as definition_id
+                select nil_id as tenant_id, nil_id as definition_id
                 union all
                 select hop.tenant_id, hop.definition_id from walk w cross join lateral (
                     select r.tenant_id, r.definition_id from fairlead.ready r
@@ -158,10 +174,11 @@ begin
                 and t.paused_at is null and d.paused_at is null and h.paused_at is null;
         end if;
         if tenants is null then
-            return json_build_object('busy', missed <> '{}', 'crowded', crowded or passed);
+            return json_build_object('busy', held_limits <> '{}', 'crowded', crowded or resumed);
         end if;
 
-        places := null;
+        -- 2. Limits. The locks of the limited scopes make the counts exact: see functions/budgets.sql.
+        room := null;
         if limited then
             select array_agg(t.max_running order by p.n), array_agg(d.max_running order by p.n),
                 array_agg(d.max_running_per_tenant order by p.n)
@@ -169,13 +186,14 @@ begin
             from unnest(tenants, definitions) with ordinality as p(tenant_id, definition_id, n)
             join fairlead.tenants t on t.id = p.tenant_id
             join fairlead.job_definitions d on d.id = p.definition_id;
-            select b.missed, b.places into missed, places from fairlead.budgets(
+            select b.missed, b.places into held_limits, room from fairlead.budgets(
                 tenants, definitions, tenant_limits, definition_limits, pair_limits, claim.host, host_limit,
-                claim.wanted, missed) b;
+                claim.wanted, held_limits) b;
         end if;
 
+        -- 3. Turns between tenants. Rows that another claim has locked are skipped.
         if claim.host is not null then
-            select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into spots
+            select array_agg(h.spot order by h.priority, h.scheduled_for, h.job_id) into ready_rows
             from (
                 select h.*
                 from unnest(tenants, definitions) as p(tenant_id, definition_id)
@@ -183,46 +201,48 @@ begin
                     select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                     where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(claim.wanted, (places ->> claim.host::text)::integer,
-                        (places ->> p.definition_id::text)::integer,
-                        (places ->> (p.definition_id || ' ' || p.tenant_id))::integer)
+                    limit least(claim.wanted, (room ->> claim.host::text)::integer,
+                        (room ->> p.definition_id::text)::integer,
+                        (room ->> (p.definition_id || ' ' || p.tenant_id))::integer)
                     for update skip locked) h
                 order by h.priority, h.scheduled_for, h.job_id
-                limit least(claim.wanted, (places ->> claim.host::text)::integer, (places ->> tenants[1]::text)::integer)
+                limit least(claim.wanted, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)
             ) h;
         elsif cardinality(tenants) = 1 then
-            -- one pair, as on a quiet system: its heads, without the dealing
+            -- one pair, as on a quiet system: its first jobs, without turns
             most := claim.wanted;
             if limited then
-                most := least(most, (places ->> tenants[1]::text)::integer, (places ->> definitions[1]::text)::integer,
-                    (places ->> (definitions[1] || ' ' || tenants[1]))::integer);
+                most := least(most, (room ->> tenants[1]::text)::integer, (room ->> definitions[1]::text)::integer,
+                    (room ->> (definitions[1] || ' ' || tenants[1]))::integer);
             end if;
-            select array_agg(h.spot), tenants[1] into spots, next_tenant
+            select array_agg(h.spot), tenants[1] into ready_rows, next_tenant
             from (
                 select r.ctid as spot from fairlead.ready r
                 where r.host_id is null and r.tenant_id = tenants[1] and r.definition_id = definitions[1]
-                    and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], times[1], jobs[1])
+                    and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], due_times[1], job_ids[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
                 limit most for update skip locked) h;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
-                then least(claim.credit, weights[1]) else weights[1] end - cardinality(spots);
+                then least(claim.credit, weights[1]) else weights[1] end - cardinality(ready_rows);
             if next_credit < 0 then
                 next_credit := weights[1] - 1 - (-next_credit - 1) % weights[1];
             end if;
         else
+            -- Each tenant has `weight` jobs in each round (in the first round, what is left of its last turn), by priority
+            -- and age. The jobs are chosen round by round, and within a round in the order of the circle.
             with numbered as (
                 select p.tenant_id, p.definition_id, p.weight, p.priority, p.scheduled_for, p.job_id, p.n,
                     row_number() over (partition by p.tenant_id order by p.n) = 1 as is_first,
                     min(p.n) over (partition by p.tenant_id) as place,
                     least(
-                        (places ->> p.tenant_id::text)::integer,
-                        (places ->> p.definition_id::text)::integer,
-                        (places ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
-                from unnest(tenants, definitions, weights, priorities, times, jobs) with ordinality
+                        (room ->> p.tenant_id::text)::integer,
+                        (room ->> p.definition_id::text)::integer,
+                        (room ->> (p.definition_id || ' ' || p.tenant_id))::integer) as budget
+                from unnest(tenants, definitions, weights, priorities, due_times, job_ids) with ordinality
                     as p(tenant_id, definition_id, weight, priority, scheduled_for, job_id, n)
             ), pair as materialized (
                 select n.tenant_id, n.definition_id, n.weight, n.priority, n.scheduled_for, n.job_id, n.place, n.budget,
-                    -- a tenant's fair part of this claim; what others leave of theirs is for the next one
+                    -- a tenant's fair share of this claim; what others leave of theirs is for the next claim
                     greatest(n.weight, ceil(
                         claim.wanted::float8 * n.weight / sum(n.weight) filter (where n.is_first) over ())::integer) as part,
                     case when n.tenant_id = claim.at_tenant and claim.credit > 0
@@ -247,9 +267,9 @@ begin
                         else 1 + (r.of_tenant - r.first_turn - 1) / r.weight end as round
                 from ranked r
                 where not limited
-                    or coalesce(r.of_tenant <= (places ->> r.tenant_id::text)::integer, true)
+                    or coalesce(r.of_tenant <= (room ->> r.tenant_id::text)::integer, true)
             ), queued as (
-                -- tenants that share a definition's budget take turns in it too: its first ones are those dealt first
+                -- tenants that share the limit of a definition take turns in it, too: the first jobs chosen are the first within it
                 select t.*, case when limited then row_number() over (
                     partition by t.definition_id order by t.round, t.place, t.of_tenant) end as of_definition
                 from turned t
@@ -257,7 +277,7 @@ begin
                 select q.spot, q.tenant_id, q.weight, q.first_turn, q.place, q.of_tenant, q.round
                 from queued q
                 where not limited
-                    or coalesce(q.of_definition <= (places ->> q.definition_id::text)::integer, true)
+                    or coalesce(q.of_definition <= (room ->> q.definition_id::text)::integer, true)
                 order by q.round, q.place, q.of_tenant
                 limit claim.wanted
             )
@@ -266,66 +286,71 @@ begin
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
                     order by d.round desc, d.place desc, d.of_tenant desc))[1]
-            into spots, next_tenant, next_credit
+            into ready_rows, next_tenant, next_credit
             from dealt d;
         end if;
-        exit when spots is not null or claim.host is not null;
-        -- the walk ends only with a tenant's last pair
-        passed := true;
+        exit when ready_rows is not null or claim.host is not null;
+        -- Nothing to take: another claim was faster, or holds the limits. Go on after the last tenant; the walk always ends
+        -- with a tenant's last pair.
+        resumed := true;
         from_tenant := tenants[cardinality(tenants)];
-        from_definition := last_one;
-        from_lap := case when (from_tenant, last_one) > (place, edge) then 0 else 1 end;
+        from_definition := max_id;
+        from_lap := case when (from_tenant, max_id) > (start_tenant, start_definition) then 0 else 1 end;
     end loop;
-    if spots is null then
-        return json_build_object('busy', missed <> '{}', 'crowded', true);
+    if ready_rows is null then
+        return json_build_object('busy', held_limits <> '{}', 'crowded', true);
     end if;
 
-    now_on := clock_timestamp();
-    kinds := array(select distinct d from unnest(definitions) d);
+    -- 4. Take.
+    claimed_at := clock_timestamp();
+    definition_ids := array(select distinct d from unnest(definitions) d);
     with gone as (
-        delete from fairlead.ready r where r.ctid = any(spots)
+        delete from fairlead.ready r where r.ctid = any(ready_rows)
         returning r.job_id
     ), started as (
         update fairlead.jobs j
-        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
+        set status = 'running', started_at = claimed_at, attempt_count = j.attempt_count + 1,
             claimed_by_worker = claim.worker, progress = null
         from gone g where j.id = g.job_id
         returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+            j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id,
+            j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
-        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, now_on,
-            now_on + make_interval(secs => claim.lease_seconds)
+        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
+            claimed_at + make_interval(secs => claim.lease_seconds)
         from started s
     ), attempted as (
         -- a hash is as unique as a random id and half the price
         insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
         select case when s.attempt_count = 1
-            then overlay(s.id::text placing '8' from 15 for 1)::uuid else md5(s.id::text || s.attempt_count)::uuid end, s.id, s.attempt_count, s.tenant_id, claim.token,
-            claim.worker, now_on, greatest(0, date_part('epoch', now_on - s.scheduled_for) * 1000)
+            then overlay(s.id::text placing '8' from 15 for 1)::uuid else md5(s.id::text || s.attempt_count)::uuid end,
+            s.id, s.attempt_count, s.tenant_id, claim.token, claim.worker, claimed_at,
+            greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
-        select s.tenant_id, s.definition_id, date_trunc('minute', now_on), -count(*), count(*)
+        select s.tenant_id, s.definition_id, date_trunc('minute', claimed_at), -count(*), count(*)
         from started s group by s.tenant_id, s.definition_id
     )
+    -- 5. Answer.
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'busy', missed <> '{}', 'crowded', crowded or passed,
+        'busy', held_limits <> '{}', 'crowded', crowded or resumed,
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
-            from unnest(kinds) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
+            from unnest(definition_ids) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
         'jobs', json_agg(json_build_array(
-            s.id, s.attempt_count, s.tenant_id, array_position(kinds, s.definition_id) - 1, s.payload,
+            s.id, s.attempt_count, s.tenant_id, array_position(definition_ids, s.definition_id) - 1, s.payload,
             s.max_attempts, s.failure_count, s.lost_count, s.parent_id, s.correlation_id)
             order by s.priority, s.scheduled_for, s.id),
         'steps', json_agg(s.id) filter (where s.workflow_run_id is not null),
         'timeouts', json_object_agg(s.id, s.timeout_seconds) filter (where s.timeout_seconds is not null),
         'secrets', json_object_agg(s.id, s.secret_paths) filter (where s.secret_paths is not null),
         'traces', json_object_agg(s.id, s.trace) filter (where s.trace is not null),
-        'waits', json_object_agg(s.id, date_part('epoch', now_on - s.scheduled_for)) filter (where claim.with_waits))
+        'waits', json_object_agg(s.id, date_part('epoch', claimed_at - s.scheduled_for)) filter (where claim.with_waits))
     into answer from started s;
     return answer;
 end
