@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -626,7 +627,7 @@ async def test_canceling_lets_runs_end_then_nothing_runs_and_the_schedules_stay(
     barrier = await other.register(TENANT, "barrier", ago(seconds=1), 0, nothing)
     await ended(other, (await firings(other, barrier, 1))[0].job_id)
     assert ((await fl.read(waiting)).status, ran) == (JobStatus.QUEUED, ["slow"])
-    assert await stands(fl, trigger) == replace(
+    assert await stands(fl, trigger) == msgspec.structs.replace(
         trigger, last_fired_at=(await stands(fl, trigger)).last_fired_at
     )
     with pytest.raises(RegistrationUnknown):

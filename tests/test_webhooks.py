@@ -158,7 +158,7 @@ async def test_only_ends_that_are_asked_for_are_told(fl: Fairlead, hook: Server)
     job = await fl.enqueue("anything", tenant=TENANT)
     kept = await fl.enqueue("anything", tenant=OTHER)
     tenant_id = (await job.read()).tenant_id
-    principal = replace(TESTER, tenant_id=tenant_id)
+    principal = msgspec.structs.replace(TESTER, tenant_id=tenant_id)
     async with fl.database.transaction(Acting(tenant_id)) as tx:  # under row-level security
         await jobs.cancel(tx, principal, job.id)
         assert (await bulk_jobs.cancel(tx, principal, Filter(status=[JobStatus.QUEUED]))).count == 2
@@ -298,7 +298,7 @@ async def test_a_run_that_is_canceled_is_told_and_only_where_somebody_listens(
     run = await fl.start("repair", tenant=TENANT)
     tenant_id = (await run.read()).run.tenant_id
     async with fl.database.transaction(Acting(tenant_id)) as tx:  # under row-level security
-        await workflows.cancel(tx, replace(TESTER, tenant_id=tenant_id), run.id)
+        await workflows.cancel(tx, msgspec.structs.replace(TESTER, tenant_id=tenant_id), run.id)
     await settle(fl)
 
     [asked] = hook.asked

@@ -19,6 +19,7 @@ from fairlead.actions import why as explanation
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
+from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import drive, sender
 from fairlead.db.tx import Database, Tx
@@ -81,6 +82,7 @@ class Fairlead(Triggers, Workflows):
         self.threads = Threads(MAX_THREADS)
         Triggers.__init__(self, name, Periodic(self._execution_of, lambda: self.threads, __version__))
         Workflows.__init__(self)
+        self.commit_hooks = CommitHooks()
         self._database: Database | None = None
         self._is_opening = False
         self._embedded: EmbeddedPostgres | None = None
@@ -101,7 +103,7 @@ class Fairlead(Triggers, Workflows):
         try:
             url = self.settings.database_url or await self._start_embedded()
             await migrate.check(self.settings.direct_url or url, self.settings.schema)
-            database = Database(url, self.settings)
+            database = Database(url, self.settings, hooks=self.commit_hooks)
             await database.open()
             self._database = database
             await self._publish()

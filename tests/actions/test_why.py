@@ -614,7 +614,7 @@ NOW = datetime(2026, 2, 16, 10, 30, tzinfo=UTC)
 
 
 def standing(**known: Any) -> Standing:
-    nothing: dict[str, Any] = dict.fromkeys(Standing.__dataclass_fields__)
+    nothing: dict[str, Any] = dict.fromkeys(Standing.__struct_fields__)
     counts = {"attempt_count": 0, "failure_count": 0, "max_attempts": 3, "waits_for_jobs": False}
     names = {"job_id": UUID(int=1), "tenant_id": UUID(int=2), "tenant": TENANT, "definition_key": "greet"}
     return Standing(**{**nothing, "now": NOW, "status": JobStatus.QUEUED, **counts, **names, **known})

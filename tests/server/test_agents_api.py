@@ -1,11 +1,13 @@
 """Agents over HTTP: enrolled by a code, given their host's jobs and no others, until they say that they have them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from fairlead import Fairlead
 from fairlead.actions import definitions, hosts
 from fairlead.model.access import Principal, Role
 from fairlead.model.secret import secret_hash
@@ -236,11 +238,40 @@ async def test_a_revocation_cuts_the_old_token_and_the_new(world: World) -> None
     assert [one.status_code for one in answers] == [401, 401]
 
 
+async def revoke_in_rest(world: World) -> None:
+    await admin(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/revoke")
+
+
+async def revoke_in_console(world: World) -> None:
+    headers = {"Cookie": await world.signed_in(Role.TENANT_ADMIN), "Origin": "http://fairlead.test"}
+    answer = await world.client.post(
+        f"http://fairlead.test/console/hosts/{world.hosts[given.TENANT]}/revoke", headers=headers
+    )
+    assert answer.status_code == 303, answer.text
+
+
+async def revoke_in_library(world: World) -> None:
+    async with world.fl.transaction() as tx:
+        await hosts.revoke_agents(tx, given.TESTER, world.hosts[given.TENANT])
+
+
+@pytest.mark.parametrize("revoke", [revoke_in_rest, revoke_in_console, revoke_in_library])
+async def test_a_process_that_revokes_refuses_the_token_at_once(
+    world: World, revoke: Callable[[World], Awaitable[None]]
+) -> None:
+    agent_headers = await enrolled(world)
+    assert (await world.call("GET", "/me", headers=agent_headers)).status_code == 200
+
+    await revoke(world)
+
+    assert (await world.call("GET", "/me", headers=agent_headers)).status_code == 401
+
+
 async def test_a_token_that_was_revoked_gives_no_other(world: World) -> None:
     """Not even in a server that has not heard of it yet."""
     old = await enrolled(world)
     assert (await world.call("GET", "/me", headers=old)).status_code == 200
-    async with world.fl.database.transaction() as tx:
+    async with Fairlead(settings=world.fl.settings) as other, other.transaction() as tx:
         await hosts.revoke_agents(tx, given.TESTER, world.hosts[given.TENANT])
     assert (await world.call("GET", "/me", headers=old)).status_code == 200  # it is remembered
 

@@ -15,7 +15,7 @@ import argon2
 from fairlead.actions import quotas
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
-from fairlead.model.access import GRANTS, PEOPLE, Permission, Principal, Role, Token, User
+from fairlead.model.access import ACCESS_CHANGED, GRANTS, PEOPLE, Permission, Principal, Role, Token, User
 from fairlead.model.definition import KEY
 from fairlead.model.page import Page
 from fairlead.model.payload import unreadable
@@ -164,6 +164,7 @@ async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
     token = await access.revoke_token(tx, token_id, tenant_id=principal.tenant_id)
     if token is None:
         raise TokenUnknown(f"There is no token {token_id}.", [Fault("id", "unknown")])
+    tx.notify(ACCESS_CHANGED)
     await _audit(tx, principal, "token_revoked", token, {"name": token.name})
     return token
 
@@ -175,6 +176,7 @@ async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
     if user is None:
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
     count = await access.revoke_tokens_of(tx, user_id, tenant_id=principal.tenant_id)
+    tx.notify(ACCESS_CHANGED)
     await _audit(tx, principal, "tokens_revoked", user, {"tokens": count})
     return count
 
@@ -262,6 +264,7 @@ async def change_user(
     if user is None:
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
     await access.end_sessions_of(tx, user_id)
+    tx.notify(ACCESS_CHANGED)
     changes = {"role": role, "password": password is not None or None, "disabled": disabled}
     await _audit(
         tx,

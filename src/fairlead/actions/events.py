@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
+from fairlead.actions import quotas
 from fairlead.actions import triggers as rules
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Tx, UniqueViolation
@@ -27,6 +28,7 @@ MAX_PAGE = 1000
 async def emit(tx: Tx, principal: Principal, catalog: Catalog, new: NewEvent, *, again: bool = False) -> UUID:
     """Store an event; its jobs follow. `again` says that an earlier call with this id may have gone through unseen."""
     data = _data(principal, catalog, new)
+    await quotas.require_room_for(tx, principal)
     try:
         answer = await events.emit(tx, new, data=data, actor=principal.actor)
     except UniqueViolation as error:
@@ -125,6 +127,7 @@ async def replay(
     event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
     if only_trigger_id is not None:
         await rules.get(tx, principal, only_trigger_id)
+    await quotas.require_room_for(tx, principal)
     new_id = uuid7()
     await events.replay(tx, event.id, new_id=new_id, only_trigger_id=only_trigger_id, actor=principal.actor)
     await bulk.notify(tx, "event")

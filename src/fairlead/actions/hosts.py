@@ -20,7 +20,7 @@ from fairlead.errors import (
     ResourceUnknown,
     Unauthenticated,
 )
-from fairlead.model.access import Permission, Principal, Role, Token
+from fairlead.model.access import ACCESS_CHANGED, Permission, Principal, Role, Token
 from fairlead.model.host import Host, Resource
 from fairlead.model.page import Page
 from fairlead.model.payload import encode, unreadable
@@ -122,6 +122,7 @@ async def remove(tx: Tx, principal: Principal, host_id: UUID) -> Host:
         )
     things = await hosts.remove(tx, host.id)
     await bulk.notify(tx, "host")  # its agent is told
+    tx.notify(ACCESS_CHANGED)
     await _audit(tx, principal, "host_removed", host, {"resources": things})
     return host
 
@@ -290,6 +291,7 @@ async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
     await hosts.hold(tx, host.id, alone=True)
     count = await hosts.revoke_tokens(tx, host.id)
+    tx.notify(ACCESS_CHANGED)
     await _audit(tx, principal, "agents_revoked", host, {"tokens": count})
     return count
 

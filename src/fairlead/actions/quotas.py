@@ -20,6 +20,12 @@ async def require_room(tx: Tx, tenant_id: UUID, *, more: int = 1) -> None:
         raise exceeded_as_told(told, more=more)
 
 
+async def require_room_for(tx: Tx, principal: Principal) -> None:
+    """Refuse a request that leads to jobs if it comes from a tenant whose queue is full."""
+    if principal.tenant_id is not None:
+        await require_room(tx, principal.tenant_id)
+
+
 async def full_tenants(tx: Tx, jobs: Mapping[UUID, int]) -> dict[UUID, Refused]:
     """Those of the tenants that may not have so many more jobs, each with its refusal."""
     told = await quotas.refusals(tx, tenants=jobs)

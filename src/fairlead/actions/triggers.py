@@ -169,6 +169,7 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
             "This trigger waits for events: replay one, or preview it with a sample.",
             [Fault("trigger_type", "must be schedule")],
         )
+    await quotas.require_room_for(tx, principal)
     now = await triggers.moment(tx)
     shot = Shot(
         trigger=trigger,

@@ -231,6 +231,7 @@ def _secrets(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
 async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started:
     """Start a run of a workflow: its first steps become jobs at once."""
     tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
+    await quotas.require_room_for(tx, principal)
     if not isinstance(key, str):
         raise InvalidInput(
             "Name the workflow by its key, or give a Flow.", [Fault("workflow", "must be text")]

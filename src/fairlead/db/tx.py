@@ -20,6 +20,7 @@ from psycopg.adapt import Dumper
 from psycopg.rows import BaseRowFactory, TupleRow, dict_row
 from psycopg.types.json import set_json_loads
 
+from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.connection import Connection, Params
 from fairlead.db.notifier import Notifier
 from fairlead.db.refusals import (
@@ -230,7 +231,14 @@ def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
 class Database:
     """Connections to one PostgreSQL: opened once, healed by itself, closed once."""
 
-    def __init__(self, url: str, settings: Settings, *, session: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        session: Mapping[str, str] | None = None,
+        hooks: CommitHooks | None = None,
+    ) -> None:
         self.url = url
         self.settings = settings
         self._session = dict(session or {})
@@ -245,6 +253,7 @@ class Database:
         self._spare: Connection | None = None
         self._before_close: list[Callable[[], Awaitable[None]]] = []
         self.notifier = Notifier(self._notify)
+        self._hooks = hooks or CommitHooks()
         self._pool = psycopg_pool.AsyncConnectionPool(
             url,
             min_size=1,
@@ -338,6 +347,7 @@ class Database:
                 raise
             except IDLE as error:
                 raise idle(error) from error
+            self._hooks.run(tx.words)
             self.notifier.tell(tx.words)
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:

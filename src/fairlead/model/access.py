@@ -10,6 +10,8 @@ from fairlead.errors import Forbidden
 
 GLOBAL_TENANT = "global"
 GLOBAL_TENANT_ID = UUID("00000000-0000-7000-8000-000000000000")
+# The notification of transactions after which a token, a session or an agent may no longer be valid.
+ACCESS_CHANGED = "access"
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from fairlead.errors import (
     InvalidInput,
     Unauthenticated,
 )
-from fairlead.model.access import GRANTS, Permission, Principal, Role, lacking
+from fairlead.model.access import ACCESS_CHANGED, GRANTS, Permission, Principal, Role, lacking
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secret import secret_hash
@@ -92,6 +92,7 @@ class Gatekeeper:
         settings = fl.settings
         self._requests = Rates(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
         self.failures = Failures(fl)
+        fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
 
     async def caller(self, connection: HTTPConnection) -> Caller:
         """Who is asking, or Unauthenticated."""

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 
-from fairlead.actions import events, quotas
+from fairlead.actions import events
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
 from fairlead.model.event import CLOUD_EVENTS, NewEvent, from_cloud_event, is_cloud_event
@@ -120,7 +120,6 @@ async def emit(
     new = _event(request, document, tenant=str(caller.tenant))
 
     async def emitted(tx: Tx) -> tuple[int, Any]:
-        await quotas.require_room(tx, caller.tenant)
         return _taken(await events.emit(tx, caller.principal, caller.fl.catalog, new))
 
     return await once(request, caller, emitted)
@@ -164,8 +163,6 @@ async def replay(
     only = None if body is None else body.trigger_id
 
     async def replayed(tx: Tx) -> tuple[int, Any]:
-        if caller.tenant_id is not None:
-            await quotas.require_room(tx, caller.tenant_id)
         return _taken(await events.replay(tx, caller.principal, event_id, only_trigger_id=only))
 
     return await once(request, caller, replayed)

@@ -11,7 +11,7 @@ from pydantic import Field
 from fairlead.actions import hosts
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
+from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, Id, ListOf, Text, View, plain
@@ -157,12 +157,10 @@ async def change(host_id: UUID, body: HostPatch, caller: Manager) -> HostView:
 
 
 @router.delete("/hosts/{host_id}")
-async def remove(request: Request, host_id: UUID, caller: Manager) -> HostView:
+async def remove(host_id: UUID, caller: Manager) -> HostView:
     """Take a host away, with its resources and its agents' tokens; 409 while it has jobs. Jobs that ended stay."""
     async with caller.transaction() as tx:
         host = await hosts.remove(tx, caller.principal, host_id)
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    gatekeeper.forget()
     return HostView.of(host)
 
 
@@ -177,12 +175,10 @@ async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeVie
 
 
 @router.post("/hosts/{host_id}/revoke")
-async def revoke(request: Request, host_id: UUID, caller: Manager) -> RevokedView:
+async def revoke(host_id: UUID, caller: Manager) -> RevokedView:
     """Take the tokens of all the host's agents away: within five seconds they are cut off."""
     async with caller.transaction() as tx:
         count = await hosts.revoke_agents(tx, caller.principal, host_id)
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    gatekeeper.forget()
     return RevokedView(host_id=host_id, tokens=count)
 
 

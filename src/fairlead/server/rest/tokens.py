@@ -12,7 +12,7 @@ from fairlead.actions import access
 from fairlead.actions.access import Expiry
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role, TokenState
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
+from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, Id, ListOf, OneOf, Time, View, plain
@@ -100,10 +100,8 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
 
 
 @router.delete("/tokens/{token_id}")
-async def revoke(request: Request, token_id: UUID, caller: Manager) -> TokenView:
+async def revoke(token_id: UUID, caller: Manager) -> TokenView:
     """Take a token away: here at once, in other processes within five seconds."""
     async with caller.transaction() as tx:
         token = await access.revoke_token(tx, caller.principal, token_id)
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    gatekeeper.forget()
     return TokenView.of(token)

@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role
 from fairlead.model.payload import unreadable
 from fairlead.model.request import unknown_tenant
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
+from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, ListOf, OneOf, View, plain
@@ -112,12 +112,10 @@ async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
 
 
 @router.post("/users/{user_id}/revoke-tokens")
-async def revoke_tokens(request: Request, user_id: UUID, caller: TokenManager) -> RevokedView:
+async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedView:
     """Take away every token that the user made: here at once, in other processes within five seconds."""
     async with caller.transaction() as tx:
         count = await access.revoke_tokens_of(tx, caller.principal, user_id)
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    gatekeeper.forget()
     return RevokedView(user_id=user_id, revoked=count)
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from fairlead.actions import quotas, workflows
+from fairlead.actions import workflows
 from fairlead.db.tx import Tx
 from fairlead.model.access import GLOBAL_TENANT, Permission
 from fairlead.model.workflow import MAX_STEPS
@@ -141,7 +141,6 @@ async def start(request: Request, key: str, caller: Starter, body: StartBody | N
     asked = (body or StartBody()).asked(caller.tenant)
 
     async def started(tx: Tx) -> tuple[int, Any]:
-        await quotas.require_room(tx, caller.tenant)
         made = await workflows.start(tx, caller.principal, key, asked)
         run = (await workflows.show(tx, caller.principal, made.id, limit=1)).run
         view = StartedView.of(run).model_copy(update={"deduplicated": made.deduplicated})

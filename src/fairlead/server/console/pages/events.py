@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from msgspec.structs import replace
 
-from fairlead.actions import events, quotas, triggers
+from fairlead.actions import events, triggers
 from fairlead.errors import (
     EventInvalid,
     EventReserved,
@@ -92,7 +92,6 @@ async def emit(visit: Emitter) -> Response:
         return await _form(visit, texts, form.faults)
     try:
         async with visit.transaction() as tx:
-            await quotas.require_room(tx, visit.tenant)
             event_id = await events.emit(tx, visit.principal, visit.fl.catalog, event)
     except (EventInvalid, EventReserved) as error:
         return await _form(visit, texts, error.faults)
@@ -123,8 +122,6 @@ async def replay(event_id: UUID, visit: Replayer) -> Response:
     """The same event once more: for all triggers that match it now, or for the one that is named."""
     only = uuid_of((await visit.form()).get("trigger_id"))
     async with visit.transaction() as tx:
-        if visit.tenant_id is not None:
-            await quotas.require_room(tx, visit.tenant_id)
         new_id = await events.replay(tx, visit.principal, event_id, only_trigger_id=only)
     return visit.done("Replayed, as this event.", to=visit.to(f"/events/{new_id}"))
 

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from fairlead.actions import access
 from fairlead.errors import Fault, InvalidInput, UserExists
 from fairlead.model.access import Permission, Role, User
-from fairlead.server.auth import Gatekeeper, Guarded
+from fairlead.server.auth import Guarded
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, rows, tenant_slugs
 from fairlead.server.console.visit import Visit, Visits
@@ -130,13 +130,11 @@ async def enable(user_id: UUID, visit: Manager) -> Response:
 
 
 @router.post("/members/{user_id}/revoke-tokens")
-async def revoke_tokens(request: Request, user_id: UUID, visit: TokenManager) -> Response:
+async def revoke_tokens(user_id: UUID, visit: TokenManager) -> Response:
     """Take away every token that a member made."""
     user = await _user(visit, user_id)
     async with visit.transaction() as tx:
         count = await access.revoke_tokens_of(tx, visit.principal, user_id)
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    gatekeeper.forget()
     return visit.done(f"Revoked {count} token{'' if count == 1 else 's'} that {user.email} made.")
 
 

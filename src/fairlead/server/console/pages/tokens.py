@@ -12,7 +12,7 @@ from fairlead.actions import access, hosts
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Role, TokenState
-from fairlead.server.auth import Gatekeeper, Guarded
+from fairlead.server.auth import Guarded
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, rows, tenant_slugs
 from fairlead.server.console.visit import Visit, Visits
@@ -97,12 +97,10 @@ async def create(visit: Manager) -> Response:
 
 
 @router.post("/tokens/{token_id}/revoke")
-async def revoke(request: Request, token_id: UUID, visit: Manager) -> Response:
+async def revoke(token_id: UUID, visit: Manager) -> Response:
     """Take a key away."""
     async with visit.transaction() as tx:
         token = await access.revoke_token(tx, visit.principal, token_id)
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    gatekeeper.forget()
     return visit.done(f"Revoked {token.name}: it stops working within five seconds.")
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from fairlead.actions import quotas, run_steps, workflows
+from fairlead.actions import run_steps, workflows
 from fairlead.actions.workflows import Start, Started
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
@@ -128,7 +128,6 @@ async def _started(visit: Visit, workflow: Published, given: Any, options: dict[
         correlation_id=options.get("correlation_id"),
     )
     async with visit.transaction() as tx:
-        await quotas.require_room(tx, visit.tenant)
         return await workflows.start(tx, visit.principal, workflow.key, asked)
 
 
