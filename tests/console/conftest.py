@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser, expect
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import expect
 
-from tests.console.visiting import Console, browsing, served
+from tests.console.visiting import Browsing, Console, browsing, served
 from tests.server.world import world_on
 
 # As long as a busy machine may take; what is there is seen at once.
@@ -14,8 +14,8 @@ expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")
-async def browser() -> AsyncIterator[Browser]:
-    """One browser for all tests of this process; each page has a context of its own."""
+async def browser() -> AsyncIterator[Browsing]:
+    """One browser for all tests of this process; each page of a test has a context to itself."""
     try:
         async with browsing() as opened:
             yield opened
@@ -26,7 +26,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def console(database_url: str, browser: Browser) -> AsyncIterator[Console]:
+async def console(database_url: str, browser: Browsing) -> AsyncIterator[Console]:
     """The console over a database of the test's own."""
     async with world_on(database_url) as world, served(world, browser) as opened:
         yield opened

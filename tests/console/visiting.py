@@ -3,13 +3,15 @@
 import asyncio
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Error as PlaywrightError
 
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
@@ -27,6 +29,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    # axe is large, and a page calls little of it
+    "--js-flags=--max-lazy",
 )
 WIDE, NARROW = 1440, 390
 # What a browser says about an answer that a test asked for.
@@ -40,13 +44,46 @@ def chromium() -> str | None:
     return os.environ.get("FAIRLEAD_TEST_CHROMIUM") or next(filter(None, found), None)
 
 
+@dataclass
+class Browsing:
+    """A browser, the socket of every console that it sees, and pages that tests use one after the other.
+
+    A new page starts a process, which takes longer than to load the page. A page keeps the address that its paths are
+    relative to: hence one socket.
+    """
+
+    browser: Browser
+    listening: socket.socket
+    _idle: list[Page] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+
+    async def take(self) -> Page:
+        """A page with cookies and storage to itself."""
+        if self._idle:
+            return self._idle.pop()
+        context = await self.browser.new_context(base_url=self.url)
+        context.set_default_timeout(20_000)
+        return await context.new_page()
+
+    async def give_back(self, page: Page) -> None:
+        """Leave the console, and forget what it kept. The file is of the same site: its process stays."""
+        await page.goto("/console/static/logo.svg")
+        await page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        await page.context.clear_cookies()
+        self._idle.append(page)
+
+
 @asynccontextmanager
-async def browsing() -> AsyncIterator[Browser]:
+async def browsing() -> AsyncIterator[Browsing]:
     """A browser."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         try:
-            yield browser
+            with bind("127.0.0.1", 0) as listening:
+                yield Browsing(browser, listening)
         finally:
             await browser.close()
 
@@ -56,10 +93,13 @@ class Console:
     """The console, served, with the world behind it."""
 
     world: World
-    browser: Browser
-    url: str
-    _contexts: list[BrowserContext] = field(default_factory=list)
+    browsing: Browsing
+    _pages: list[Page] = field(default_factory=list)
     _troubles: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.browsing.url
 
     async def visit(
         self,
@@ -83,22 +123,23 @@ class Console:
     async def _open(
         self, path: str, width: int, theme: Literal["light", "dark"], cookie: str | None = None
     ) -> Page:
-        context = await self.browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, base_url=self.url
-        )
-        self._contexts.append(context)
+        page = await self.browsing.take()
+        self._pages.append(page)
         if cookie is not None:
-            await context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.url}])
-        context.set_default_timeout(20_000)
-        page = await context.new_page()
-        page.on("console", lambda said: self._hear(said.type, said.text))
-        page.on("pageerror", lambda error: self._troubles.append(f"page error: {error}"))
+            await page.context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.url}])
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.emulate_media(color_scheme=theme)
+        page.on("console", self._hear)
+        page.on("pageerror", self._note_error)
         await page.goto(f"/console{path}")
         return page
 
-    def _hear(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and not text.startswith(EXPECTED):
-            self._troubles.append(f"{kind}: {text}")
+    def _hear(self, said: ConsoleMessage) -> None:
+        if said.type in ("error", "warning") and not said.text.startswith(EXPECTED):
+            self._troubles.append(f"{said.type}: {said.text}")
+
+    def _note_error(self, error: PlaywrightError) -> None:
+        self._troubles.append(f"page error: {error}")
 
     async def make(self, sql: str, values: Any = ()) -> None:
         """Change the database behind the console's back."""
@@ -111,26 +152,29 @@ class Console:
             yield tx
 
     async def close(self) -> None:
-        """Close what was opened. No page may have complained (a refusal by the Content-Security-Policy is a complaint)."""
-        for context in self._contexts:
-            await context.close()
+        """Give back what was opened. No page may have complained (a refusal by the Content-Security-Policy is a complaint)."""
+        for page in self._pages:
+            await self.browsing.give_back(page)
+            page.remove_listener("console", self._hear)
+            page.remove_listener("pageerror", self._note_error)
         assert not self._troubles, self._troubles
 
 
 @asynccontextmanager
-async def served(world: World, browser: Browser) -> AsyncIterator[Console]:
-    """A world's application on a socket of its own."""
-    listening = bind("127.0.0.1", 0)
+async def served(world: World, browsing: Browsing) -> AsyncIterator[Console]:
+    """A world's application, on the socket that the browser knows."""
     server = make_server(world.app)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    serving = asyncio.create_task(server.serve(sockets=[browsing.listening.dup()]))
     await server.up.wait()
-    console = Console(world, browser, f"http://127.0.0.1:{listening.getsockname()[1]}")
+    console = Console(world, browsing)
     try:
         yield console
     finally:
-        await console.close()
-        server.should_exit = True
-        await serving
+        try:
+            await console.close()
+        finally:  # always: the next console listens on the same socket
+            server.should_exit = True
+            await serving
 
 
 async def accessible(page: Page) -> None:
@@ -139,7 +183,8 @@ async def accessible(page: Page) -> None:
     await page.evaluate(
         "Promise.allSettled(document.getAnimations().filter(a => a.effect.getTiming().iterations === 1).map(a => a.finished))"
     )
-    await page.evaluate(AXE)
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE)
     violations = await page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
     )
