@@ -331,10 +331,12 @@ QUERIES: dict[str, dict[str, str]] = {f"GET {_AGENT}/jobs": {"session": str(uuid
 _REVOKES = {f"POST {_AGENT}/token", f"POST {PREFIX}/hosts/{{host_id}}/revoke"}
 
 
-async def restore(tx: Tx, world: World, rule: Rule) -> None:
+async def restore(world: World, rule: Rule) -> None:
     """Give back what a route took from everybody."""
-    if str(rule) in _REVOKES:
-        agents = [token for (_, name), token in world.token_ids.items() if name == "agent"]
+    if str(rule) not in _REVOKES:
+        return
+    agents = [token for (_, name), token in world.token_ids.items() if name == "agent"]
+    async with world.fl.database.transaction() as tx:
         await tx.run("update fairlead.tokens set revoked_at = null where id = any(%s)", [agents])
 
 
