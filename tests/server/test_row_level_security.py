@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -154,16 +154,47 @@ def as_owner(url: str, *, createrole: bool) -> str:
     return psycopg.conninfo.make_conninfo(at_database(url, name), user=owner)
 
 
+def as_superuser(url: str) -> str:
+    """The URL of an empty database of the superuser's."""
+    name = f"database_{uuid4().hex[:8]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    return at_database(url, name)
+
+
 def as_guest(url: str) -> str:
     """The same database for a role that owns nothing and is a member of our two roles."""
+    guest = f"guest_{uuid4().hex[:8]}"
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("create role guest login")
-        connection.execute("grant fairlead_system, fairlead_tenant to guest")
-    return psycopg.conninfo.make_conninfo(url, user="guest")
+        connection.execute(f"create role {guest} login")
+        connection.execute(f"grant fairlead_system, fairlead_tenant to {guest}")
+    return psycopg.conninfo.make_conninfo(url, user=guest)
 
 
 # The last one owns nothing: somebody else ran the migrations.
 KINDS = ("maker of roles", "member of roles", "superuser", "guest")
+
+
+Servers = Callable[[Binaries, str], Awaitable[str]]
+
+
+@pytest.fixture(scope="module")
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:
+    """The URL of a server of these binaries for this kind of owner.
+
+    Our two roles belong to the server, and the maker of roles has to make them: it has a server to itself.
+    """
+    running: dict[Binaries, str] = {}
+    async with AsyncExitStack() as stack:
+
+        async def server(binaries: Binaries, kind: str) -> str:
+            if kind == "maker of roles":
+                return await stack.enter_async_context(started(tmp_path_factory, binaries))
+            if binaries not in running:
+                running[binaries] = await stack.enter_async_context(started(tmp_path_factory, binaries))
+            return running[binaries]
+
+        yield server
 
 
 @pytest.fixture(
@@ -171,27 +202,22 @@ KINDS = ("maker of roles", "member of roles", "superuser", "guest")
     params=[(one, kind) for one in FOUND for kind in KINDS],
     ids=[f"{one.source}-{one.major}-{kind}" for one in FOUND for kind in KINDS],
 )
-async def bound(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Database]:
-    """A migrated database with two tenants and a row of each in every table, used by one of three kinds of owner.
-
-    On a server of its own: our two roles belong to the server, and the maker of roles has to make them.
-    """
+async def bound(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Database]:
+    """A migrated database with two tenants and a row of each in every table, used by one of three kinds of owner."""
     binaries, kind = request.param
-    async with started(tmp_path_factory, binaries) as server:
-        owner = (
-            server
-            if kind in ("superuser", "guest")
-            else as_owner(server, createrole=kind == "maker of roles")
-        )
-        await migrate.up(owner, "fairlead")
-        url = as_guest(server) if kind == "guest" else owner
-        async with Database(url, Settings()) as database:
-            async with database.transaction() as tx:
-                await given.tenants_and_definitions(tx)
-            await rows_of_both(database)
-            yield database
+    server = await servers(binaries, kind)
+    owner = (
+        as_superuser(server)
+        if kind in ("superuser", "guest")
+        else as_owner(server, createrole=kind == "maker of roles")
+    )
+    await migrate.up(owner, "fairlead")
+    url = as_guest(owner) if kind == "guest" else owner
+    async with Database(url, Settings()) as database:
+        async with database.transaction() as tx:
+            await given.tenants_and_definitions(tx)
+        await rows_of_both(database)
+        yield database
 
 
 @pytest.fixture
