@@ -147,8 +147,8 @@ def stop_all(folder: Path) -> None:
 
 
 def scratch() -> Iterator[Path]:
-    """A folder that everybody may enter, as pytest's own is not."""
-    folder = Path(tempfile.mkdtemp(prefix="fl-")).resolve()
+    """A folder that everybody may enter, as pytest's own is not; in memory where pytest's own is."""
+    folder = Path(tempfile.mkdtemp(prefix="fl-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))).resolve()
     folder.chmod(0o755)
     try:
         yield folder
