@@ -1,8 +1,7 @@
 """The same short life on every PostgreSQL that is here: the wheel's 18, and whatever the system has."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -11,6 +10,7 @@ from fairlead import Fairlead, Settings
 from fairlead.db import migrate
 from fairlead.db.binaries import Binaries, every_binaries
 from fairlead.db.embedded import EmbeddedPostgres
+from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus
 from fairlead.model.trigger import FiringOutcome
 from fairlead.runtime.dispatcher import Dispatcher
@@ -21,23 +21,28 @@ from tests import given
 FOUND = every_binaries()
 
 
-@pytest.fixture(params=FOUND, ids=[f"{one.source}-{one.major}" for one in FOUND])
-async def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, int]]:
+@pytest.fixture(scope="module", params=FOUND, ids=[f"{one.source}-{one.major}" for one in FOUND])
+def anywhere(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, int]]:
+    """A migrated database with tenants and definitions, made once for each server; its tests do not meet each other."""
     binaries: Binaries = request.param
-    server = EmbeddedPostgres(tmp_path / "server", binaries=binaries)
-    try:
-        yield await asyncio.to_thread(server.start), binaries.major
-    finally:
-        await asyncio.to_thread(server.stop)
+    with EmbeddedPostgres(tmp_path_factory.mktemp("server") / "data", binaries=binaries) as server:
+        asyncio.run(_fill(server.url))
+        yield server.url, binaries.major
+
+
+async def _fill(url: str) -> None:
+    await migrate.up(url, "fairlead")
+    async with Database(url, Settings()) as database, database.transaction() as tx:
+        await given.tenants_and_definitions(tx)
 
 
 async def test_a_job_lives_its_life_on_every_postgresql(anywhere: tuple[str, int]) -> None:
     url, major = anywhere
-    await migrate.up(url, "fairlead")
     async with Fairlead(settings=Settings(database_url=url)) as fl:
         async with fl.transaction() as tx:
             assert tx.connection.info.server_version // 10000 == major
-            await given.tenants_and_definitions(tx)
         one = await fl.submit(given.request(dedupe_key="k"))
         same = await fl.submit(given.request(dedupe_key="k"))
         many = await fl.enqueue_many([given.request(dedupe_key=key) for key in ("k", "l", None)])
@@ -52,10 +57,8 @@ async def test_a_job_lives_its_life_on_every_postgresql(anywhere: tuple[str, int
 
 async def test_triggers_fire_on_every_postgresql(anywhere: tuple[str, int]) -> None:
     url, _ = anywhere
-    await migrate.up(url, "fairlead")
     async with Fairlead(settings=Settings(database_url=url)) as fl:
         async with fl.transaction() as tx:
-            await given.tenants_and_definitions(tx)
             rule = await given.trigger(tx, filter={"n": {"lt": 3}})
             schedule = await given.due_trigger(tx, instants=3, catch_up="all")
         for n in range(4):
