@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -138,7 +137,7 @@ app = Fairlead()
 async def greet(name: str) -> str:
     return f"Hello, {name}"
 
-fl = testing.fixture(app, server_url=os.environ.get("SERVER"))
+fl = testing.fixture(app, server_url=os.environ["SERVER"])
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["Ada", "Grace"])
@@ -150,20 +149,13 @@ async def test_greet(fl, name):
 """
 
 
-async def pytest_says(folder: Path, **env: str) -> str:
-    """What pytest has to say about the tests in a folder."""
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
+async def pytest_says(folder: Path, *plugins: str, **env: str) -> str:
+    """What pytest, with these plugins only, has to say about the tests in a folder."""
+    chosen = [argument for plugin in plugins for argument in ("-p", plugin)]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, str(folder)]
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = await asyncio.to_thread(run_to_end, argv, cwd=folder, env=environment(**env))
     return done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("given_server", [True, False])
-async def test_a_fixture_gives_each_test_a_database_of_its_own(
-    server: str, tmp_path: Path, *, given_server: bool
-) -> None:
-    (tmp_path / "test_users.py").write_text(FIXTURE_TEST)
-
-    assert "2 passed" in await pytest_says(tmp_path, **{"SERVER": server} if given_server else {})
 
 
 SHARED_TEST = """
@@ -183,10 +175,15 @@ def test_third(third):
 """
 
 
-async def test_all_fixtures_share_one_server(tmp_path: Path) -> None:
-    (tmp_path / "test_users.py").write_text(SHARED_TEST)
+async def test_a_fixture_gives_each_test_a_database_of_its_own_and_all_share_one_server(
+    server: str, tmp_path: Path
+) -> None:
+    """On a server that is given, and on their own. In one run of pytest: it takes a second to start."""
+    (tmp_path / "test_given_server.py").write_text(FIXTURE_TEST)
+    (tmp_path / "test_own_server.py").write_text(FIXTURE_TEST.replace('os.environ["SERVER"]', "None"))
+    (tmp_path / "test_shared_server.py").write_text(SHARED_TEST)
 
-    assert "2 passed" in await pytest_says(tmp_path)
+    assert "6 passed" in await pytest_says(tmp_path, "pytest_asyncio.plugin", SERVER=server)
 
 
 async def test_the_example_of_a_synchronous_application_works_as_the_page_has_it(tmp_path: Path) -> None:
@@ -195,22 +192,22 @@ async def test_the_example_of_a_synchronous_application_works_as_the_page_has_it
         [block] = re.findall(rf"^```python\n(# {name}\n.*?)^```", page, re.DOTALL | re.MULTILINE)
         (tmp_path / name).write_text(block)
 
-    assert "1 passed" in await pytest_says(tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert "1 passed" in await pytest_says(tmp_path)
 
 
 def test_the_module_does_not_need_pytest() -> None:
     script = "import sys, fairlead.testing; sys.exit('pytest' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert run_to_end([sys.executable, "-c", script], env=environment()).returncode == 0
 
 
-async def test_a_web_application_is_called_on_the_tests_own_loop(app: Fairlead, server: str) -> None:
+async def test_a_web_application_is_called_on_the_tests_own_loop(app: Fairlead, database_url: str) -> None:
     web = FastAPI()
 
     @web.post("/people/{name}")
     async def sign_up(name: str) -> str:
         return str((await app.functions["greet"].enqueue(tenant="test", name=name)).id)
 
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         transport = httpx2.ASGITransport(app=web)
         async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
             response = await client.post("/people/Ada")
@@ -221,8 +218,8 @@ async def test_a_web_application_is_called_on_the_tests_own_loop(app: Fairlead, 
             await asyncio.to_thread(lambda: TestClient(web).post("/people/Grace"))
 
 
-async def test_others_reach_the_tests_database_by_its_url(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_others_reach_the_tests_database_by_its_url(app: Fairlead, database_url: str) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         await fl.enqueue("greet", tenant="test", payload={"name": "Ada"})
         engine = create_engine(fl.direct_url.replace("postgresql", "postgresql+psycopg", 1))
         with engine.connect() as connection:
@@ -271,8 +268,8 @@ def test_a_synchronous_application_is_lent_a_database_and_gets_its_own_back(
     assert not {one.name for one in threading.enumerate()} & {"fairlead", "fairlead-testing"}
 
 
-def test_every_helper_goes_without_await(shop: sync.Fairlead, server: str) -> None:
-    with testing.fairlead(shop, server_url=server) as fl:
+def test_every_helper_goes_without_await(shop: sync.Fairlead, database_url: str) -> None:
+    with testing.fairlead(shop, database_url=database_url) as fl:
         fl.wait(with_rule(fl.inner, "order.paid", "pack", {"order": "{{event.order}}"}))
         fl.emit("order.paid", tenant="test", data={"order": 8})
 
@@ -288,8 +285,10 @@ def test_every_helper_goes_without_await(shop: sync.Fairlead, server: str) -> No
             testing.assert_enqueued(fl, "pack", count=0)
 
 
-async def test_it_can_be_used_while_a_loop_runs_in_this_thread(shop: sync.Fairlead, server: str) -> None:
-    with testing.fairlead(shop, server_url=server) as fl:
+async def test_it_can_be_used_while_a_loop_runs_in_this_thread(
+    shop: sync.Fairlead, database_url: str
+) -> None:
+    with testing.fairlead(shop, database_url=database_url) as fl:
         assert testing.run_due(fl) == Tick(0, {})
 
 
@@ -306,9 +305,9 @@ def test_its_database_is_dropped_also_when_the_test_fails(shop: sync.Fairlead, s
 
 
 async def test_due_jobs_run_with_what_they_enqueue_and_the_report_says_how_they_ended(
-    app: Fairlead, server: str
+    app: Fairlead, database_url: str
 ) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         job = await fl.enqueue("greet", tenant="test", payload={"name": "Ada"})
         await fl.enqueue("family", tenant="test", payload={"children": 2})
         await fl.enqueue("refuse", tenant="test")
@@ -323,8 +322,8 @@ async def test_due_jobs_run_with_what_they_enqueue_and_the_report_says_how_they_
         await given.no_inconsistencies(fl.database)
 
 
-async def test_until_idle_nothing_waits_for_its_time(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_until_idle_nothing_waits_for_its_time(app: Fairlead, database_url: str) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         scheduled = await fl.enqueue("greet", tenant="test", payload={"name": "Zoe"}, scheduled_for=FAR)
         failing = await fl.enqueue("fail", tenant="test")
         napping = await fl.enqueue("nap", tenant="test")
@@ -343,9 +342,9 @@ async def test_until_idle_nothing_waits_for_its_time(app: Fairlead, server: str)
     ("key", "kind", "words"), [("fail", RuntimeError, "attempt 1"), ("refuse", Fatal, "never")]
 )
 async def test_what_a_function_raises_comes_out_if_it_is_asked_for(
-    app: Fairlead, server: str, key: str, kind: type[Exception], words: str
+    app: Fairlead, database_url: str, key: str, kind: type[Exception], words: str
 ) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         fine = await fl.enqueue("greet", tenant="test", payload={"name": "Ada"})
         job = await fl.enqueue(key, tenant="test")
 
@@ -360,14 +359,14 @@ async def test_what_a_function_raises_comes_out_if_it_is_asked_for(
         assert (await testing.run_due(fl)).ran == 1
 
 
-async def test_what_a_function_in_a_thread_raises_comes_out_too(server: str) -> None:
+async def test_what_a_function_in_a_thread_raises_comes_out_too(database_url: str) -> None:
     app = Fairlead(settings=Settings())
 
     @app.job
     def divide(n: int) -> float:
         return 1 / n
 
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         await divide.enqueue(tenant="test", n=2)
         assert (await testing.run_due(fl, raise_errors=True)).statuses == {JobStatus.SUCCEEDED: 1}
         await divide.enqueue(tenant="test", n=0)
@@ -375,29 +374,29 @@ async def test_what_a_function_in_a_thread_raises_comes_out_too(server: str) -> 
             await testing.run_due(fl, raise_errors=True)
 
 
-async def test_a_job_that_ends_badly_without_an_exception_comes_out_as_its_failure(server: str) -> None:
+async def test_a_job_that_ends_badly_without_an_exception_comes_out_as_its_failure(database_url: str) -> None:
     app = Fairlead(settings=Settings())
 
     @app.job
     async def unkept() -> object:
         return object()
 
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         job = await unkept.enqueue(tenant="test")
         with pytest.raises(JobFailed, match="object has no JSON form") as raised:
             await testing.run_due(fl, raise_errors=True)
     assert raised.value.job_id == job.id
 
 
-async def test_a_snooze_is_no_error(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_a_snooze_is_no_error(app: Fairlead, database_url: str) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         await fl.enqueue("nap", tenant="test")
         report = await testing.run_due(fl, until_idle=True, raise_errors=True)
     assert report.statuses == {JobStatus.QUEUED: 2, JobStatus.SUCCEEDED: 1}
 
 
-async def test_what_waits_is_brought_forward_in_its_order(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_what_waits_is_brought_forward_in_its_order(app: Fairlead, database_url: str) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         times = {number: FAR - timedelta(days=number) for number in (2, 5, 1, 4, 3)}
         for number, at in times.items():
             await fl.enqueue("greet", tenant="test", payload={"name": str(number)}, scheduled_for=at)
@@ -409,12 +408,12 @@ async def test_what_waits_is_brought_forward_in_its_order(app: Fairlead, server:
         assert ran == ["5", "4", "3", "2", "1"]
 
 
-async def test_a_job_that_always_comes_back_does_not_hang_a_test(app: Fairlead, server: str) -> None:
+async def test_a_job_that_always_comes_back_does_not_hang_a_test(app: Fairlead, database_url: str) -> None:
     @app.job
     async def again() -> None:
         raise Snooze(0)
 
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         await fl.enqueue("again", tenant="test")
         report = await testing.run_due(fl, limit=5)
 
@@ -443,8 +442,8 @@ async def test_what_was_enqueued_is_found_by_function_tenant_and_part_of_the_pay
         await testing.assert_enqueued(fl, "anything", payload=other, count=0)
 
 
-async def test_a_job_function_can_be_named_by_itself(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_a_job_function_can_be_named_by_itself(app: Fairlead, database_url: str) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         greet = app.functions["greet"]
         await greet.enqueue(tenant="test", name="Ada")
         await testing.run_due(fl)
@@ -490,8 +489,10 @@ async def with_rule(fl: Fairlead, event_name: str, definition_key: str, payload:
         await triggers.create(tx, fl.principal, "test", made)
 
 
-async def test_events_become_jobs_without_a_scheduler_and_their_jobs_run(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_events_become_jobs_without_a_scheduler_and_their_jobs_run(
+    app: Fairlead, database_url: str
+) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         await with_rule(fl, "user.joined", "greet", {"name": "{{event.name}}"})
         for name in ("Ada", "Grace"):
             await fl.emit("user.joined", tenant="test", data={"name": name})
@@ -502,7 +503,7 @@ async def test_events_become_jobs_without_a_scheduler_and_their_jobs_run(app: Fa
         assert (await testing.run_due(fl)).statuses == {"succeeded": 2}
 
 
-async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(server: str) -> None:
+async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(database_url: str) -> None:
     fl = Fairlead(settings=Settings(), name="app")
 
     @fl.job
@@ -510,7 +511,7 @@ async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(s
         if name == "Ada":
             await fl.emit("user.greeted", tenant="test", data={"by": name})
 
-    async with testing.fairlead(fl, server_url=server):
+    async with testing.fairlead(fl, database_url=database_url):
         await with_rule(fl, "user.joined", "greet", {"name": "{{event.name}}"})
         await with_rule(fl, "user.greeted", "greet", {"name": "somebody else"})
         await fl.emit("user.joined", tenant="test", data={"name": "Ada"})
@@ -519,7 +520,9 @@ async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(s
         await testing.assert_enqueued(fl, greet, payload={"name": "somebody else"}, count=1)
 
 
-async def test_schedules_fire_when_they_are_due_or_when_they_are_named(app: Fairlead, server: str) -> None:
+async def test_schedules_fire_when_they_are_due_or_when_they_are_named(
+    app: Fairlead, database_url: str
+) -> None:
     app.cron("0 2 1 1 *", tenant="test", name="yearly", payload={"name": "{{tenant.slug}}"})(
         app.functions["greet"]
     )
@@ -527,7 +530,7 @@ async def test_schedules_fire_when_they_are_due_or_when_they_are_named(app: Fair
     @app.every(3600, tenant="test")
     async def beat() -> None: ...
 
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         assert await testing.run_due(fl) == Tick(0, {})  # no worker has synced them
         assert await testing.fire_schedules(fl) == 1
         assert await testing.fire_schedules(fl) == 0
@@ -542,20 +545,22 @@ async def test_schedules_fire_when_they_are_due_or_when_they_are_named(app: Fair
             await testing.fire_schedules(fl, "monthly")
 
 
-async def test_a_tick_fires_what_is_due_by_itself(app: Fairlead, server: str) -> None:
+async def test_a_tick_fires_what_is_due_by_itself(app: Fairlead, database_url: str) -> None:
     @app.every(3600, tenant="test")
     async def beat() -> str:
         return "now"
 
-    async with testing.fairlead(app, server_url=server) as fl:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         await fl.sync_schedules()
 
         assert await fl.tick() == Tick(1, {JobStatus.SUCCEEDED: 1})
         assert await fl.tick() == Tick(0, {})
 
 
-async def test_an_event_that_was_not_emitted_so_is_told_with_what_was(app: Fairlead, server: str) -> None:
-    async with testing.fairlead(app, server_url=server) as fl:
+async def test_an_event_that_was_not_emitted_so_is_told_with_what_was(
+    app: Fairlead, database_url: str
+) -> None:
+    async with testing.fairlead(app, database_url=database_url) as fl:
         with pytest.raises(AssertionError, match=r"found none.\nNothing was emitted."):
             await testing.assert_emitted(fl, "user.joined")
         await fl.emit("user.joined", tenant="test", data={"who": {"name": "Ada", "age": 36}})
