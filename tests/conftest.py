@@ -48,6 +48,14 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_system_folder() -> Iterator[None]:
+    """Where root's embedded servers have their clusters: in memory, as the rest. Its server user cannot enter pytest's folders."""
+    with scratch.scratch_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAIRLEAD_SYSTEM_DIR", str(folder))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def cheap_passwords() -> Iterator[None]:
     """Passwords hashed in a millisecond in this test process: argon2 is slow on purpose. Programs hash in full."""
     with pytest.MonkeyPatch.context() as patch:

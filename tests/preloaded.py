@@ -30,14 +30,19 @@ FAIRLEAD = str(Path(sys.executable).parent / "fairlead")
 NUMBER = struct.Struct("q")
 LARGEST_REQUEST = 1 << 17
 PRELOADED = (
+    "fairlead.cli.agent",
     "fairlead.cli.dev",
     "fairlead.cli.jobs",
     "fairlead.cli.scheduler",
     "fairlead.cli.serve",
+    "fairlead.cli.tokens",
     "fairlead.cli.worker",
+    "fairlead.handlers.built_in",
     "fairlead.server.app",
     "fairlead.testing",
+    "uvicorn.lifespan.off",
     "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.protocols.websockets.auto",
     "uvloop",
 )
 

@@ -19,8 +19,9 @@ SECONDS = 60.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment without any setting of ours, plus what is given."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("FAIRLEAD_")} | more
+    """The environment without any setting of ours but the place of root's clusters, plus what is given."""
+    ours = {name for name in os.environ if name.startswith("FAIRLEAD_")} - {"FAIRLEAD_SYSTEM_DIR"}
+    return {name: value for name, value in os.environ.items() if name not in ours} | more
 
 
 def run(*argv: str, env: Mapping[str, str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -62,13 +63,18 @@ def started(argv: list[str], *, env: Mapping[str, str], **options: Any) -> Itera
             process.stdout.close()
 
 
-def until(look: Callable[[], T | None], what: str, *, seconds: float = SECONDS) -> T:
-    """Poll until `look` answers something true, or fail saying what was waited for."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def until(
+    look: Callable[[], T | None], what: str, *, seconds: float = SECONDS, longest_pause: float = 0.05
+) -> T:
+    """Poll until `look` answers something true, or fail saying what was waited for.
+
+    The longer it takes, the longer the pauses: a look is often a new connection, and would take the time of what it waits for.
+    """
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < seconds:
         if found := look():
             return found
-        time.sleep(0.01)
+        time.sleep(min(0.01 + waited / 20, longest_pause))
     raise AssertionError(f"waited {seconds:.0f} s for {what}")
 
 

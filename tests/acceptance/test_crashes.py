@@ -44,6 +44,7 @@ def test_a_process_killed_during_a_bulk_enqueue_leaves_all_or_nothing(database_u
                     [f"fairlead.{table}"],
                 ).fetchall(),
                 moment,
+                longest_pause=0.01,
             )
             process.send_signal(signal.SIGKILL)
             output, _ = process.communicate()
