@@ -19,7 +19,7 @@ from tests.acceptance.fleet import LEASE, Fleet, WorkerUnderTest
 from tests.given import OTHER, TENANT
 from tests.processes import until
 
-POISON_SECONDS = float(os.environ.get("BLAME_SECONDS", "3"))
+POISON_SECONDS = float(os.environ.get("BLAME_SECONDS", "2"))
 HARMLESS = int(os.environ.get("BLAME_JOBS", "6"))
 LONG_SECONDS = float(os.environ.get("BLAME_LONG_SECONDS", "4"))
 BETWEEN_POISON_SECONDS = 2.5
