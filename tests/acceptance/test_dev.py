@@ -27,64 +27,62 @@ def _items(*argv: str, env: dict[str, str]) -> list[dict[str, Any]]:
     return list(json.loads(run(*argv, "--json", env=env).stdout)["items"])
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_dev_runs_everything_until_it_is_told_to_stop(tmp_path: Path, end: signal.Signals) -> None:
+def test_dev_runs_everything_until_it_is_told_to_stop_and_finds_its_data_the_second_time(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "data with spaces"
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with started([FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(data)], env={}) as process:
-        until(lambda: _ready(url), "/readyz")
-        announced = data / "dev.json"  # there as soon as /readyz says yes
-        until(announced.exists, "dev.json")
-        said = json.loads(announced.read_text())
-        assert (said["url"], said["tenant"]) == (url, "demo")
-        for name, role in (("tenant_admin_token", "tenant_admin"), ("super_admin_token", "super_admin")):
-            assert _me(url, said[name])["role"] == role
-        assert stat.S_IMODE(announced.stat().st_mode) == 0o600
-        signing = {"next": "/audit", "email": said["tenant_admin_email"], "password": said["password"]}
-        entered = httpx2.post(f"{url}/console/sign-in", data=signing, timeout=60)
-        assert (entered.status_code, entered.headers["location"]) == (303, "/console/audit")
-        assert httpx2.get(f"{url}/healthz", timeout=60).json()["status"] == "ok"
-
-        database = {"FAIRLEAD_DATABASE_URL": said["database_url"]}
-        assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 7
-        for source, times in (("manual", 5), ("schedule", 1), ("event", 1)):
-            until(
-                lambda source=source, times=times: _greeted(said["database_url"], source) >= times,  # type: ignore[misc]
-                f"the worker to greet for {source}",
-            )
-        shared = run("tenants", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(data)})
-        assert {one["slug"] for one in json.loads(shared.stdout)["items"]} == {"demo", "global"}
-        assert process.poll() is None
-
-        process.send_signal(end)
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert "Fairlead is running" in output
-        curl = f'curl -H "Authorization: Bearer {said["tenant_admin_token"]}" {url}/api/v1/jobs'
-        assert curl in output
-        assert f"password {said['password']}" in output
-        assert "triggers list" in output
-        assert "stopped" in output
-    assert not announced.exists()
-    with pytest.raises(psycopg.OperationalError):
-        psycopg.connect(said["database_url"])
-
-
-def test_the_second_time_finds_the_data_and_adds_no_second_demo(tmp_path: Path) -> None:
-    for _ in range(2):
+    for number, end in enumerate((signal.SIGINT, signal.SIGTERM)):
         port = free_port()
-        with started(
-            [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d")], env={}
-        ) as process:
-            until(lambda port=port: _ready(f"http://127.0.0.1:{port}"), "/readyz")  # type: ignore[misc]
-            where = {"FAIRLEAD_DATA_DIR": str(tmp_path / "d")}
-            assert len(_items("jobs", "list", "--source", "manual", env=where)) == 7
-            url = json.loads((tmp_path / "d" / "dev.json").read_text())["database_url"]
-            until(lambda url=url: _count(url, _TRIGGERS) == 3, "the schedules")  # type: ignore[misc]
-            assert len(_items("events", "list", env=where)) == 1
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+        url = f"http://127.0.0.1:{port}"
+        with started([FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(data)], env={}) as process:
+            until(lambda url=url: _ready(url), "/readyz")  # type: ignore[misc]
+            announced = data / "dev.json"  # there as soon as /readyz says yes
+            until(announced.exists, "dev.json")
+            said = json.loads(announced.read_text())
+            database = {"FAIRLEAD_DATABASE_URL": said["database_url"]}
+            if number == 0:
+                _lets_people_in(url, said, announced)
+            # and no second demo is added the second time
+            assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 7
+            for source, times in (("manual", 5), ("schedule", 1), ("event", 1)):
+                until(
+                    lambda said=said, source=source, times=times: (  # type: ignore[misc]
+                        _greeted(said["database_url"], source) >= times
+                    ),
+                    f"the worker to greet for {source}",
+                )
+            shared = run("tenants", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(data)})
+            assert {one["slug"] for one in json.loads(shared.stdout)["items"]} == {"demo", "global"}
+            assert _count(said["database_url"], _TRIGGERS) == 3
+            assert len(_items("events", "list", env=database)) == 1
+            assert process.poll() is None
+
+            process.send_signal(end)
+            output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        _says_where_it_is(output, url, said)
+        assert not announced.exists()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(said["database_url"])
+
+
+def _lets_people_in(url: str, said: dict[str, str], announced: Path) -> None:
+    assert (said["url"], said["tenant"]) == (url, "demo")
+    for name, role in (("tenant_admin_token", "tenant_admin"), ("super_admin_token", "super_admin")):
+        assert _me(url, said[name])["role"] == role
+    assert stat.S_IMODE(announced.stat().st_mode) == 0o600
+    signing = {"next": "/audit", "email": said["tenant_admin_email"], "password": said["password"]}
+    entered = httpx2.post(f"{url}/console/sign-in", data=signing, timeout=60)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/console/audit")
+    assert httpx2.get(f"{url}/healthz", timeout=60).json()["status"] == "ok"
+
+
+def _says_where_it_is(output: str, url: str, said: dict[str, str]) -> None:
+    assert "Fairlead is running" in output
+    assert f'curl -H "Authorization: Bearer {said["tenant_admin_token"]}" {url}/api/v1/jobs' in output
+    assert f"password {said['password']}" in output
+    assert "triggers list" in output
+    assert "stopped" in output
 
 
 def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: str) -> None:
