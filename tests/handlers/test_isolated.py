@@ -15,7 +15,7 @@ from fairlead.handlers.context import Progress
 from fairlead.model.job import Enqueued, NewJob
 from fairlead.model.outcome import Canceled, Failed, Released, Snoozed, Succeeded
 from tests import processes
-from tests.handlers import work
+from tests.handlers import decorated, work
 from tests.handlers.attempts import alive, context, dead, number_in, outcome_of, until
 
 
@@ -43,7 +43,7 @@ async def test_an_isolated_async_function_gets_typed_arguments() -> None:
 
 
 async def test_a_decorated_function_and_a_static_method_are_found() -> None:
-    assert await isolated(work.decorated.function, {"a": 4}) == Succeeded(8)
+    assert await isolated(decorated.double.function, {"a": 4}) == Succeeded(8)
     assert await isolated(work.Nested.work) == Succeeded("nested")
 
 
@@ -202,7 +202,7 @@ async def test_whoever_is_cancelled_while_waiting_kills_the_child(tmp_path: Path
 
 PARENT = """
 import asyncio, sys
-from tests.handlers import work
+from tests.handlers import decorated, work
 from tests.handlers.attempts import outcome_of
 asyncio.run(outcome_of(work.hangs, {"path": sys.argv[1]}, isolate=True))
 """

@@ -1,4 +1,4 @@
-"""Functions that a child process can find."""
+"""Functions that a child process can find. It imports this module for each of them: so no more of Fairlead than they use."""
 
 import asyncio
 import os
@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-from fairlead import Fairlead, Secret, Settings
 from fairlead.errors import DefinitionUnknown
 from fairlead.handlers.context import Context, Fatal, Snooze
-
-fl = Fairlead(settings=Settings())
+from fairlead.model.redact import Secret
 
 
 def write(path: str, text: object) -> None:
@@ -31,11 +29,6 @@ def add(ctx: Context, a: int, b: int = 2) -> dict[str, Any]:
 async def add_later(ctx: Context, a: int, b: UUID) -> list[Any]:
     await asyncio.sleep(0)
     return [a, type(b).__name__, ctx.tenant]
-
-
-@fl.job
-def decorated(a: int) -> int:
-    return a * 2
 
 
 def fails() -> None:
