@@ -13,7 +13,6 @@ from psycopg import conninfo
 from fairlead import Fairlead, Settings
 from fairlead.actions import definitions, enqueue, jobs
 from fairlead.db.scratch import at_database
-from fairlead.db.tx import Database
 from fairlead.errors import DedupeClash, FairleadError, PayloadInvalid, TenantUnknown
 from fairlead.model.job import Job
 from tests import drivers, given
@@ -41,10 +40,14 @@ create function shop.gen_random_uuid() returns uuid language sql as $$ select sh
 create function shop.jsonb_array_elements(jsonb) returns jsonb language sql as $$ select shop.trapped()::jsonb $$;
 create function shop.pg_notify(text, text) returns text language sql as $$ select shop.trapped() $$;
 """
-EMPTIED = """
-delete from fairlead.jobs; delete from fairlead.ready; delete from fairlead.later;
-delete from fairlead.active_keys; delete from fairlead.counts; delete from shop.orders;
-"""
+FILLED = (
+    "fairlead.jobs",
+    "fairlead.ready",
+    "fairlead.later",
+    "fairlead.active_keys",
+    "fairlead.counts",
+    "shop.orders",
+)
 SESSION = """
 select current_user, session_user, current_setting('search_path'), pg_current_xact_id_if_assigned()::text,
     (select json_object_agg(name, setting)::text from pg_settings)
@@ -65,14 +68,27 @@ def shop_database(server: str, template: str) -> Iterator[str]:
         connection.execute("drop role shop")
 
 
+@pytest.fixture(scope="module")
+async def opened(shop_database: str) -> AsyncIterator[Fairlead]:
+    async with Fairlead(settings=Settings(database_url=shop_database), actor="tester") as one:
+        yield one
+
+
 @pytest.fixture
-async def database_url(shop_database: str) -> str:
+async def database_url(shop_database: str, opened: Fairlead) -> str:
     """The same database for every test, emptied: a copy each would be most of the time these take."""
-    with psycopg.connect(shop_database, autocommit=True) as connection:
-        connection.execute(EMPTIED)
-    async with Database(shop_database, Settings()) as database, database.transaction() as tx:
+    async with opened.transaction() as tx:
+        for table in FILLED:
+            await tx.run(f"delete from {table}")
         await definitions.patch(tx, TESTER, "greet", GREET)
     return shop_database
+
+
+@pytest.fixture
+async def fl(opened: Fairlead, database_url: str) -> AsyncIterator[Fairlead]:
+    """The same Fairlead for every test, too; queue and record must agree at the end of each."""
+    yield opened
+    await given.no_inconsistencies(opened.database)
 
 
 @pytest.fixture
