@@ -12,7 +12,8 @@ import pytest
 
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from tests.acceptance.fleet import Fleet
+from tests.acceptance.fleet import Fleet, WorkerUnderTest
+from tests.databases import Databases
 from tests.processes import run, until
 
 SINGLE: tuple[str, ...] = ()
@@ -28,11 +29,22 @@ def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
         opened.is_consistent()
 
 
-def test_functions_run_on_the_loop_in_a_thread_or_in_a_process(fleet: Fleet) -> None:
-    with fleet.worker() as worker:
-        on_loop, in_thread, in_process = (
-            fleet.output(fleet.enqueue(key)) for key in ("on_the_loop", "in_a_thread", "in_a_process")
-        )
+@pytest.fixture(scope="module")
+def served(
+    databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Fleet, WorkerUnderTest]]:
+    """One worker for all tests that only have it run jobs."""
+    with databases.lend() as url, Fleet(url, tmp_path_factory.mktemp("served")) as fleet:
+        with fleet.worker() as worker:
+            yield fleet, worker
+        fleet.is_consistent()
+
+
+def test_functions_run_on_the_loop_in_a_thread_or_in_a_process(served: tuple[Fleet, WorkerUnderTest]) -> None:
+    fleet, worker = served
+    on_loop, in_thread, in_process = (
+        fleet.output(fleet.enqueue(key)) for key in ("on_the_loop", "in_a_thread", "in_a_process")
+    )
     assert on_loop == {"pid": worker.pid, "main_thread": True}
     assert in_thread == {"pid": worker.pid, "main_thread": False}
     assert in_process["pid"] != worker.pid
@@ -49,11 +61,13 @@ def test_two_processes_work_side_by_side(fleet: Fleet) -> None:
         assert isolated["pid"] not in fleet.workers()
 
 
-def test_a_failure_is_tried_again_until_it_succeeds_or_its_attempts_are_spent(fleet: Fleet) -> None:
-    with fleet.worker():
-        lucky, unlucky = fleet.enqueue("third_time_lucky"), fleet.enqueue("unlucky")
-        assert fleet.reaches(lucky, "succeeded") == ("succeeded", ["failed", "failed", "succeeded"], 2)
-        assert fleet.reaches(unlucky, "dead_letter") == ("dead_letter", ["failed", "failed"], 2)
+def test_a_failure_is_tried_again_until_it_succeeds_or_its_attempts_are_spent(
+    served: tuple[Fleet, WorkerUnderTest],
+) -> None:
+    fleet, _ = served
+    lucky, unlucky = fleet.enqueue("third_time_lucky"), fleet.enqueue("unlucky")
+    assert fleet.reaches(lucky, "succeeded") == ("succeeded", ["failed", "failed", "succeeded"], 2)
+    assert fleet.reaches(unlucky, "dead_letter") == ("dead_letter", ["failed", "failed"], 2)
 
 
 def test_a_fatal_failure_and_a_payload_that_no_longer_fits_are_not_tried_again(fleet: Fleet) -> None:
@@ -67,28 +81,30 @@ def test_a_fatal_failure_and_a_payload_that_no_longer_fits_are_not_tried_again(f
         assert fleet.output(fleet.enqueue("takes_a_number", number=2)) == 2
 
 
-def test_a_snoozed_job_comes_back_and_nothing_is_charged(fleet: Fleet) -> None:
-    with fleet.worker():
-        snoozed = fleet.enqueue("snoozes")
-        assert fleet.reaches(snoozed, "succeeded") == ("succeeded", ["released", "released", "succeeded"], 0)
+def test_a_snoozed_job_comes_back_and_nothing_is_charged(served: tuple[Fleet, WorkerUnderTest]) -> None:
+    fleet, _ = served
+    snoozed = fleet.enqueue("snoozes")
+    assert fleet.reaches(snoozed, "succeeded") == ("succeeded", ["released", "released", "succeeded"], 0)
 
 
-def test_what_a_handler_raises_or_kills_harms_neither_the_worker_nor_other_jobs(fleet: Fleet) -> None:
-    with fleet.worker() as worker:
-        beside = [fleet.hold(key) for key in ("held", "held_in_a_thread", "held_in_a_process")]
-        pids = [fleet.began(job) for job in beside]
-        for key in (
-            "exits_on_the_loop",
-            "exits_in_a_thread",
-            "dies_in_a_process",
-            "raises_what_is_no_exception",
-        ):
-            assert fleet.reaches(fleet.enqueue(key), "dead_letter") == ("dead_letter", ["failed"], 1), key
-        assert worker.process.poll() is None
-        assert pids[:2] == [worker.pid] * 2
-        for job in beside:
-            fleet.let_go(job)
-            assert fleet.reaches(job, "succeeded") == ("succeeded", ["succeeded"], 0)
+def test_what_a_handler_raises_or_kills_harms_neither_the_worker_nor_other_jobs(
+    served: tuple[Fleet, WorkerUnderTest],
+) -> None:
+    fleet, worker = served
+    beside = [fleet.hold(key) for key in ("held", "held_in_a_thread", "held_in_a_process")]
+    pids = [fleet.began(job) for job in beside]
+    for key in (
+        "exits_on_the_loop",
+        "exits_in_a_thread",
+        "dies_in_a_process",
+        "raises_what_is_no_exception",
+    ):
+        assert fleet.reaches(fleet.enqueue(key), "dead_letter") == ("dead_letter", ["failed"], 1), key
+    assert worker.process.poll() is None
+    assert pids[:2] == [worker.pid] * 2
+    for job in beside:
+        fleet.let_go(job)
+        assert fleet.reaches(job, "succeeded") == ("succeeded", ["succeeded"], 0)
 
 
 @pytest.mark.parametrize("processes", [SINGLE, DOUBLE], ids=["one process", "two processes"])
@@ -141,18 +157,18 @@ def test_workers_whose_supervisor_was_killed_drain_and_end(fleet: Fleet) -> None
     assert fleet.workers() == set()
 
 
-def test_progress_is_seen_while_the_job_runs(fleet: Fleet) -> None:
-    with fleet.worker():
-        job = fleet.enqueue("reports", folder=str(fleet.folder))
-        half = {"percent": 50.0, "message": "halfway there"}
-        until(lambda: fleet.fl.read(job).progress == half, "the progress to be written")
-        shown = run("jobs", "show", str(job), "--json", env={"FAIRLEAD_DATABASE_URL": fleet.url})
-        seen = json.loads(shown.stdout)
-        assert (seen["status"], seen["progress"]) == ("running", half)
-        people = run("jobs", "show", str(job), env={"FAIRLEAD_DATABASE_URL": fleet.url})
-        assert "halfway there" in people.stdout
-        fleet.let_go(job)
-        assert fleet.output(job) == 1
+def test_progress_is_seen_while_the_job_runs(served: tuple[Fleet, WorkerUnderTest]) -> None:
+    fleet, _ = served
+    job = fleet.enqueue("reports", folder=str(fleet.folder))
+    half = {"percent": 50.0, "message": "halfway there"}
+    until(lambda: fleet.fl.read(job).progress == half, "the progress to be written")
+    shown = run("jobs", "show", str(job), "--json", env={"FAIRLEAD_DATABASE_URL": fleet.url})
+    seen = json.loads(shown.stdout)
+    assert (seen["status"], seen["progress"]) == ("running", half)
+    people = run("jobs", "show", str(job), env={"FAIRLEAD_DATABASE_URL": fleet.url})
+    assert "halfway there" in people.stdout
+    fleet.let_go(job)
+    assert fleet.output(job) == 1
 
 
 @pytest.mark.parametrize("key", ["held", "held_in_a_thread", "held_in_a_process"])

@@ -15,18 +15,7 @@ from fairlead.cli import main
 from fairlead.cli.root import COMMANDS
 from fairlead.cli.worker import load_app
 from fairlead.errors import InvalidInput
-from tests.processes import FAIRLEAD, environment, started
-
-
-def fairlead(*argv: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """As a process of its own: what this one has imported is imported."""
-    return subprocess.run(
-        [sys.executable, "-m", "fairlead.cli", *argv],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.processes import FAIRLEAD, run, started
 
 
 def test_every_command_is_where_it_is_said_to_be() -> None:
@@ -41,8 +30,8 @@ def test_every_command_is_where_it_is_said_to_be() -> None:
 def test_help_is_given_whatever_the_settings_say(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "fairlead.toml")
 
-    helped = fairlead("--help", FAIRLEAD_CONFIG=nowhere)
-    refused = fairlead("jobs", "list", FAIRLEAD_CONFIG=nowhere)
+    helped = run("--help", env={"FAIRLEAD_CONFIG": nowhere})
+    refused = run("jobs", "list", env={"FAIRLEAD_CONFIG": nowhere})
 
     assert (helped.returncode, helped.stderr) == (0, "")
     assert all(f"\n  {name} " in helped.stdout for name in COMMANDS)
@@ -103,18 +92,12 @@ def test_a_reader_that_has_gone_ends_a_command_without_a_word(
 ) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [FAIRLEAD, *argv],
-        env=environment(FAIRLEAD_DATABASE_URL=database_url),
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    os.close(writing)
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    with started([FAIRLEAD, *argv], env=env, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
+        _, wrong = process.communicate(timeout=60)
 
-    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+    assert (process.returncode, wrong) == (128 + signal.SIGPIPE, "")
 
 
 @pytest.mark.parametrize(

@@ -448,9 +448,9 @@ def test_url_and_pid_need_a_start(data_dir: Path) -> None:
 # Stale and foreign processes
 
 
-def test_a_server_that_is_about_to_die_is_not_joined(tmp_path: Path) -> None:
+def test_a_server_that_is_about_to_die_is_not_joined(own_dir: Path) -> None:
     """As one that was killed on a busy machine: its file says that it is ready, and it is among the processes."""
-    with EmbeddedPostgres(tmp_path) as server, ThreadPoolExecutor(1) as pool:
+    with EmbeddedPostgres(own_dir) as server, ThreadPoolExecutor(1) as pool:
         dying = server.pid
         os.kill(dying, signal.SIGSTOP)
         again = pool.submit(server.start)
