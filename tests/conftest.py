@@ -49,7 +49,13 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session", autouse=True)
 def own_system_folder() -> Iterator[None]:
-    """Where root's embedded servers have their clusters: in memory, as the rest. Its server user cannot enter pytest's folders."""
+    """Where root's embedded servers have their clusters: in memory if pytest's folders are, which the server's user cannot enter.
+
+    It may have copies of PostgreSQL's programs, too, so it must be a place where programs may run.
+    """
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
+        yield
+        return
     with scratch.scratch_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAIRLEAD_SYSTEM_DIR", str(folder))
         yield
