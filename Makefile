@@ -13,7 +13,7 @@ UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle chaos tools bench screenshots schema matrix lock format clean
+.PHONY: help setup dev check test test-only exact oracle thorough chaos tools bench screenshots schema matrix lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -56,6 +56,9 @@ exact: setup ## limits under half a minute of churn; `make test` churns for a mo
 
 oracle: setup ## 10,000 requests of an operator who tries to learn a secret; `make test` sends some hundreds
 	@ORACLE_REQUESTS=10000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_secret_requests.py $(ARGS)
+
+thorough: setup ## all examples of the randomised tests with the most; `make test` takes a quarter
+	@THOROUGH=1 $(BIN)/pytest -q tests/model tests/store/test_queue_machine.py $(ARGS)
 
 chaos: setup ## schedulers and workers killed and stopped at random for minutes; `make test` does it for some seconds
 	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 CHAOS_RUNS=200 CHAOS_TASKS=10000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py tests/acceptance/test_workflow_chaos.py $(ARGS)

@@ -20,6 +20,7 @@ from fairlead.model.command import argv_for, schema_of
 from fairlead.model.command_reading import commands_of
 from fairlead.model.definition import validator
 from tests.anything import json_values, scalars
+from tests.thorough import examples
 
 ROOT = "/srv/data"
 ENUM = ["fast", "slow", "-x", 3]
@@ -355,7 +356,9 @@ def anchored(value: str) -> str:
 # The properties
 
 thorough = settings(
-    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None,
+    max_examples=examples(300),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

@@ -11,6 +11,7 @@ from fairlead.model.definition import check_payload, validator
 from fairlead.model.extent import extent_of
 from fairlead.model.pattern_cost import count_states
 from fairlead.model.schema_cost import MOST_CHECKS, TooCostly, cost_of
+from tests.thorough import examples
 
 # What never ends is seen as a failure, and not as a hanging run.
 pytestmark = pytest.mark.timeout(120)
@@ -281,7 +282,7 @@ class Count:
                     self.apply(schema[name], item)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(SCHEMAS, INSTANCES)
 def test_no_instance_takes_more_than_the_bound(schema: dict[str, Any], value: Any) -> None:
     try:

@@ -25,6 +25,7 @@ from tests.anything import (
     templates,
     unhurried,
 )
+from tests.thorough import examples
 
 ROOTS = ("event", "meta")
 SEED = {
@@ -382,7 +383,7 @@ def outcome(template: Any, context: dict[str, Any]) -> Any:
         return refusal
 
 
-@settings(unhurried, max_examples=500)
+@settings(unhurried, max_examples=examples(500))
 @given(templates, contexts)
 def test_whatever_is_written_is_refused_or_gives_json(template: Any, context: Any) -> None:
     before = repr(context)

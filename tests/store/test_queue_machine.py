@@ -39,6 +39,7 @@ from fairlead.store import jobs, queue, rescue
 from fairlead.store.queue import Beat
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.thorough import examples
 
 T = TypeVar("T")
 SUCCESS = decide(Budget(1, 0, 0, Backoff()), Succeeded("x"))
@@ -322,7 +323,7 @@ def test_whatever_happens_the_promises_hold(database_url: str) -> None:
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=40,
+                    max_examples=examples(40),
                     stateful_step_count=30,
                     deadline=None,
                     # thirty steps can be read as they are; shortening them takes minutes
