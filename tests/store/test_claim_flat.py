@@ -71,13 +71,19 @@ async def opened(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def tidy(settings: Settings, *, analyze: bool = False) -> None:
-    """Clear away what was rolled back."""
+    """Clear away what was rolled back; of Fairlead's tables only, for the system's own take three times as long."""
     async with await psycopg.AsyncConnection.connect(
         str(settings.database_url), autocommit=True
     ) as connection:
-        await connection.execute(
-            "vacuum analyze" if analyze else "vacuum fairlead.leases, fairlead.jobs, fairlead.ready"
+        cursor = await connection.execute(
+            "select string_agg(oid::regclass::text, ', ') from pg_class "
+            "where relnamespace = 'fairlead'::regnamespace and relkind = 'r'"
         )
+        [(every,)] = await cursor.fetchall()
+        statement = (
+            f"vacuum analyze {every}" if analyze else "vacuum fairlead.leases, fairlead.jobs, fairlead.ready"
+        )
+        await connection.execute(statement.encode())
 
 
 async def costs(settings: Settings, works: list[tuple[Work, int]], grow: Work) -> None:
