@@ -331,6 +331,8 @@ class Database:
         `acting` for somebody it is bound to what he may see.
         """
         self.check_loop()
+        if spare := self._take_spare():  # or the pool would open one more connection
+            await self._pool.putconn(spare)
         async with self._pool.connection() as connection:
             try:
                 async with connection.transaction():
