@@ -63,7 +63,7 @@ async def test_the_description_says_how_one_is_known_and_what_a_problem_is(world
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]
     assert "HTTPValidationError" not in str(described)
-    assert described["paths"]["/api/v1/me"]["get"]["summary"].startswith("Who is asking")
+    assert described["paths"]["/api/v1/me"]["get"]["summary"].startswith("Show the caller")
 
 
 async def test_the_application_works_mounted_in_another_that_opens_it(settings: Settings) -> None:

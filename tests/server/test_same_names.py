@@ -46,7 +46,10 @@ async def test_both_names_at_once_are_refused(shared_world: World) -> None:
         [{"path": "definition", "message": "unknown field"}],
     )
     assert (listed.status_code, listed.json()["code"]) == (422, "invalid_input")
-    assert listed.json()["detail"] == "definition_key and definition are names of the same thing: send one."
+    assert (
+        listed.json()["detail"]
+        == "definition_key and definition are names of the same parameter: send only one."
+    )
 
 
 @pytest.mark.parametrize("name", ["delay_seconds", "delay"])

@@ -1,4 +1,4 @@
-"""Agents: enrolment, and their host's jobs by long poll. The same leases under the same rules as a worker's."""
+"""Agents: enrolment, and long polls for their host's jobs. Leases follow the same rules as a worker's."""
 
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -47,13 +47,13 @@ DEPRECATED: dict[str, JsonValue] = {"deprecated": True}
 
 
 class EnrolBody(Body):
-    """The code that an admin of the tenant was given for the host."""
+    """The enrolment code that a tenant admin created for the host."""
 
     code: Text = Field(min_length=1, max_length=200)
 
 
 class EnrolledView(View):
-    """The agent's own token: shown once. It serves this host and nothing else."""
+    """The agent's own token, shown once. It is valid for this host only."""
 
     token: str
     host_id: UUID
@@ -67,12 +67,12 @@ class SessionBody(Body):
     """An agent that starts."""
 
     version: Text = Field(max_length=100)
-    # what it can run; null for everything
+    # keys of the definitions that it can run; null for all
     definitions: list[Text] | None = Field(None, max_length=1000)
 
 
 class SessionView(View):
-    """The agent's session: until another agent is started for the host."""
+    """The agent's session, which ends when another agent starts for the host."""
 
     session_id: UUID
     host_id: UUID
@@ -84,10 +84,15 @@ class SessionView(View):
 
 
 class PollQuery(Parameters):
-    """What to wait for, and what the agent thinks of its host."""
+    """The jobs that the agent can take, and the host's state as the agent knows it."""
 
     session: Id
-    wait: float = Field(25, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for something.")
+    wait: float = Field(
+        25,
+        ge=0,
+        le=LONGEST_WAIT_SECONDS,
+        description="Seconds to wait for a job, a cancel or a change of the host.",
+    )
     limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
     definitions: list[Text] | None = Field(None, max_length=1000)
     paused: bool = False
@@ -95,14 +100,14 @@ class PollQuery(Parameters):
 
 
 class GivenView(ClaimedView):
-    """A job that is the host's to run. It is given again until it is accepted."""
+    """A job for this host. Every poll returns it again until the agent accepts it."""
 
     # the attempt's id
     job_run_id: UUID | None
 
 
 class WordView(View):
-    """What the agent is told: jobs to run, jobs to stop, and how its host stands."""
+    """The answer to a poll: jobs to run, jobs to cancel, and the host's state."""
 
     items: list[GivenView]
     jobs: list[GivenView] = Field(
@@ -128,18 +133,18 @@ class BeatBody(Body):
 
 
 class BeatView(View):
-    """How a lease stands: lost, if it does not hold any more."""
+    """The state of a lease; `lost` if the agent no longer holds it."""
 
     job_id: UUID
     attempt_no: int
     lost: bool
-    # whether its time begins anew: one that a finish has locked at that moment keeps the time it has
+    # false if a concurrent finish has locked the lease: it keeps its old expiry
     renewed: bool
     cancel_requested: bool
 
 
 class BeatsView(View):
-    """How each lease stands, in the order asked for."""
+    """The state of each lease, in the order of the request."""
 
     leases: list[BeatView]
     lease_seconds: float
@@ -160,11 +165,11 @@ class ResultBody(EndBody):
     duration_ms: int | None = Field(None, ge=0, le=LONGEST_MS)
 
     def ending(self) -> Ending:
-        """The same as the actions know it."""
+        """The ending with the attempt's duration."""
         return replace(super().ending(), duration_ms=self.duration_ms)
 
     def failure(self) -> ErrorBody:
-        """What went wrong, by whichever names it was told."""
+        """The error, from `error` or from the deprecated fields."""
         message = self.error_message or "The agent reported a failure without a message."
         return self.error or ErrorBody(type=self.error_type, message=message, traceback=self.traceback)
 
@@ -186,7 +191,7 @@ async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(Op
 
 @router.post("/hosts/{host_id}/token")
 async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
-    """A new token in place of the one that asks: that one is good for ten minutes more."""
+    """Replace the agent's token. The old one stays valid for ten minutes."""
     async with caller.transaction() as tx:
         await agents.own_host(tx, caller.principal, host_id)
         enrolled = await hosts.rotate(tx, caller.principal, _token(caller))
@@ -195,7 +200,7 @@ async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
 
 @router.post("/hosts/{host_id}/session", status_code=201)
 async def begin(host_id: UUID, body: SessionBody, caller: Agent) -> SessionView:
-    """Become the host's agent: one that was before is told so."""
+    """Begin a session as the host's agent. The session before it ends."""
     async with caller.transaction(as_system=True) as tx:
         session = await agents.begin(tx, caller.principal, host_id, version=body.version)
     host = session.host
@@ -214,14 +219,14 @@ async def begin(host_id: UUID, body: SessionBody, caller: Agent) -> SessionView:
 async def poll(
     request: Request, host_id: UUID, query: Annotated[PollQuery, Query()], caller: Agent
 ) -> WordView:
-    """Wait for something to do: a job, a cancel, a change of the host. This is the agent's heartbeat too."""
+    """Wait for a job, a cancel or a change of the host. The poll is the agent's heartbeat, too."""
     agents.check_host(caller.principal, host_id)
-    hall: Hall = request.app.state.hall
+    agent_polls: Hall = request.app.state.hall
 
     async def waits() -> bool:
         return not await request.is_disconnected()
 
-    wish = Wish(
+    poll_request = Wish(
         session_id=query.session,
         definitions=query.definitions,
         limit=query.limit,
@@ -232,18 +237,18 @@ async def poll(
     )
     polls: Openings = request.app.state.long_polls
     async with polls.open(caller.token_id, caller.tenant_id):
-        word = await hall.wait(host_id, _token(caller), wish)
+        answer = await agent_polls.wait(host_id, _token(caller), poll_request)
     lease_seconds = caller.fl.settings.lease_seconds
     given = [
-        GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in word.jobs
+        GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in answer.jobs
     ]
     return WordView(
         items=given,
         jobs=given,
-        cancel=word.cancel,
-        paused=word.state.paused,
-        draining=word.state.draining,
-        note=word.state.pause_note,
+        cancel=answer.cancel,
+        paused=answer.state.paused,
+        draining=answer.state.draining,
+        note=answer.state.pause_note,
         lease_seconds=lease_seconds,
     )
 
@@ -272,7 +277,7 @@ async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/accept")
 async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: Agent) -> RenewedView:
-    """The agent has the job and begins. Until then it is given again at every poll."""
+    """Accept a job, and begin to run it. Until then every poll returns it again."""
     agents.check_host(caller.principal, host_id)
     seconds = caller.fl.settings.lease_seconds
     renewed = await caller.fl.database.single(
@@ -283,7 +288,7 @@ async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: Agent) ->
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/result")
 async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -> EndedView:
-    """How the attempt ended; safe to send again."""
+    """Report how the attempt ended. Safe to repeat."""
     agents.check_host(caller.principal, host_id)
     lease = body.lease(job_id)
     async with caller.transaction(as_system=True) as tx:
@@ -310,7 +315,7 @@ async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/release")
 async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: Agent) -> EndedView:
-    """Give the job back, uncharged: the agent stops, or the handler asked to come back later."""
+    """Give the job back without charging an attempt: the agent stops, or the handler snoozed the job."""
     agents.check_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
         status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
@@ -320,7 +325,7 @@ async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: Agent)
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/progress")
 async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agent) -> ProgressedView:
-    """Say how far the work is."""
+    """Report the job's progress."""
     agents.check_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
         await leases.progress(
@@ -331,7 +336,7 @@ async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agen
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/logs")
 async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> AppendedView:
-    """Keep what the attempt says. A chunk with a `seq` that is there already is not kept twice."""
+    """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
     agents.check_host(caller.principal, host_id)
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     return AppendedView.of(
@@ -342,8 +347,8 @@ async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> App
 
 
 def _token(caller: Caller) -> UUID:
-    if caller.token_id is None:  # a role that only tokens have
-        raise RuntimeError("an agent comes with a token")
+    if caller.token_id is None:  # only tokens can have the agent role
+        raise RuntimeError("an agent must authenticate with a token")
     return caller.token_id
 
 

@@ -1,4 +1,4 @@
-"""The audit log, to read."""
+"""The audit log."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_AUDIT))]
 
 
 class AuditQuery(Parameters):
-    """Which entries; what is left out does not matter."""
+    """Filters of the audit log."""
 
     actor: str | None = None
     principal_id: Id | None = None
@@ -32,18 +32,18 @@ class AuditQuery(Parameters):
     cursor: str | None = Field(None, max_length=1000)
 
     def filter(self) -> Filter:
-        """The same as the actions know it."""
+        """The filter for the action."""
         return Filter(**self.model_dump(exclude={"limit", "cursor"}))
 
 
 class EntryView(View):
-    """Who did what to which, from where."""
+    """An audit entry."""
 
     at: datetime
     tenant_id: UUID | None
     tenant: str | None
     actor: str
-    principal_id: UUID | None = Field(description="Of the user or token: names may be the same, ids are not.")
+    principal_id: UUID | None = Field(description="The id of the user or token; names are not unique.")
     action: str
     resource_type: str
     resource_id: str | None

@@ -1,4 +1,4 @@
-"""Definitions: read by everybody, made and changed by super admins."""
+"""Definitions: all roles may read them, super admins change them."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ class BackoffBody(Body):
 
 
 class DefinitionChange(Body):
-    """What to change of a definition; what is left out stays (or begins) as it is."""
+    """Fields of a definition; omitted fields keep their value (or get their default)."""
 
     description: str = ""
     kind: OneOf[Kind] = Kind.FUNCTION
@@ -52,17 +52,17 @@ class DefinitionChange(Body):
     only_tenants: list[str] | None = Field(
         None,
         max_length=1000,
-        description="Slugs or ids: to other tenants it is not there. Null or empty: it is everybody's.",
+        description="Slugs or ids: hidden from all other tenants. Null or empty: for every tenant.",
     )
 
     def given(self) -> dict[str, Any]:
-        """Only what was sent; a backoff whole, since its parts belong together."""
+        """The fields that the request contains; a backoff is always complete."""
         sent = self.model_dump(exclude_unset=True)
         return sent | ({"backoff": self.backoff.model_dump()} if "backoff" in sent else {})
 
 
 class DefinitionPatch(DefinitionChange):
-    """A change, or its gate: `paused` stops claiming its jobs."""
+    """Changes to a definition; `paused` stops the claiming of its jobs."""
 
     paused: bool | None = None
 
@@ -102,7 +102,7 @@ class DefinitionView(View):
     retention_days: int | None
     is_active: bool
     only_tenants: list[UUID] | None = Field(
-        description="Whose it is, if not everybody's; null unless a super admin asks."
+        description="The tenants that may use it; null for all tenants, and for callers that are not super admins."
     )
     paused_at: datetime | None
     paused_by: str | None
@@ -113,7 +113,7 @@ class DefinitionView(View):
 
 @router.get("/definitions")
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[DefinitionView]:
-    """What may be enqueued, by key."""
+    """The definitions that the caller can enqueue, by key."""
     return await _page(query, caller)
 
 
@@ -125,7 +125,7 @@ async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: Manage
 
 @router.post("/admin/jobs/definitions", status_code=201, response_model=DefinitionView)
 async def create(request: Request, body: DefinitionBody, caller: Manager) -> JSONResponse:
-    """A new definition; 409 if the key is taken."""
+    """Create a definition; 409 if the key is taken."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
         definition = await definitions.create(tx, caller.principal, {**body.given(), "key": body.key})
@@ -136,7 +136,7 @@ async def create(request: Request, body: DefinitionBody, caller: Manager) -> JSO
 
 @router.patch("/admin/jobs/definitions/{definition}")
 async def change(definition: str, body: DefinitionPatch, caller: Manager) -> DefinitionView:
-    """Change what is given of a definition, by id or key."""
+    """Change the given fields of a definition, by id or key."""
     changes = body.given()
     paused = changes.pop("paused", None)
     async with caller.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Events: told, listed, shown with what they set off, and told again."""
+"""Events: emit, list, show with their firings, and replay."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -29,43 +29,43 @@ CLOUD_EVENTS_TYPE = "application/cloudevents+json"
 
 
 class EventBody(Body):
-    """Something that happened."""
+    """An event to emit."""
 
     name: Text
     data: dict[str, Any] = Field(default_factory=dict)
     correlation_id: Text | None = None
     occurred_at: Time | None = None
-    # the job that emits it: triggers that set one another off are counted through it
+    # the job that emits it: limits the depth of triggers that fire one another
     caused_by: Id | None = None
 
 
 class ReplayBody(Body):
-    """For which trigger alone to replay an event."""
+    """The only trigger to replay an event for, if any."""
 
     trigger_id: Id | None = None
 
 
 class EventsQuery(PageQuery):
-    """Which events; what is left out does not matter."""
+    """Filters of events."""
 
     name: Text | None = None
     correlation_id: Text | None = None
 
 
 class FiringsOfEventQuery(PageQuery):
-    """Which of an event's firings."""
+    """A page of an event's firings."""
 
     limit: int = Field(MAX_PAGE, ge=1, le=MAX_PAGE)
 
 
 class EventIdView(View):
-    """An event that was taken; its jobs follow."""
+    """An accepted event; its jobs are enqueued later."""
 
     id: UUID
 
 
 class EventView(View):
-    """An event; `dispatched_at` is when its jobs were made."""
+    """An event; `dispatched_at` is when its jobs were enqueued."""
 
     id: UUID
     tenant_id: UUID
@@ -83,7 +83,7 @@ class EventView(View):
 
 
 class EventWithFirings(EventView):
-    """An event and what it set off; more firings are at ?cursor=`next_cursor`."""
+    """An event and its firings; more firings are at ?cursor=`next_cursor`."""
 
     firings: list[FiringView] = Field(default_factory=list)
     next_cursor: str | None = None
@@ -92,7 +92,7 @@ class EventWithFirings(EventView):
 _CLOUD_EVENT: dict[str, Any] = {
     "type": "object",
     "title": "CloudEvent",
-    "description": "A CloudEvent 1.0: type is the event's name; what stands beside data is under cloudevent of it.",
+    "description": "A CloudEvent 1.0: `type` is the event's name; the other attributes are stored in data.cloudevent.",
     "required": ["specversion", "id", "source", "type"],
     "properties": {
         "specversion": {"const": CLOUD_EVENTS},
@@ -116,7 +116,7 @@ _BODIES = {
 async def emit(
     request: Request, document: Annotated[dict[str, Any], Sent()], caller: Emitter
 ) -> JSONResponse:
-    """Tell what happened, in our own words or as a CloudEvent 1.0; the jobs of its triggers follow."""
+    """Emit an event, in our own format or as a CloudEvent 1.0; its triggers enqueue their jobs later."""
     new = _event(request, document, tenant=str(caller.tenant))
 
     async def emitted(tx: Tx) -> tuple[int, Any]:
@@ -144,7 +144,7 @@ async def listed(query: Annotated[EventsQuery, Query()], caller: Reader) -> List
 async def show(
     event_id: UUID, query: Annotated[FiringsOfEventQuery, Query()], caller: Reader
 ) -> EventWithFirings:
-    """An event, and what became of it with each trigger that it matched."""
+    """An event, and its firing for each trigger that it matched."""
     async with caller.transaction() as tx:
         event, found = await events.get(
             tx, caller.principal, event_id, after=query.after_id, limit=query.limit
@@ -159,7 +159,7 @@ async def show(
 async def replay(
     request: Request, event_id: UUID, caller: Replayer, body: ReplayBody | None = None
 ) -> JSONResponse:
-    """The same event once more, under an id of its own: for all triggers that match it now, or for one."""
+    """Emit the same event again with a new id, for all triggers that match it now, or for one."""
     only = None if body is None else body.trigger_id
 
     async def replayed(tx: Tx) -> tuple[int, Any]:

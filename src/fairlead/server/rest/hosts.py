@@ -31,7 +31,7 @@ class HostBody(Body):
 
 
 class HostPatch(Body):
-    """What to change of a host; `paused` is its gate, `draining` tells its agent to finish and leave."""
+    """Changes to a host; `paused` is its gate, `draining` tells its agent to finish its jobs and stop."""
 
     name: Text | None = None
     max_running: int | None = None
@@ -41,14 +41,14 @@ class HostPatch(Body):
     note: Text | None = None
 
     def given(self) -> dict[str, Any]:
-        """Only what was sent."""
+        """The fields that the request contains, without nulls."""
         return {
             name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None
         }
 
 
 class HostView(View):
-    """A machine of a tenant."""
+    """A tenant's machine, whose jobs only its agent runs."""
 
     id: UUID
     tenant_id: UUID
@@ -70,7 +70,7 @@ class HostView(View):
 
 
 class CodeView(View):
-    """A code for an agent: good once, until then. Shown now and never again."""
+    """An enrolment code for an agent: valid once, until `expires_at`, and shown only now."""
 
     host_id: UUID
     code: str
@@ -79,7 +79,7 @@ class CodeView(View):
 
 
 class RevokedView(View):
-    """How many tokens of the host's agents were taken away."""
+    """How many tokens of the host's agents were revoked."""
 
     host_id: UUID
     tokens: int
@@ -94,14 +94,14 @@ class ResourceBody(Body):
 
 
 class ResourcePatch(Body):
-    """Where a resource is to be, and its name."""
+    """The new host or name of a resource."""
 
     host_id: Id | None = None
     name: Text | None = None
 
 
 class ResourceView(View):
-    """A thing on a host that jobs act on."""
+    """An object on a host that jobs act on."""
 
     id: UUID
     tenant_id: UUID
@@ -116,7 +116,7 @@ class ResourceView(View):
 
 
 class ResourcesQuery(PageQuery):
-    """A page of resources: of a host, of a kind."""
+    """Filters of resources: by host, by kind."""
 
     host_id: Id | None = None
     kind: Text | None = None
@@ -151,14 +151,14 @@ async def shown(host_id: UUID, caller: Reader) -> HostView:
 
 @router.patch("/hosts/{host_id}")
 async def change(host_id: UUID, body: HostPatch, caller: Manager) -> HostView:
-    """Change what is given of a host, pause it, or drain it."""
+    """Change the given fields of a host, pause it, or drain it."""
     async with caller.transaction() as tx:
         return HostView.of(await hosts.change(tx, caller.principal, host_id, body.given()))
 
 
 @router.delete("/hosts/{host_id}")
 async def remove(host_id: UUID, caller: Manager) -> HostView:
-    """Take a host away, with its resources and its agents' tokens; 409 while it has jobs. Jobs that ended stay."""
+    """Remove a host, its resources and its agents' tokens; 409 while it has active jobs. Its finished jobs stay."""
     async with caller.transaction() as tx:
         host = await hosts.remove(tx, caller.principal, host_id)
     return HostView.of(host)
@@ -166,7 +166,7 @@ async def remove(host_id: UUID, caller: Manager) -> HostView:
 
 @router.post("/hosts/{host_id}/enrolment", status_code=201)
 async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeView:
-    """A code for an agent of this host: good once, for a quarter of an hour."""
+    """Create an enrolment code for this host's agent: valid once, for 15 minutes."""
     async with caller.transaction() as tx:
         made = await hosts.enrolment_code(tx, caller.principal, host_id)
     server = str(request.base_url).rstrip("/")
@@ -176,7 +176,7 @@ async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeVie
 
 @router.post("/hosts/{host_id}/revoke")
 async def revoke(host_id: UUID, caller: Manager) -> RevokedView:
-    """Take the tokens of all the host's agents away: within five seconds they are cut off."""
+    """Revoke the tokens of all the host's agents; this takes effect within five seconds."""
     async with caller.transaction() as tx:
         count = await hosts.revoke_agents(tx, caller.principal, host_id)
     return RevokedView(host_id=host_id, tokens=count)
@@ -218,7 +218,7 @@ async def resource(resource_id: UUID, caller: Reader) -> ResourceView:
 
 @router.patch("/resources/{resource_id}")
 async def change_resource(resource_id: UUID, body: ResourcePatch, caller: Manager) -> ResourceView:
-    """Move a resource to another host, or name it anew. Jobs that are there already stay where they are."""
+    """Move a resource to another host, or rename it. Existing jobs stay on their host."""
     async with caller.transaction() as tx:
         return ResourceView.of(
             await hosts.change_resource(

@@ -1,4 +1,4 @@
-"""Jobs: enqueued, listed, counted, shown, canceled, retried, one by one and in bulk."""
+"""Jobs: enqueue, list, count, show, cancel and retry, one by one and in bulk."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -49,7 +49,7 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Enqueuer = Annotated[Caller, Depends(Requires(Permission.ENQUEUE_JOBS))]
 Writer = Annotated[Caller, Depends(Requires(Permission.WRITE_JOBS))]
 
-# Runs jobs in the server's own process: for whoever runs the system.
+# Runs jobs in the server process: for super admins.
 Ticker = Annotated[Caller, Depends(Requires(Permission.MANAGE_SYSTEM, everywhere=True))]
 
 MOST_IN_BULK = 10_000
@@ -57,14 +57,14 @@ MOST_IN_TICK = 1000
 
 
 def _split(given: Any) -> Any:
-    """`failed,dead_letter` is two statuses, in one parameter or in several."""
+    """Split `failed,dead_letter` into two statuses; the parameter may also be repeated."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return given
     return [part.strip() for text in texts for part in text.split(",")]
 
 
-# `?follow` says as much as `?follow=true`
+# `?follow` means `?follow=true`
 Flag = Annotated[bool, BeforeValidator(lambda given: given == "" or given)]
 
 Statuses = Annotated[list[JobStatus], BeforeValidator(_split), Field(min_length=1, max_length=100)]
@@ -78,7 +78,7 @@ class JobBody(Body):
     priority: int | None = None
     scheduled_for: Time | None = None
     delay_seconds: float | None = Field(
-        None, validation_alias=DELAY, description="Not before so many seconds have passed."
+        None, validation_alias=DELAY, description="Seconds to wait before the job may run."
     )
     max_attempts: int | None = None
     dedupe_key: Text | None = None
@@ -87,7 +87,7 @@ class JobBody(Body):
     resource_id: Id | None = None
 
     def new(self, tenant_id: UUID) -> NewJob:
-        """The same as a request to enqueue."""
+        """The NewJob for the action."""
         return NewJob(
             definition=self.definition_key,
             tenant=str(tenant_id),
@@ -110,18 +110,18 @@ class BulkBody(Body):
 
 
 def _trace_of(request: Request) -> dict[str, list[str]]:
-    """The headers that say which trace the request belongs to."""
+    """The W3C trace context headers of the request."""
     return {name: request.headers.getlist(name) for name in ("traceparent", "tracestate")}
 
 
 class RetryBody(Body):
-    """What to change of a job that is retried."""
+    """The new payload of a retried job, if any."""
 
     payload: dict[str, Any] | None = None
 
 
 class FilterQuery(Parameters):
-    """Which jobs; what is left out does not matter. Times have a time zone."""
+    """Filters of jobs. Times must have a time zone."""
 
     status: Statuses | None = None
     source: OneOf[Source] | None = None
@@ -141,7 +141,7 @@ class FilterQuery(Parameters):
     )
 
     def filter(self) -> jobs.Filter:
-        """The same as the actions know it."""
+        """The filter for the action."""
         given = self.model_dump(include=set(FilterQuery.model_fields))
         key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
         return jobs.Filter(**{**given, "definition_key": key})
@@ -162,25 +162,25 @@ class TickBody(Body):
 
 
 class LogsQuery(Parameters):
-    """What of a job's log: of one attempt or of all, behind a place. With `follow` the answer waits for something new."""
+    """The part of a job's log to read: of one attempt or all, after a position. With `follow` the response waits for output."""
 
     attempt_no: int | None = Field(None, ge=1, le=2_147_483_647)
     after_seq: int | None = Field(None, ge=-1, le=2_147_483_647)
     cursor: Text | None = None
     limit: int = Field(logs.MAX_PAGE, ge=1, le=logs.MAX_PAGE)
-    follow: Flag = Field(default=False, description="Wait until there is something, or it is complete.")
+    follow: Flag = Field(default=False, description="Wait for output, or until the log is complete.")
     wait: float = Field(25, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds that `follow` waits at most.")
     strip_ansi: Flag = Field(default=False, description="Leave out colours and other escape sequences.")
 
 
 class AttemptsQuery(PageQuery):
-    """Which attempts of a job."""
+    """A page of a job's attempts."""
 
     limit: int = Field(jobs.MAX_PAGE, ge=1, le=jobs.MAX_PAGE)
 
 
 class JobsQuery(FilterQuery):
-    """A page of such jobs."""
+    """Filters of jobs, and the page."""
 
     limit: int = Field(50, ge=1, le=jobs.MAX_PAGE)
     offset: int = Field(0, ge=0, le=100_000)
@@ -212,7 +212,7 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
             made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
         return 201, {"items": [{"id": str(one.id), "deduplicated": one.deduplicated} for one in made]}
 
-    # COPY does not go with row-level security: the tenant is a checked parameter here
+    # COPY does not work with row-level security: the action checks the tenant instead
     return await once(request, caller, enqueued, as_system=True)
 
 
@@ -228,7 +228,7 @@ async def listed(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPa
 
 @router.get("/jobs/summary")
 async def summary(caller: Reader) -> SummaryView:
-    """How many jobs there are of each status, and for how long the oldest has waited that could run."""
+    """Count the jobs of each status, and show how long the oldest ready job has waited."""
     tenant = str(caller.tenant)
     async with caller.transaction() as tx:
         found = await stats.summary(tx, caller.principal, tenant=tenant)
@@ -252,7 +252,7 @@ async def times(caller: Reader) -> TimesView:
 
 @router.post("/jobs/cancel")
 async def cancel_many(body: BulkFilterBody, caller: Writer) -> BulkView:
-    """Cancel the jobs that match: at once where they wait; where they run, their owners are asked to stop."""
+    """Cancel the jobs that match: queued jobs at once, running jobs at their worker's next heartbeat."""
     async with caller.transaction() as tx:
         did = await bulk_jobs.cancel(
             tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
@@ -272,7 +272,7 @@ async def retry_many(body: BulkFilterBody, caller: Writer) -> BulkView:
 
 @router.post("/jobs/tick")
 async def tick(caller: Ticker, body: TickBody | None = None) -> TickView:
-    """Run due jobs of this process's own functions, here and now. There is nothing here unless it is enabled."""
+    """Run due jobs of functions that this process defines. 404 unless FAIRLEAD_ENABLE_TICK is on."""
     if not caller.fl.settings.enable_tick:
         raise NotFound("There is nothing at this address: FAIRLEAD_ENABLE_TICK is off.")
     did = await caller.fl.tick((body or TickBody()).limit)
@@ -301,7 +301,7 @@ async def attempts(
 async def read_logs(
     request: Request, job_id: UUID, query: Annotated[LogsQuery, Query()], caller: Reader
 ) -> LogsPage:
-    """What a job's attempts said. While it is not `complete`, ask again from `next_cursor`."""
+    """A job's log. While it is not `complete`, read on from `next_cursor`."""
 
     async def look() -> logs.LogPage:
         async with caller.transaction() as tx:
@@ -331,14 +331,14 @@ async def read_logs(
 @router.get("/jobs/{job_id}/why")
 async def why(job_id: UUID, caller: Reader) -> WhyView:
     """Why a job is not running."""
-    # limits count every tenant's leases; the answer names no other tenant's jobs
+    # limits count every tenant's leases; the response names no other tenant's jobs
     async with caller.transaction(as_system=True) as tx:
         return WhyView.of(await explanation.why(tx, caller.principal, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(job_id: UUID, caller: Writer) -> JobView:
-    """Ask a job to stop: at once if it waits, at its owner's next heartbeat if it runs."""
+    """Cancel a job: at once if it is queued, at its worker's next heartbeat if it is running."""
     async with caller.transaction() as tx:
         return JobView.of(await jobs.cancel(tx, caller.principal, job_id))
 

@@ -1,4 +1,4 @@
-"""Live updates: a ticket, and the socket that it opens."""
+"""Live updates: tickets, and the WebSocket that they open."""
 
 from typing import Annotated
 from uuid import UUID
@@ -38,7 +38,7 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 
 
 class TicketView(View):
-    """A ticket for one socket, to be used soon."""
+    """A ticket that opens one socket."""
 
     ticket: str
     expires_in: int
@@ -46,7 +46,7 @@ class TicketView(View):
 
 @router.post("/live/ticket", status_code=201)
 async def ticket(request: Request, caller: Reader) -> TicketView:
-    """A ticket for `GET /live?ticket=…`: good once, for 30 seconds, for what the caller may see."""
+    """Create a ticket for `GET /live?ticket=…`: valid once, for 30 seconds, with the caller's permissions."""
     secret = new_secret()
     stands_for = live.Ticket(
         tenant_id=caller.tenant_id,
@@ -62,7 +62,7 @@ async def ticket(request: Request, caller: Reader) -> TicketView:
 
 @router.websocket("/live")
 async def watch(websocket: WebSocket) -> None:
-    """Frames about the jobs of a tenant, as they come; a super admin may watch all."""
+    """Send frames about a tenant's jobs as they change; a super admin may watch all tenants."""
     rooms: Live = websocket.app.state.live
     try:
         principal, holder = await _admitted(websocket, rooms)
@@ -85,16 +85,18 @@ async def watch(websocket: WebSocket) -> None:
 
 
 async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holder]:
-    """Who comes, and by what, or a refusal."""
+    """Authenticate the socket's client; return its principal and credential."""
     if unknown := [name for name in websocket.query_params if name not in PARAMETERS]:
         raise InvalidInput(
             f"There is no parameter {unknown[0][:40]!r} here. Known: {', '.join(PARAMETERS)}.",
             [Fault(unknown[0][:40], "unknown parameter")],
         )
     if not same_site(websocket):
-        raise CrossSite("This socket was opened by a page of another site, and was refused.")
+        raise CrossSite("This socket was opened by a page of another site and was refused.")
     if rooms.connections >= MOST_SOCKETS:
-        raise TooManyRequests("This server has as many live sockets as it takes. Try again later.")
+        raise TooManyRequests(
+            f"This server has {MOST_SOCKETS} live sockets open, which is its limit. Try again later."
+        )
     gatekeeper: Gatekeeper = websocket.app.state.gatekeeper
     if (text := websocket.query_params.get("ticket")) is not None:
         return await _by_ticket(websocket, gatekeeper, text)
@@ -119,7 +121,7 @@ async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) ->
 
 
 async def _room(websocket: WebSocket, principal: Principal) -> UUID | None:
-    """The tenant that is to be watched: the principal's own, or for a super admin any, or all (None)."""
+    """The tenant to watch: the principal's own; for a super admin any, or all (None)."""
     named = websocket.query_params.get("tenant")
     if named is None:
         return principal.tenant_id
@@ -143,7 +145,7 @@ async def _record_denial(caller: Caller) -> None:
 
 
 async def _refuse(websocket: WebSocket, error: FairleadError) -> None:
-    """Say why before anything is accepted: as a problem where the server can, else by the bare refusal."""
+    """Refuse the socket, with a problem if the server supports denial responses."""
     log.info("live_refused", code=error.code)
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
         await websocket.send_denial_response(problem(error))

@@ -1,4 +1,4 @@
-"""Signing in and out, and who one is."""
+"""Sign-in, sign-out, and the caller's own principal."""
 
 from typing import Annotated
 from uuid import UUID
@@ -23,14 +23,14 @@ Somebody = Annotated[Caller, Depends(Requires(None))]
 
 
 class LoginBody(Body):
-    """Who signs in."""
+    """A user's e-mail address and password."""
 
     email: str = Field(max_length=300)
     password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
 
 
 class MeView(View):
-    """Who is asking, and what they may do."""
+    """The caller's principal and permissions."""
 
     actor: str
     role: Role
@@ -42,7 +42,7 @@ class MeView(View):
 
 @router.post("/login", response_model=MeView)
 async def login(request: Request, body: LoginBody, _: Anybody) -> JSONResponse:
-    """Sign in: answers with who one is, and a session cookie."""
+    """Sign in: returns the user's principal, and sets the session cookie."""
     fl: Fairlead = request.app.state.fl
     principal, secret = await sign_in(request, body.email, body.password.get_secret_value())
     return let_in(request, JSONResponse(plain(await _me(fl, principal))), secret)
@@ -50,13 +50,13 @@ async def login(request: Request, body: LoginBody, _: Anybody) -> JSONResponse:
 
 @router.post("/logout", status_code=204)
 async def logout(request: Request, _: Anybody) -> Response:
-    """Sign out: the session ends, and its cookie goes."""
+    """Sign out: ends the session and deletes its cookie."""
     return await sign_out(request, Response(status_code=204))
 
 
 @router.get("/me")
 async def me(caller: Somebody) -> MeView:
-    """Who is asking, in which tenant, and what they may do."""
+    """Show the caller's principal, tenant and permissions."""
     return await _me(caller.fl, caller.principal)
 
 

@@ -1,4 +1,4 @@
-"""The system: its gate, and every tenant's part of the queue."""
+"""The system: its gate, its checks, and the queue by tenant."""
 
 from datetime import datetime
 from typing import Annotated
@@ -20,14 +20,14 @@ QueueReader = Annotated[Caller, Depends(Requires(Permission.READ_QUEUE, everywhe
 
 
 class GateBody(Body):
-    """Whether jobs are to be claimed, and why not."""
+    """Whether workers may claim jobs, and a note."""
 
     online: bool
     note: str | None = None
 
 
 class GateView(View):
-    """The system's gate: while it is not online, nothing is claimed."""
+    """The system's gate: while it is not online, workers claim no jobs."""
 
     online: bool
     note: str | None
@@ -36,7 +36,7 @@ class GateView(View):
 
 
 class TenantQueueView(View):
-    """A tenant's part of the queue."""
+    """A tenant's jobs in the queue."""
 
     tenant_id: UUID
     tenant: str
@@ -52,7 +52,7 @@ class TenantQueueView(View):
 
 
 class CheckView(View):
-    """What a check found: `ok`, `warn` or `fail`, what was seen, what to do, and the figure behind it."""
+    """A check's verdict (`ok`, `warn` or `fail`), its detail, advice, and measured value."""
 
     check: str
     verdict: Verdict
@@ -63,7 +63,7 @@ class CheckView(View):
 
 @router.get("/admin/checks")
 async def show_checks(caller: Manager) -> ListOf[CheckView]:
-    """What is wrong with the database or the fleet, examined now: what `fairlead doctor` looks at all the time."""
+    """Run the checks of the database and the fleet now; `fairlead doctor` runs them, too."""
     async with caller.transaction(as_system=True) as tx:
         found = await checks.list_checks(tx, caller.principal)
     return ListOf(items=[CheckView.of(one) for one in found])
@@ -78,7 +78,7 @@ async def show(caller: Manager) -> GateView:
 
 @router.put("/admin/system")
 async def change(body: GateBody, caller: Manager) -> GateView:
-    """Open or close the system's gate. What runs goes on."""
+    """Open or close the system's gate. Running jobs continue."""
     async with caller.transaction() as tx:
         gate = await system.change_gate(tx, caller.principal, online=body.online, note=body.note)
     return GateView.of(gate)
@@ -86,7 +86,7 @@ async def change(body: GateBody, caller: Manager) -> GateView:
 
 @router.get("/admin/queue")
 async def queue(query: Annotated[PageQuery, Query()], caller: QueueReader) -> ListOf[TenantQueueView]:
-    """Every tenant's part of the queue, by slug."""
+    """The queue by tenant, ordered by slug."""
     async with caller.transaction() as tx:
         found = await system.queue(tx, caller.principal, after=query.after, limit=query.limit)
     return page_of(TenantQueueView, found, lambda one: one.tenant)

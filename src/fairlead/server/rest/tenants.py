@@ -37,9 +37,9 @@ class TenantBody(Body):
 
 
 class TenantPatch(Body):
-    """What to change of a tenant; what is left out stays. `max_running` null means no limit.
+    """Changes to a tenant; omitted fields keep their value. `max_running` null means no limit.
 
-    `quotas` changes those that are named: 0 means no limit, null the settings' again.
+    `quotas` changes the named quotas: 0 means no limit, null the default from the settings.
     """
 
     name: str = ""
@@ -67,7 +67,7 @@ class TenantView(View):
 
 
 class QuotaView(View):
-    """What a tenant uses of a quota. `allowed` null means any number; `used` null that it is counted by workflow run."""
+    """A tenant's use of a quota. `allowed` null means no limit; `used` null means that each workflow run is counted separately."""
 
     quota: Quota
     used: int | None
@@ -77,7 +77,7 @@ class QuotaView(View):
 
 @router.get("/quotas")
 async def own_quotas(caller: UsageReader) -> ListOf[QuotaView]:
-    """What the tenant uses of its quotas."""
+    """The tenant's use of its quotas."""
     async with caller.transaction() as tx:
         found = await quotas.uses(tx, caller.principal, caller.tenant)
     return ListOf(items=[QuotaView.of(one) for one in found], next_cursor=None)
@@ -85,7 +85,7 @@ async def own_quotas(caller: UsageReader) -> ListOf[QuotaView]:
 
 @router.get("/admin/tenants/{tenant}/quotas")
 async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
-    """What a tenant, by id or slug, uses of its quotas."""
+    """A tenant's use of its quotas, by id or slug."""
     async with caller.transaction() as tx:
         found = await tenants.find(tx, caller.principal, tenant)
         if found is None:
@@ -104,7 +104,7 @@ async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf
 
 @router.post("/admin/tenants", status_code=201, response_model=TenantView)
 async def create(request: Request, body: TenantBody, caller: Manager) -> JSONResponse:
-    """A new tenant; 409 if the slug is taken."""
+    """Create a tenant; 409 if the slug is taken."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
         tenant = await tenants.add(tx, caller.principal, **body.model_dump())
@@ -115,7 +115,7 @@ async def create(request: Request, body: TenantBody, caller: Manager) -> JSONRes
 
 @router.patch("/admin/tenants/{tenant}")
 async def change(tenant: str, body: TenantPatch, caller: Manager) -> TenantView:
-    """Change what is given of a tenant, by id or slug; `paused` is its gate."""
+    """Change the given fields of a tenant, by id or slug; `paused` is its gate."""
     changes = body.model_dump(exclude_unset=True)
     async with caller.transaction() as tx:
         return TenantView.of(await tenants.change(tx, caller.principal, tenant, changes))

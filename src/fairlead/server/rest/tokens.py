@@ -1,4 +1,4 @@
-"""Tokens: keys for programs."""
+"""Tokens, with which programs authenticate."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -38,12 +38,12 @@ class TokenBody(Body):
 
     @property
     def expiry(self) -> datetime | Expiry | None:
-        """When it ends: null is an answer, and nothing is none."""
+        """When the token expires: null means never, a missing field the default."""
         return self.expires_at if "expires_at" in self.model_fields_set else Expiry.DEFAULT
 
 
 class TokenView(View):
-    """A token, without its secret: that is kept nowhere."""
+    """A token without its secret, which is not stored."""
 
     id: UUID
     tenant_id: UUID | None
@@ -63,14 +63,14 @@ class TokenView(View):
 
 
 class NewTokenView(TokenView):
-    """A token that was just made. This is the only time its secret is shown; a repeated request gets null."""
+    """A new token. Only this response contains its secret; a repeated request gets null."""
 
     secret: str | None
 
 
 @router.get("/tokens")
 async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
-    """The tenant's tokens, in the order they were made; a super admin's without X-Tenant are all."""
+    """The tenant's tokens, oldest first; all tokens for a super admin without X-Tenant."""
     async with caller.transaction() as tx:
         found = await access.tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
     return page_of(TokenView, found, lambda one: one.id)
@@ -78,9 +78,9 @@ async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListO
 
 @router.post("/tokens", status_code=201, response_model=NewTokenView)
 async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResponse:
-    """A new token of the tenant, of at most one's own role; a super admin's without X-Tenant is for all.
+    """Create a token of the tenant with at most the caller's own role; without X-Tenant, a super admin's is for all tenants.
 
-    It stops working when its maker is disabled, or may not grant its role any more. Worker tokens are made by super admins.
+    It stops working when its creator is disabled or may no longer grant its role. Only super admins create worker tokens.
     """
 
     async def made(tx: Tx) -> tuple[int, Any]:
@@ -101,7 +101,7 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
 
 @router.delete("/tokens/{token_id}")
 async def revoke(token_id: UUID, caller: Manager) -> TokenView:
-    """Take a token away: here at once, in other processes within five seconds."""
+    """Revoke a token: at once in this process, within five seconds in others."""
     async with caller.transaction() as tx:
         token = await access.revoke_token(tx, caller.principal, token_id)
     return TokenView.of(token)

@@ -1,4 +1,4 @@
-"""Triggers: the rules that make jobs, their firings, and what they would do."""
+"""Triggers: the rules that enqueue jobs, their firings, and previews."""
 
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -45,7 +45,7 @@ MOST_RUNS = 100
 
 
 class TriggerPatch(Body):
-    """What to change of a trigger; what is left out stays, and null is as if it had never been said."""
+    """Changes to a trigger; omitted fields keep their value, null resets a field."""
 
     label: Text | None = None
     trigger_type: OneOf[TriggerType] | None = None
@@ -54,8 +54,8 @@ class TriggerPatch(Body):
     event_name: Text | None = None
     filter: dict[str, Any] | None = None
     cron_expr: Text | None = None
-    timezone: Text | None = Field(None, description="Of cron_expr; else the tenant's.")
-    every_seconds: int | None = Field(None, description="0 is once, at start_at.")
+    timezone: Text | None = Field(None, description="The time zone of cron_expr; by default the tenant's.")
+    every_seconds: int | None = Field(None, description="0 means once, at start_at.")
     start_at: Time | None = None
     payload_template: Any = None
     dedupe_window_seconds: int | None = Field(None, description="300 for events, 0 for schedules.")
@@ -63,7 +63,7 @@ class TriggerPatch(Body):
     overlap: OneOf[Overlap] | None = None
 
     def given(self) -> dict[str, Any]:
-        """Only what was sent."""
+        """The fields that the request contains."""
         return self.model_dump(exclude_unset=True, include=set(TriggerPatch.model_fields))
 
 
@@ -76,7 +76,7 @@ class TriggerBody(TriggerPatch):
 
 
 class PreviewBody(TriggerPatch):
-    """A trigger to preview: by its id, with changes or without; or whole, as if it were to be made.
+    """A trigger to preview: an existing one by id, with or without changes; or all fields of a new one.
 
     An event trigger also needs an event: event_id of a past one, or a sample of its data.
     """
@@ -88,7 +88,7 @@ class PreviewBody(TriggerPatch):
 
 
 class TriggersQuery(PageQuery):
-    """Which triggers; what is left out does not matter."""
+    """Filters of triggers."""
 
     trigger_type: OneOf[TriggerType] | None = None
     event_name: Text | None = None
@@ -97,20 +97,20 @@ class TriggersQuery(PageQuery):
     is_enabled: bool | None = None
 
     def filters(self) -> dict[str, Any]:
-        """The same as the actions know it."""
+        """The filters for the action."""
         given = self.model_dump(exclude={"limit", "cursor"})
         key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
         return {**given, "definition_key": key}
 
 
 class FiringsQuery(PageQuery):
-    """Which firings."""
+    """Filters of firings."""
 
     outcome: OneOf[FiringOutcome] | None = None
 
 
 class TriggerView(View):
-    """A trigger. Its `in_words` says when a schedule runs."""
+    """A trigger. `in_words` describes when a schedule runs."""
 
     id: UUID
     tenant_id: UUID
@@ -146,13 +146,13 @@ class TriggerView(View):
 
 
 class MadeView(TriggerView):
-    """A trigger as it stands now; `warnings` say what of it can be seen not to work."""
+    """A saved trigger; `warnings` name the parts that cannot work."""
 
     warnings: list[FaultView] = Field(default_factory=list)
 
 
 class RunView(View):
-    """A run to come: when, what clocks show there, and a note where they change."""
+    """A future run: its time, the local time, and a note if daylight saving changes it."""
 
     at: datetime
     local: datetime
@@ -161,15 +161,15 @@ class RunView(View):
 
 
 class PreviewView(View):
-    """What a trigger would do. `payload` and what is said of it are of the event, or of the first run."""
+    """What a trigger would do. `payload`, `valid` and `errors` are for the event, or for the first run."""
 
     trigger_type: TriggerType
     would: Would
     payload: Any
     valid: bool | None
     errors: list[FaultView]
-    job_id: UUID | None = Field(description="The job that stands for it, if it would be deduplicated.")
-    matches: bool | None = Field(description="Whether the event is what the trigger asks for.")
+    job_id: UUID | None = Field(description="The existing job, if the new one would be deduplicated.")
+    matches: bool | None = Field(description="Whether the event matches the trigger.")
     in_words: str | None
     runs: list[RunView]
 
@@ -186,7 +186,7 @@ async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> Li
 
 @router.post("/jobs/triggers", status_code=201, response_model=MadeView)
 async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONResponse:
-    """A new trigger of the tenant."""
+    """Create a trigger of the tenant."""
     tenant = str(caller.tenant)
 
     async def made(tx: Tx) -> tuple[int, Any]:
@@ -197,7 +197,7 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
 
 @router.post("/jobs/triggers/preview")
 async def preview(body: PreviewBody, caller: Reader) -> PreviewView:
-    """What a trigger would do: a schedule at its next runs, another with an event. Nothing is done."""
+    """Preview a trigger: a schedule's next runs, or its answer to an event. Nothing is changed."""
     trigger = WantedTrigger(
         id=body.trigger_id,
         tenant=None if body.trigger_id is not None else str(caller.tenant),
@@ -219,21 +219,21 @@ async def show(trigger_id: UUID, caller: Reader) -> TriggerView:
 
 @router.patch("/jobs/triggers/{trigger_id}")
 async def change(trigger_id: UUID, body: TriggerPatch, caller: Manager) -> MadeView:
-    """Change what is given of a trigger; its next run is worked out anew where that matters."""
+    """Change the given fields of a trigger; its next run is computed again if needed."""
     async with caller.transaction() as tx:
         return _made(await triggers.change(tx, caller.principal, trigger_id, body.given()))
 
 
 @router.delete("/jobs/triggers/{trigger_id}")
 async def remove(trigger_id: UUID, caller: Manager) -> TriggerView:
-    """Delete a trigger. Its firings stay, and so do the jobs that it made."""
+    """Delete a trigger. Its firings and jobs stay."""
     async with caller.transaction() as tx:
         return TriggerView.of(await triggers.remove(tx, caller.principal, trigger_id))
 
 
 @router.post("/jobs/triggers/{trigger_id}/fire", response_model=FiringView)
 async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONResponse:
-    """Fire a schedule now, enabled or not. Of an event trigger, replay an event instead."""
+    """Fire a schedule now, enabled or not. For an event trigger, replay an event instead."""
 
     async def fired(tx: Tx) -> tuple[int, Any]:
         firing = await triggers.fire_now(tx, caller.principal, caller.fl.catalog, trigger_id)
@@ -246,7 +246,7 @@ async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONRespo
 async def firings(
     trigger_id: UUID, query: Annotated[FiringsQuery, Query()], caller: Reader
 ) -> ListOf[FiringView]:
-    """What became of a trigger's instants and events, newest first."""
+    """A trigger's firings, newest first."""
     async with caller.transaction() as tx:
         found = await triggers.history(
             tx,
@@ -270,4 +270,4 @@ def _in_words(trigger: Trigger) -> str | None:
     try:
         return in_words(schedule_for(trigger))
     except Refused:
-        return None  # its zone is no longer known here: when it comes due, its firing says so
+        return None  # its time zone is no longer known: its next firing reports that

@@ -1,4 +1,4 @@
-"""Usage: what runs used, for whom and when."""
+"""Usage of runs, by time, definition and tenant."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 
 
 class UsedView(View):
-    """Runs (every attempt that ended is one), what became of their jobs, and what they used."""
+    """Runs (each ended attempt is one), their outcomes, time and cost."""
 
     runs: int
     succeeded: int
@@ -36,7 +36,7 @@ class UsedView(View):
 
 
 class UsageView(UsedView):
-    """What was used in a step of time; of one definition or tenant, if they are told apart."""
+    """Usage in one hour, day or month; per definition or tenant if `per` says so."""
 
     definition_key: str | None
     tenant: str | None
@@ -44,7 +44,7 @@ class UsageView(UsedView):
 
 
 class UsagePage(ListOf[UsageView]):
-    """What was used in the hours that begin at `since` or later and before `until`, and all of it together."""
+    """Usage in the hours that begin from `since` until before `until`, and the totals."""
 
     items: Sequence[UsageView]
     totals: UsedView
@@ -55,7 +55,7 @@ class UsagePage(ListOf[UsageView]):
 
     @classmethod
     def told(cls, report: UsageReport) -> "UsagePage":
-        """A report."""
+        """The page of a report."""
         return cls(
             items=[UsageView.of(one) for one in report.items],
             totals=UsedView.of(report.totals),
@@ -66,7 +66,11 @@ class UsagePage(ListOf[UsageView]):
         )
 
 
-@router.get("/usage", responses={200: {"content": {"text/csv": {}}}}, response_model=UsagePage)
+@router.get(
+    "/usage",
+    responses={200: {"content": {"text/csv": {}}}},
+    response_model=UsagePage,
+)
 async def used(
     request: Request,
     caller: Reader,
@@ -78,10 +82,10 @@ async def used(
     timezone: Text | None = None,
     form: Annotated[Literal["json", "csv"] | None, Query(alias="format")] = None,
 ) -> Response | UsagePage:
-    """What runs used, by hour (of the last day, if no time is named), day (30 days) or month (a year), newest first.
+    """Usage by hour (by default of the last day), day (30 days) or month (a year), newest first.
 
-    Days and months are those of `timezone`, else of the tenant. With `format=csv`, or where text/csv is accepted, the
-    items as a table.
+    Days and months are those of `timezone`, by default the tenant's. With `format=csv` or `Accept: text/csv`, the items
+    as CSV.
     """
     async with caller.transaction() as tx:
         report = await usage.report(
@@ -93,14 +97,14 @@ async def used(
 
 
 def as_table(report: UsageReport, *, whose: str | None) -> Response:
-    """A report as a file."""
+    """A report as a CSV download."""
     name = f"usage-{whose or 'all'}-{report.period.until:%Y-%m-%d}.csv"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Vary": "Accept"}
     return Response(report.as_csv(), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _accepts_csv(request: Request) -> bool:
-    """Whether a table is what is asked for: before anything that we would rather give."""
+    """Whether Accept names text/csv before JSON and */*."""
     asked = [one.split(";")[0].strip() for one in request.headers.get("accept", "").split(",")]
     first = next((one for one in asked if one in ("text/csv", "application/json", "*/*")), None)
     return first == "text/csv"

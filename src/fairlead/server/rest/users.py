@@ -1,4 +1,4 @@
-"""Users: a tenant's own, and for super admins everybody's."""
+"""Users of a tenant; for super admins, of all tenants."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ class AnyUserBody(UserBody):
 
 
 class UserPatch(Body):
-    """What to change of a user; what is left out stays. Every change ends the user's sessions."""
+    """Changes to a user; omitted fields keep their value. Every change ends the user's sessions."""
 
     role: OneOf[Role] | None = None
     password: SecretStr | None = None
@@ -48,7 +48,7 @@ class UserPatch(Body):
 
 
 class UserView(View):
-    """Somebody who signs in."""
+    """A user."""
 
     id: UUID
     tenant_id: UUID | None
@@ -70,19 +70,19 @@ class RevokedView(View):
 
 @router.get("/users")
 async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
-    """The tenant's users, in the order they were made."""
+    """The tenant's users, oldest first."""
     return await _page(query, caller)
 
 
 @router.get("/admin/users")
 async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
-    """Everybody's users, in the order they were made."""
+    """The users of all tenants, oldest first."""
     return await _page(query, caller)
 
 
 @router.post("/users", status_code=201, response_model=UserView)
 async def create(request: Request, body: UserBody, caller: Manager) -> JSONResponse:
-    """A new user of the tenant; 409 if the tenant has one with this address."""
+    """Create a user of the tenant; 409 if the tenant has one with this address."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
         return await _add(tx, caller, body, caller.tenant)
@@ -92,7 +92,7 @@ async def create(request: Request, body: UserBody, caller: Manager) -> JSONRespo
 
 @router.post("/admin/users", status_code=201, response_model=UserView)
 async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmin) -> JSONResponse:
-    """A new user of any tenant, or a super admin."""
+    """Create a user of any tenant, or a super admin."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
         return await _add(tx, caller, body, await _tenant_id(tx, caller, body.tenant))
@@ -102,7 +102,7 @@ async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmi
 
 @router.patch("/users/{user_id}")
 async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
-    """Change a user's role or password, or let them in no longer."""
+    """Change a user's role or password, or disable the user."""
     password = None if body.password is None else body.password.get_secret_value()
     async with caller.transaction() as tx:
         user = await access.change_user(
@@ -113,7 +113,7 @@ async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
 
 @router.post("/users/{user_id}/revoke-tokens")
 async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedView:
-    """Take away every token that the user made: here at once, in other processes within five seconds."""
+    """Revoke every token that the user created: at once in this process, within five seconds in others."""
     async with caller.transaction() as tx:
         count = await access.revoke_tokens_of(tx, caller.principal, user_id)
     return RevokedView(user_id=user_id, revoked=count)

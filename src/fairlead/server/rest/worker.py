@@ -1,4 +1,4 @@
-"""Running jobs over HTTP: claim, heartbeat, progress, logs, and how each ended. A worker in any language needs no more."""
+"""Workers over HTTP, in any language: claim, heartbeat, progress, logs, and the end of each attempt."""
 
 from typing import Annotated, Any, Self
 from uuid import UUID
@@ -31,7 +31,7 @@ LONGEST_TEXT = 1_048_576
 
 
 class ClaimBody(Body):
-    """Which jobs to take: of these definitions, or (null) of any."""
+    """The jobs to claim: of these definitions, or (null) of any."""
 
     definitions: list[Text] | None = Field(min_length=1, max_length=MOST_DEFINITIONS)
     worker_id: Text | None = Field(None, min_length=1, max_length=200)
@@ -41,14 +41,14 @@ class ClaimBody(Body):
     claim_id: Id | None = Field(
         None,
         description="A UUID of your choice. Send it again until an answer has items: "
-        "if an earlier answer was lost, you are given the same jobs.",
+        "if an earlier answer was lost, you get the same jobs.",
     )
     limit: int = Field(1, ge=1, le=MOST_JOBS)
-    wait: float = Field(0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for the first one.")
+    wait: float = Field(0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for the first job.")
 
 
 class LeaseBody(Body):
-    """The lease, as the claim gave it."""
+    """The lease that the claim returned."""
 
     attempt_no: int = Field(ge=1, le=2_147_483_647)
     lease_token: Id
@@ -59,7 +59,7 @@ class LeaseBody(Body):
 
 
 class EndBody(LeaseBody):
-    """What an attempt leaves behind, whichever way it ended."""
+    """Facts about an attempt that ended, with any outcome."""
 
     cost_cents: int = Field(0, ge=0, le=MOST_CENTS)
     stdout_tail: str | None = Field(None, max_length=LONGEST_TEXT)
@@ -67,7 +67,7 @@ class EndBody(LeaseBody):
     exit_code: int | None = Field(None, ge=-2_147_483_648, le=2_147_483_647)
 
     def ending(self) -> Ending:
-        """The same as the actions know it."""
+        """The ending for the action."""
         return Ending(
             cost_cents=self.cost_cents,
             stdout_tail=self.stdout_tail,
@@ -77,13 +77,13 @@ class EndBody(LeaseBody):
 
 
 class CompleteBody(EndBody):
-    """The work is done."""
+    """The attempt succeeded."""
 
     output: Any = None
 
 
 class ErrorBody(Body):
-    """What went wrong."""
+    """The attempt's error."""
 
     type: str = Field(min_length=1, max_length=1000)
     message: str = Field(max_length=LONGEST_TEXT)
@@ -91,7 +91,7 @@ class ErrorBody(Body):
 
 
 class FailBody(EndBody):
-    """The work failed."""
+    """The attempt failed."""
 
     error: ErrorBody
     retryable: bool = True
@@ -99,20 +99,20 @@ class FailBody(EndBody):
 
 
 class ReleaseBody(LeaseBody):
-    """The job is given back."""
+    """The worker gives the job back."""
 
     delay_seconds: float = Field(0, ge=0, le=LONGEST_SNOOZE, validation_alias=DELAY)
 
 
 class ProgressBody(LeaseBody):
-    """How far the work is."""
+    """The job's progress."""
 
     percent: float = Field(ge=0, le=100)
     message: str = Field("", max_length=LONGEST_TEXT)
 
 
 class ChunkBody(Body):
-    """Something that the attempt said, at its place among all that it says."""
+    """A chunk of the attempt's log, and its sequence number."""
 
     seq: int = Field(ge=0, lt=LAST_SEQ)
     stream: str = Field("stdout", pattern="^(stdout|stderr|log)$")
@@ -120,13 +120,13 @@ class ChunkBody(Body):
 
 
 class LogsBody(LeaseBody):
-    """What the attempt said."""
+    """Chunks of the attempt's log."""
 
     chunks: list[ChunkBody] = Field(min_length=1, max_length=MOST_CHUNKS)
 
 
 class ClaimedView(View):
-    """A job that is the caller's now, and all that is needed to run it."""
+    """A claimed job with its lease."""
 
     job_id: UUID
     attempt_no: int
@@ -143,7 +143,7 @@ class ClaimedView(View):
 
     @classmethod
     def given(cls, held: Held, *, lease_seconds: float, **more: Any) -> Self:
-        """The job as its new owner is told of it."""
+        """The view of a claimed job."""
         lease, job = held.lease, held.job
         return cls(
             job_id=job.job_id,
@@ -163,27 +163,27 @@ class ClaimedView(View):
 
 
 class RenewedView(View):
-    """For how long the lease holds now, and whether the job was canceled."""
+    """The renewed lease's duration, and whether a cancel was requested."""
 
     lease_seconds: float
     cancel_requested: bool
 
 
 class EndedView(View):
-    """How the job stands after this attempt."""
+    """The job's status after this attempt."""
 
     job_id: UUID
     status: JobStatus
 
 
 class ProgressedView(View):
-    """It was taken down."""
+    """The progress was stored."""
 
     job_id: UUID
 
 
 class AppendedView(View):
-    """How many chunks were kept, and whether the attempt has said more than is."""
+    """How many chunks were stored, and whether the log has reached its size limit."""
 
     kept: int
     truncated: bool
@@ -191,9 +191,9 @@ class AppendedView(View):
 
 @router.post("/claim")
 async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[ClaimedView]:
-    """Take up to `limit` due jobs; with `wait`, the answer waits for the first one.
+    """Claim up to `limit` due jobs; with `wait`, the response waits for the first one.
 
-    A claim with a `claim_id` that has taken jobs before is answered with the same jobs again.
+    A repeated `claim_id` returns the same jobs again.
     """
     async with caller.transaction(as_system=True) as tx:
         served = await leases.served(tx, caller.principal, body.definitions)
@@ -201,7 +201,7 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
     claims: Claims = request.app.state.claims
 
     async def waits() -> bool:
-        await gatekeeper.caller(request)  # whose token was revoked meanwhile gets nothing
+        await gatekeeper.caller(request)  # the token may have been revoked meanwhile
         return not await request.is_disconnected()
 
     taken = await claims.claim(
@@ -230,7 +230,7 @@ async def heartbeat(job_id: UUID, body: LeaseBody, caller: Runner) -> RenewedVie
 
 @router.post("/{job_id}/complete")
 async def complete(job_id: UUID, body: CompleteBody, caller: Runner) -> EndedView:
-    """The work is done."""
+    """Report that the attempt succeeded."""
     async with caller.transaction(as_system=True) as tx:
         status = await leases.complete(
             tx, caller.principal, body.lease(job_id), output=body.output, ending=body.ending()
@@ -240,7 +240,7 @@ async def complete(job_id: UUID, body: CompleteBody, caller: Runner) -> EndedVie
 
 @router.post("/{job_id}/fail")
 async def fail(job_id: UUID, body: FailBody, caller: Runner) -> EndedView:
-    """The work failed: it is tried again after its backoff, unless that is spent or useless."""
+    """Report that the attempt failed. The job is retried after its backoff, if it is retryable and has attempts left."""
     async with caller.transaction(as_system=True) as tx:
         status = await leases.fail(
             tx,
@@ -258,7 +258,7 @@ async def fail(job_id: UUID, body: FailBody, caller: Runner) -> EndedView:
 
 @router.post("/{job_id}/release")
 async def release(job_id: UUID, body: ReleaseBody, caller: Runner) -> EndedView:
-    """Give the job back, to be run again; no attempt is charged. Whose cancel was requested is canceled."""
+    """Give the job back without charging an attempt. If a cancel was requested, the job is canceled."""
     async with caller.transaction(as_system=True) as tx:
         status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
     return EndedView(job_id=job_id, status=status)
@@ -266,7 +266,7 @@ async def release(job_id: UUID, body: ReleaseBody, caller: Runner) -> EndedView:
 
 @router.post("/{job_id}/progress")
 async def progress(job_id: UUID, body: ProgressBody, caller: Runner) -> ProgressedView:
-    """Say how far the work is."""
+    """Report the job's progress."""
     async with caller.transaction(as_system=True) as tx:
         await leases.progress(
             tx, caller.principal, body.lease(job_id), percent=body.percent, message=body.message
@@ -276,7 +276,7 @@ async def progress(job_id: UUID, body: ProgressBody, caller: Runner) -> Progress
 
 @router.post("/{job_id}/logs")
 async def say(job_id: UUID, body: LogsBody, caller: Runner) -> AppendedView:
-    """Keep what the attempt says. A chunk with a `seq` that is there already is not kept twice."""
+    """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     return AppendedView.of(
         await caller.fl.database.single(
@@ -286,7 +286,7 @@ async def say(job_id: UUID, body: LogsBody, caller: Runner) -> AppendedView:
 
 
 def _worker(caller: Caller, named: str | None) -> str:
-    """The worker's name: below the token's, so that nobody can pass for another's worker."""
+    """The worker's name, prefixed with its token, so that a worker cannot use the name of another token's worker."""
     whose = (
         caller.principal.actor if caller.token_id is None else f"{caller.principal.actor}:{caller.token_id}"
     )

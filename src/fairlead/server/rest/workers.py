@@ -1,4 +1,4 @@
-"""Workers: who is there to run jobs."""
+"""Workers that run jobs."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKERS, everywhere=
 
 
 class WorkerView(View):
-    """A worker. Stale: not seen for more than two leases."""
+    """A worker; `stale` if it was not seen for more than two lease periods."""
 
     worker_id: str
     tenant_id: UUID | None

@@ -1,4 +1,4 @@
-"""What the API is sent and tells about workflows."""
+"""Request and response bodies of workflows."""
 
 from datetime import datetime
 from typing import Any, Self
@@ -14,22 +14,26 @@ from fairlead.server.views import STEP_DEFINITION, Body, Text, View
 
 
 class CompensateBody(Body):
-    """The step that undoes what was done."""
+    """The step that compensates a failed step."""
 
     compensate: Text
 
 
 class StepBody(Body):
-    """A step: a job of a definition, once those in `after` are over."""
+    """A step: a job of a definition that starts when the steps in `after` have ended."""
 
     name: Text
     definition: Text = Field(validation_alias=STEP_DEFINITION)
     payload: Any = Field(default_factory=dict, description="A template of the job's payload.")
     after: list[Text] = Field(default_factory=list, description="The steps that it waits for.")
-    when: dict[str, Any] | None = Field(None, description="A filter: where it does not match, it is skipped.")
-    for_each: Any = Field(None, description="A list, or the place of one: a job for each item.")
-    max_items: int = Field(MAX_ITEMS, description="More items than these, and the step fails.")
-    on_failure: Text | CompensateBody = Field("stop", description="stop, continue, or the step that undoes.")
+    when: dict[str, Any] | None = Field(
+        None, description="A filter: if it does not match, the step is skipped."
+    )
+    for_each: Any = Field(None, description="A list or a reference to one: the step has a job for each item.")
+    max_items: int = Field(MAX_ITEMS, description="With more items, the step fails.")
+    on_failure: Text | CompensateBody = Field(
+        "stop", description="stop, continue, or the step that compensates."
+    )
     max_attempts: int | None = None
     timeout_seconds: int | None = None
     priority: int | None = None
@@ -45,24 +49,25 @@ class WorkflowBody(Body):
     description: Text = ""
     input_schema: dict[str, Any] | bool = Field(default=True, description="JSON Schema of a run's input.")
     output: Any = Field(
-        None, description="A template of a run's output; else the outputs of the steps that nobody waits for."
+        None,
+        description="A template of a run's output; by default the outputs of the steps that no other step waits for.",
     )
 
     def document(self) -> dict[str, Any]:
-        """Only what was sent: the rules are the model's."""
+        """The fields that the request contains; the model validates them."""
         return self.model_dump(exclude_unset=True)
 
 
 class StartBody(Body):
-    """What a run is started with."""
+    """The input and options of a new run."""
 
     input: Any = Field(default_factory=dict)
-    version: int | None = Field(default=None, ge=1, le=2_147_483_647, description="Else the newest.")
+    version: int | None = Field(default=None, ge=1, le=2_147_483_647, description="By default the newest.")
     key: Text | None = Field(default=None, description="A tenant has one run with a key.")
     correlation_id: Text | None = None
 
     def asked(self, tenant_id: UUID) -> Start:
-        """The same as the actions know it."""
+        """The start request for the action."""
         return Start(
             tenant=str(tenant_id),
             input=self.input,
@@ -73,7 +78,7 @@ class StartBody(Body):
 
 
 class ListedView(View):
-    """A workflow in its newest version; `steps` is how many."""
+    """The newest version of a workflow; `steps` is the number of steps."""
 
     id: UUID
     tenant_id: UUID
@@ -119,7 +124,7 @@ class PublishedView(View):
 
 
 class RunView(View):
-    """A run; `steps` is how many it has, `live` how many of them run."""
+    """A run; `steps` is the number of its steps, `live` the number of running ones."""
 
     id: UUID
     tenant_id: UUID
@@ -143,13 +148,13 @@ class RunView(View):
 
 
 class StartedView(RunView):
-    """A run that was started, or the one that has its key."""
+    """A new run, or the existing run with its key."""
 
     deduplicated: bool = False
 
 
 class StepView(View):
-    """A step of a run. `job_id` is its job; one for each of its `items` shows the first that failed."""
+    """A step of a run. `job_id` is its job; for a step with `items`, the first job that failed."""
 
     place: int
     name: str

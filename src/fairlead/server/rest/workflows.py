@@ -1,4 +1,4 @@
-"""Workflows: published, shown, started; their runs watched, canceled, retried."""
+"""Workflows: publish, show and start them; show, cancel and retry their runs."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -36,27 +36,27 @@ Runner = Annotated[Caller, Depends(Requires(Permission.RUN_WORKFLOWS))]
 
 
 class VersionQuery(Parameters):
-    """Which version; the newest if it is left out."""
+    """The version to show; by default the newest."""
 
     version: int | None = Field(None, ge=1, le=2_147_483_647)
 
 
 class RunsQuery(PageQuery):
-    """Which runs; what is left out does not matter."""
+    """Filters of runs."""
 
     key: Text | None = None
     status: OneOf[RunStatus] | None = None
 
 
 class StepsQuery(Parameters):
-    """Which steps of a run: up to 1000, from this place on."""
+    """The first step to show, of up to 1000."""
 
-    first: int = Field(0, ge=0, le=MAX_STEPS, description="`next_first` of the answer before.")
+    first: int = Field(0, ge=0, le=MAX_STEPS, description="`next_first` of the previous response.")
 
 
 @router.get("/workflows")
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[ListedView]:
-    """What can be started, by key: the tenant's own workflows, and those shared by all that it has no own of."""
+    """The workflows that the tenant can start, by key: its own, and shared ones that it does not replace."""
     key, tenant_id = workflows.read_place(query.after)
     async with caller.transaction() as tx:
         found = await workflows.listed(
@@ -69,9 +69,9 @@ async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf
     "/workflows", status_code=201, response_model=PublishedView, responses={200: {"model": PublishedView}}
 )
 async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSONResponse:
-    """Publish a workflow: 201 with its new version, or 200 with the newest if that says the same.
+    """Publish a workflow: 201 with its new version, or 200 with the newest if nothing changed.
 
-    A super admin who names no tenant publishes for all of them.
+    Without X-Tenant, a super admin publishes for all tenants.
     """
     tenant = _tenant(caller)
 
@@ -83,7 +83,7 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
     return await once(request, caller, published)
 
 
-# Before {key}: no workflow can be called `runs`.
+# Before /workflows/{key}; no workflow can have the key `runs`.
 
 
 @router.get("/workflows/runs")
@@ -103,28 +103,28 @@ async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListO
 
 @router.get("/workflows/runs/{run_id}")
 async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: RunReader) -> ShownView:
-    """A run and its steps, and how many of them are in each state."""
+    """A run, its steps, and the number of steps in each state."""
     async with caller.transaction() as tx:
         return ShownView.of(await workflows.show(tx, caller.principal, run_id, first=query.first))
 
 
 @router.post("/workflows/runs/{run_id}/cancel")
 async def cancel(run_id: UUID, caller: Runner) -> RunView:
-    """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
+    """Cancel a run: waiting steps at once, running steps at their next heartbeat; no further step starts."""
     async with caller.transaction() as tx:
         return RunView.of(await workflows.cancel(tx, caller.principal, run_id))
 
 
 @router.post("/workflows/runs/{run_id}/retry")
 async def retry(run_id: UUID, caller: Runner) -> RunView:
-    """Let a run that failed or was canceled go on from the steps that did not succeed."""
+    """Retry a failed or canceled run from the steps that did not succeed."""
     async with caller.transaction() as tx:
         return RunView.of(await workflows.retry(tx, caller.principal, run_id))
 
 
 @router.get("/workflows/{key}")
 async def show(key: str, query: Annotated[VersionQuery, Query()], caller: Reader) -> PublishedView:
-    """A workflow of the tenant, else the one of this key that is shared by all."""
+    """The tenant's own workflow with this key, or else the shared one."""
     async with caller.transaction() as tx:
         found = await workflows.get(tx, caller.principal, _tenant(caller), key, version=query.version)
     return PublishedView.of(found)
@@ -150,5 +150,5 @@ async def start(request: Request, key: str, caller: Starter, body: StartBody | N
 
 
 def _tenant(caller: Caller) -> str:
-    """Whose workflows are meant; those of nobody in particular are shared by all."""
+    """The caller's tenant; without one, the global tenant of shared workflows."""
     return GLOBAL_TENANT if caller.tenant_id is None else str(caller.tenant_id)
