@@ -1,4 +1,4 @@
-"""Where requests come from."""
+"""IP addresses of clients."""
 
 from ipaddress import ip_address, ip_network
 
@@ -6,15 +6,15 @@ from starlette.requests import HTTPConnection
 
 
 def address(connection: HTTPConnection) -> str | None:
-    """Where a request came from, if that is known. Behind a proxy the server is told (uvicorn's --forwarded-allow-ips)."""
+    """The client's IP address, or None. Behind a proxy uvicorn takes it from the headers (--forwarded-allow-ips)."""
     return _address_in(connection.client.host) if connection.client else None
 
 
 def _address_in(text: str) -> str | None:
-    """The address that a proxy wrote: with a port, a zone, or brackets. Some say `unknown`, which no column could hold."""
+    """The IP address without port, zone and brackets; None for other text, such as the `unknown` that some proxies send."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:  # in one of the newer kind there are more
+    elif text.count(":") == 1:  # an IPv6 address has at least two
         text = text.partition(":")[0]
     try:
         return str(ip_address(text.partition("%")[0]))
@@ -23,7 +23,7 @@ def _address_in(text: str) -> str | None:
 
 
 def place(ip: str | None) -> str | None:
-    """Whose address it is: of the newer kind everybody has more than could ever be counted, in one network."""
+    """The key that limits count by: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ip_address(ip or "")
     except ValueError:

@@ -50,7 +50,7 @@ from fairlead.version import __version__
 ROUTERS: tuple[APIRouter, ...] = (
     hosts.router,
     agents.router,
-    triggers.router,  # before jobs: to those, /jobs/triggers would be a job
+    triggers.router,  # before jobs: /jobs/{job_id} would match /jobs/triggers
     events.router,
     workflows.router,
     jobs.router,
@@ -68,21 +68,21 @@ ROUTERS: tuple[APIRouter, ...] = (
     docs.router,
 )
 PREFIX = "/api/v1"
-# Live sockets only tell: nobody has much to say to us, and small frames are not worth a compressor for each.
 SWEEP_TICKS = 5
+# Clients send almost nothing over live sockets, and our frames are too small to be worth a compressor per socket.
 SOCKETS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
 
 def create_app(fl: Fairlead) -> FastAPI:
-    """Fairlead over HTTP. Mount it in your own application, or serve it; the Fairlead must be open when requests come."""
+    """Create the ASGI application. Serve it or mount it in your own; the Fairlead must be open when requests arrive."""
     app = FastAPI(
         title="Fairlead",
         version=__version__,
         docs_url=None,
         redoc_url=None,
         openapi_url=f"{PREFIX}/openapi.json",
-        redirect_slashes=False,  # it would send people wherever the Host header says
-        # it would tell whole queries and refused values; requests are ours to measure, and jobs to trace
+        redirect_slashes=False,  # a redirect would trust the Host header
+        # it would export whole queries and rejected values; we have our own request metrics and job traces
         telemetry={"tracing": False, "metrics": False, "logs": False},
         description="Jobs of many tenants, on PostgreSQL. Errors are problem details with a stable code.",
     )
@@ -115,8 +115,8 @@ def create_app(fl: Fairlead) -> FastAPI:
     )
     app.include_router(front.router)
     app.mount(CONSOLE, console)
-    for one in (app, console):
-        check_declared(one)
+    for application in (app, console):
+        check_declared(application)
     docs.describe(app, _not_for_anybody(app))
     return app
 
@@ -126,8 +126,8 @@ def _cap(fl: Fairlead, setting: str) -> Cap:
 
 
 def check_declared(app: FastAPI) -> None:
-    """Refuse to start with a route that does not say who may use it."""
-    # app.routes itself names included routers, not what is in them
+    """Raise RuntimeError if a route declares no permission."""
+    # app.routes holds included routers, not their routes
     for route in iter_route_contexts(app.routes):
         if isinstance(route.original_route, APIRoute) and declared(route) is None:
             raise RuntimeError(
@@ -136,12 +136,12 @@ def check_declared(app: FastAPI) -> None:
 
 
 def declared(route: RouteContext) -> Requires | None:
-    """What a route says about who may use it."""
+    """The permission that a route declares, if any."""
     return next((one.call for one in route.dependant.dependencies if isinstance(one.call, Requires)), None)
 
 
 def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
-    """The operations that ask who one is, by path and method."""
+    """The operations that require authentication, by path and method."""
     return {
         (str(route.path_format), method)
         for route in iter_route_contexts(app.routes)
@@ -151,7 +151,7 @@ def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
 
 
 class Server(uvicorn.Server):
-    """A server whose owner decides when it stops: signals are not its business."""
+    """A uvicorn server that its owner stops: it handles no signals."""
 
     def __init__(self, config: DoorConfig, app: FastAPI) -> None:
         super().__init__(config)
@@ -161,18 +161,18 @@ class Server(uvicorn.Server):
         self._maintenance: ServerMaintenance = app.state.maintenance
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say when the socket is being listened on."""
+        """Start to listen, then set `up`."""
         await super().startup(sockets)
         self._maintenance.start()
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer the agents that wait: nobody has to be waited for on their account."""
+        """Answer the agents' long polls first, so that shutdown does not wait for them."""
         self._hall.close()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: now and then, end the connections whose time is over."""
+        """Close expired connections at every fifth tick (uvicorn ticks ten times a second)."""
         if counter % SWEEP_TICKS == 0:
             self._door.sweep()
         return await super().on_tick(counter)
@@ -184,11 +184,11 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: FastAPI) -> Server:
-    """A server for this application, to be served on a socket of the caller's."""
+    """Create a server for this application; the caller passes the socket to `serve`."""
     config = DoorConfig(
         StrictTransport(app),
         app.state.fl.settings,
-        # what it logs is written as everything else is, and not as it would
+        # uvicorn must log through our handlers, not its own
         log_config=None,
         log_level="warning",
         timeout_graceful_shutdown=10,
@@ -199,10 +199,10 @@ def make_server(app: FastAPI) -> Server:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or a refusal that says whether the port or the host is wrong."""
+    """Bind a TCP socket; the error says whether the port or the host is wrong."""
     if not 0 <= port <= 65_535:
         raise InvalidInput(f"--port {port} is not a port: use 1 to 65535, or 0 for any free one.", [_PORT])
-    # with the protocol named, or asyncio leaves small answers waiting for the acknowledgement of the ones before
+    # asyncio sets TCP_NODELAY only if the protocol is named
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -215,7 +215,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 _PORT = Fault("port", "use 0 to 65535")
-# Another process listens there, or only root may.
+# The port is in use, or needs root.
 _ABOUT_THE_PORT = {errno.EADDRINUSE, errno.EACCES}
 
 

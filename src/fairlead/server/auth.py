@@ -1,4 +1,4 @@
-"""Who is asking: a token, a session, or nobody; and what each route requires of them."""
+"""Authentication by token or session, and the permission that each route requires."""
 
 import math
 import time
@@ -39,22 +39,22 @@ from fairlead.store import access as secrets
 from fairlead.store import audit, tenants
 
 COOKIE = "fairlead_session"
-# Over TLS: a name that a browser takes from this host only, and only over TLS.
+# Browsers accept a __Host- cookie only over TLS and only from this host.
 HOST_COOKIE = "__Host-fairlead_session"
-# Well below the five seconds within which a revocation works everywhere.
+# Well below the five seconds within which a revocation takes effect in every process.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
-# How much those may send who need not say who they are.
+# The largest body of an unauthenticated request.
 MOST_FROM_ANYBODY = 65_536
-# Where a request holds the caller that its route has admitted, and by which requirement.
+# Scope key: the requirement that admitted the caller, and the caller.
 ADMITTED = "fairlead.admitted"
-# Where a page says which tenant its address names; programs say it with a header.
+# Scope key: the tenant that a console page's URL names; API clients send the header X-Tenant.
 CHOSEN_TENANT = "fairlead.tenant"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Somebody who asks over HTTP: the principal, in the tenant that it acts in (None: none, or all)."""
+    """An authenticated HTTP client: the principal and its tenant (None: a super admin without X-Tenant)."""
 
     fl: Fairlead
     principal: Principal
@@ -67,7 +67,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def tenant(self) -> UUID:
-        """The one tenant that this is about."""
+        """The tenant that the request is for, or InvalidInput."""
         if self.principal.tenant_id is None:
             raise InvalidInput(
                 "Name the tenant that this is for, with the header X-Tenant: <id or slug>.",
@@ -77,14 +77,14 @@ class Caller(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def transaction(self, *, as_system: bool = False) -> AsyncIterator[Tx]:
-        """A transaction bound to what the caller may see; as the system where the work needs every tenant's rows."""
+        """Open a transaction that sees the caller's tenant; with `as_system`, every tenant's rows."""
         acting = Acting(None if as_system else self.principal.tenant_id, self.ip, self.principal.id)
         async with self.fl.database.transaction(acting) as tx:
             yield tx
 
 
 class Gatekeeper:
-    """Finds out who is asking, remembers it for a moment, and slows down those who guess."""
+    """Authenticates callers, caches valid tokens briefly, and limits failed attempts."""
 
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
@@ -95,7 +95,7 @@ class Gatekeeper:
         fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
 
     async def caller(self, connection: HTTPConnection) -> Caller:
-        """Who is asking, or Unauthenticated."""
+        """Authenticate a request, or raise Unauthenticated."""
         ip = address(connection)
         scheme, _, text = (only(connection, "authorization") or "").partition(" ")
         if scheme:
@@ -111,7 +111,7 @@ class Gatekeeper:
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
 
     async def signed_in(self, secret: str, ip: str | None) -> Principal | None:
-        """Who has this session; a cookie that was made up counts as a failed attempt of its address."""
+        """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
         async with self._fl.database.transaction() as tx:
             found = await access.signed_in(tx, secret)
             made_up = found is None and await access.is_made_up(tx, secret)
@@ -120,14 +120,14 @@ class Gatekeeper:
         return found
 
     def keep(self, good: Collection[object]) -> None:
-        """Tokens that somebody has just found to be good need not be looked up again for a moment."""
+        """Keep these tokens cached a moment longer: the caller has just verified them."""
         now = time.monotonic()
         for hashed, (_, principal, token_id) in list(self._known.items()):
             if token_id in good:
                 self._known[hashed] = (now, principal, token_id)
 
     def forget(self) -> None:
-        """Look everything up anew."""
+        """Drop all cached tokens."""
         self._known.clear()
 
     async def _by_token(self, scheme: str, secret: str, ip: str | None) -> tuple[Principal, UUID]:
@@ -135,7 +135,7 @@ class Gatekeeper:
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
         if scheme.lower() != "bearer" or principal is None or token_id is None or now - at > REMEMBER_SECONDS:
-            # a good token is let in, however many bad ones come from the same address
+            # a valid token is accepted, however many invalid ones come from the same address
             found = None
             if scheme.lower() == "bearer" and secret:
                 async with self._fl.database.transaction() as tx:
@@ -159,7 +159,7 @@ class Gatekeeper:
             raise too_many("Too many requests", wait)
 
     async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
-        """With X-Tenant, the same caller acting in that tenant; to a tenant's own people others are not there."""
+        """Apply X-Tenant. A tenant's own users and tokens get 404 for any other tenant."""
         named = only(connection, "x-tenant")
         if named is None:
             named = connection.scope.get(CHOSEN_TENANT)
@@ -174,9 +174,9 @@ class Gatekeeper:
 
 
 class Requires:
-    """A route's permission, declared where the route is: a dependency that answers with the caller.
+    """A route's permission: a dependency that returns the caller.
 
-    `everywhere` is for what concerns the system itself: then X-Tenant does not matter.
+    With `everywhere` the route is about the whole system, and X-Tenant is ignored.
     """
 
     def __init__(self, permission: Permission | None, *, everywhere: bool = False) -> None:
@@ -185,7 +185,7 @@ class Requires:
 
     async def __call__(self, request: Request) -> Caller:
         by, admitted = request.scope.get(ADMITTED, (None, None))
-        if by is self and isinstance(admitted, Caller):  # the route has asked already: see Guarded
+        if by is self and isinstance(admitted, Caller):  # Guarded has authenticated the caller already
             return admitted
         self.check_address(request)
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
@@ -199,19 +199,19 @@ class Requires:
         return caller
 
     def denial(self, role: Role) -> Forbidden | None:
-        """Why a role may not use the route, if it may not."""
+        """The error for a role that may not use the route, or None."""
         if self.permission is None or self.permission in GRANTS[role]:
             return None
         return lacking(self.permission, f"The role {role}")
 
     def check_address(self, request: Request) -> None:
-        """Refuse an address that the route does not understand."""
+        """Reject unknown or unreadable parameters."""
         refuse_unknown_query(request)
         refuse_unreadable(request)
 
 
 class Open(Requires):
-    """A route for anybody, declared as such."""
+    """Declares that a route needs no authentication."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -221,15 +221,15 @@ class Open(Requires):
 
 
 class Guarded(APIRoute):
-    """A route that knows who is asking before it reads what they send: FastAPI itself would parse it first."""
+    """A route that authenticates before it parses the body; FastAPI alone would parse first."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's handler, behind what the route requires."""
+        """The route's handler, behind the route's requirement."""
         handle = super().get_route_handler()
         requires = next(
             (one.call for one in self.dependant.dependencies if isinstance(one.call, Requires)), None
         )
-        if requires is None:  # and so the server does not start
+        if requires is None:  # check_declared then refuses to start
             return handle
 
         async def guarded(plain: Request) -> Response:
@@ -244,7 +244,7 @@ class Guarded(APIRoute):
             request.scope[ADMITTED] = (requires, admitted)
             try:
                 return unstored(await handle(request))
-            except Forbidden as denial:  # by an action, which knows more than the route
+            except Forbidden as denial:  # raised by an action
                 await _record_denial(admitted, request, requires.permission, why=denial.message)
                 raise
 
@@ -252,24 +252,24 @@ class Guarded(APIRoute):
 
 
 def unstored(answer: Response) -> Response:
-    """The answer, to be kept by nobody on its way and taken for nothing else than it says it is."""
+    """Forbid caches to store the response, and browsers to guess its type."""
     answer.headers.setdefault("Cache-Control", "no-store")
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     return answer
 
 
 async def _read_little(request: Request) -> None:
-    """What anybody may send is short."""
+    """Read the body of an unauthenticated request, up to MOST_FROM_ANYBODY bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_FROM_ANYBODY:
             raise BodyTooLarge(f"The body is larger than {MOST_FROM_ANYBODY} bytes. Send less.")
-    request._body = bytes(body)  # noqa: SLF001 - where Starlette keeps what was read
+    request._body = bytes(body)  # noqa: SLF001 - Starlette caches the body here
 
 
 async def _require_json(request: Request) -> None:
-    """A body is sent as JSON, and says so: a form of another site could not."""
+    """Require a JSON content type: a form on another site cannot send one."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         return
@@ -284,7 +284,7 @@ async def _require_json(request: Request) -> None:
 async def _record_denial(
     caller: Caller, request: Request, permission: Permission | None, why: str | None = None
 ) -> None:
-    """A denial is audited too, in a transaction of its own."""
+    """Audit a denial in a separate transaction."""
     async with caller.fl.database.transaction(Acting(None, caller.ip, caller.principal.id)) as tx:
         await audit.write(
             tx,
@@ -302,14 +302,14 @@ async def _record_denial(
 
 
 def refuse_unreadable(request: Request) -> None:
-    """Refuse what no column could hold."""
+    """Reject parameters with characters that PostgreSQL cannot store."""
     given = [*request.query_params.multi_items(), *request.path_params.items()]
     if faults := [Fault(name, why) for name, text in given if (why := unreadable(str(text)))]:
         raise InvalidInput(f"The request is not valid: {faults[0].path}: {faults[0].message}.", faults)
 
 
 def refuse_unknown_query(request: Request) -> None:
-    """A parameter that the route does not know was meant to do something: say that it does not."""
+    """Reject query parameters that the route does not have."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
     known = {name for one in _query_fields(dependant) for name in _names(one)}
     if unknown := [name for name in request.query_params if name not in known]:
@@ -320,7 +320,7 @@ def refuse_unknown_query(request: Request) -> None:
 
 
 def _names(field: Any) -> list[str]:
-    """A parameter's name, or the names of all that a model of parameters has."""
+    """A parameter's name, or all names of a parameter model."""
     model = getattr(field.field_info.annotation, "model_fields", None)
     return [field.alias] if model is None else list(model)
 
@@ -338,12 +338,12 @@ def cookie_name(connection: HTTPConnection) -> str:
 
 
 def session_secret(connection: HTTPConnection) -> str | None:
-    """What the session's cookie says."""
+    """The secret in the session cookie, if any."""
     return connection.cookies.get(cookie_name(connection)) or None
 
 
 def only(connection: HTTPConnection, name: str) -> str | None:
-    """A header's one value. Of two, a proxy before us may have looked at the other."""
+    """A header's value. Rejects a repeated header: a proxy may have checked the other value."""
     values = connection.headers.getlist(name)
     if len(values) > 1:
         raise InvalidInput(f"Send the header {name} once.", [Fault(name, "sent more than once")])
@@ -351,15 +351,15 @@ def only(connection: HTTPConnection, name: str) -> str | None:
 
 
 def check_same_site(connection: HTTPConnection) -> None:
-    """A cookie is sent whoever made the page: what changes something must come from our own."""
+    """Reject changes from pages of other sites: browsers send the cookie with those, too."""
     if connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS:
         return
     if not same_site(connection):
-        raise CrossSite("This request came from a page of another site, and was refused.")
+        raise CrossSite("This request came from a page of another site and was refused.")
 
 
 def same_site(connection: HTTPConnection) -> bool:
-    """Whether the browser says that our own page asks; nobody says so for programs without cookies."""
+    """Whether the request comes from our own pages, or from a program that sends no origin."""
     site = connection.headers.get("sec-fetch-site")
     if site is not None:
         return site in ("same-origin", "none")
@@ -368,7 +368,7 @@ def same_site(connection: HTTPConnection) -> bool:
 
 
 def _host_of(origin: str) -> str:
-    """The host that an origin names; `null` and nonsense name none."""
+    """The host of an origin; `nowhere` for `null` and for invalid origins."""
     try:
         parts = urlsplit(origin)
     except ValueError:

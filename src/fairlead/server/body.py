@@ -1,4 +1,4 @@
-"""Bodies are bounded before they are read."""
+"""Limits the size of request bodies before they are read."""
 
 from contextlib import suppress
 
@@ -9,7 +9,7 @@ from fairlead.server.problems import problem
 
 
 class BoundedBodies:
-    """Refuses a body that is, or turns out to be, larger than `most` bytes."""
+    """Middleware that refuses bodies larger than `most` bytes, declared or streamed."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app
@@ -53,4 +53,4 @@ class BoundedBodies:
 
 
 class _TooLarge(BaseException):
-    """Raised where the body is read; nothing of the application's may take it for its own."""
+    """Raised while the body is read. A BaseException, so that the application does not catch it."""

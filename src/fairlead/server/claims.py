@@ -1,4 +1,4 @@
-"""Claims over HTTP: each worker's turns, long polls that a notification wakes, and the sweep that somebody has to do."""
+"""Claims for HTTP workers: long polls that notifications wake, and the sweep for expired leases."""
 
 import asyncio
 import time
@@ -24,13 +24,13 @@ from fairlead.store import leases, workers
 MOST_WORKERS = 10_000
 SEEN_EVERY_SECONDS = 10.0
 
-# Whether whoever asked still waits for the answer, and still may have it (if not, it raises).
+# Whether the client still waits for the response; raises if it is no longer authenticated.
 Waits = Callable[[], Awaitable[bool]]
 Look = Callable[[], Awaitable[list[Held]]]
 
 
 class Claims:
-    """The claims that one server process makes for others."""
+    """Claims jobs on behalf of HTTP workers."""
 
     def __init__(self, fl: Fairlead, polls: Openings) -> None:
         self._fl = fl
@@ -38,7 +38,7 @@ class Claims:
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
         self._seen: OrderedDict[str, float] = OrderedDict()
         self._wakes = Wakes(fl)
-        # those whose claims may have been made without an answer: who asked may never come back
+        # sources with claims whose result may be unknown: the worker may never ask again
         self._asking: set[StoreSource] = set()
         self._watchdog: Watchdog | None = None
         self._sweep_at = 0.0
@@ -55,9 +55,9 @@ class Claims:
         version: str = "",
         claim_id: UUID | None = None,
     ) -> list[Held]:
-        """Take up to `limit` due jobs; if there are none, look again for `wait` seconds, at every wake and poll.
+        """Claim up to `limit` due jobs. If there are none, try again at every wake and poll for `wait` seconds.
 
-        A claim with an id that has taken jobs before is answered with those.
+        A repeated `claim_id` returns the jobs that the first claim took.
         """
         await self._be_seen(worker, served.tenant_id, keys, limit, version)
         source = self._source(worker, served)
@@ -72,7 +72,7 @@ class Claims:
                 return before
             try:
                 return await source.claim_some(limit, is_any_ready=is_any_ready, claim_id=claim_id)
-            except ClaimRepeated:  # another request with this id was first, a moment ago
+            except ClaimRepeated:  # a concurrent request with this id was first
                 before = await self._repeat(worker, served, claim_id)
                 return before
 
@@ -85,7 +85,7 @@ class Claims:
         return await self._unless_gone(source, taken, waits, claim_id)
 
     async def _repeat(self, worker: str, served: Served, claim_id: UUID | None) -> list[Held]:
-        """What the claim with this id took before; nothing if it may take jobs now."""
+        """The jobs that an earlier claim with this id took, if any."""
         if claim_id is None:
             return []
         found = await self._fl.database.transact(
@@ -102,7 +102,7 @@ class Claims:
     async def _unless_gone(
         self, source: StoreSource, taken: list[Held], waits: Waits, claim_id: UUID | None
     ) -> list[Held]:
-        """What was taken, or given back at once: nobody would know of it until the leases end."""
+        """Give the jobs back if the client has disconnected; otherwise they would wait until their leases expire."""
         still = False
         try:
             still = await waits()
@@ -121,11 +121,11 @@ class Claims:
         return []
 
     async def _staged(self, served: Served) -> bool:
-        """Make ready what has fallen due. False if there is nothing for a worker of one tenant.
+        """Make due jobs ready. False if a single-tenant worker has none.
 
-        The claim would find that out as well, but only after a walk past everybody else's jobs.
+        The claim alone would scan all other tenants' jobs to find that out.
         """
-        await stage(self._fl.database)  # not all of it may be for the worker that asks
+        await stage(self._fl.database)
         tenant_id = served.tenant_id
         if tenant_id is None:
             return True
@@ -134,7 +134,7 @@ class Claims:
     async def _be_seen(
         self, worker: str, tenant_id: UUID | None, keys: list[str] | None, limit: int, version: str
     ) -> None:
-        """A worker that asks is there; now and then is often enough to say so."""
+        """Record that the worker was seen, at most every SEEN_EVERY_SECONDS."""
         now = time.monotonic()
         if now - self._seen.get(worker, -SEEN_EVERY_SECONDS) < SEEN_EVERY_SECONDS:
             return
@@ -150,7 +150,7 @@ class Claims:
                 hostname="",
                 version=version,
                 keys=keys or [],
-                running=0,  # what it holds, whoever asks
+                running=0,  # readers count the leases instead
                 concurrency=limit,
                 metadata={"transport": "http"},
                 tenant_id=tenant_id,
@@ -159,7 +159,7 @@ class Claims:
         await self._fl.database.transact(write)
 
     async def _sweep(self) -> None:
-        """Now and then put back what others left behind: there may be no other worker that does."""
+        """Release unanswered claims and rescue expired leases: there may be no other worker that does."""
         for source in list(self._asking):
             await source.release_unheard()
             if not source.is_unheard:
@@ -186,7 +186,7 @@ class Claims:
 
 
 class Wakes:
-    """One LISTEN connection for all who wait, for as long as somebody does."""
+    """One LISTEN connection shared by all long polls, open while there is at least one."""
 
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
@@ -195,7 +195,7 @@ class Wakes:
 
     @asynccontextmanager
     async def heard(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set whenever it is worth looking."""
+        """An event that is set whenever there may be jobs to claim."""
         event = asyncio.Event()
         self._waiting.add(event)
         try:

@@ -1,4 +1,4 @@
-"""The API's description, and a page to browse it: all from this package, nothing from elsewhere."""
+"""The OpenAPI document and its Swagger UI page, served from this package alone."""
 
 from collections.abc import Set as AbstractSet
 from functools import cache
@@ -52,13 +52,13 @@ _PROBLEM = {
 
 @router.get("/docs")
 async def page(_: Anybody) -> Response:
-    """The API, to browse and to try."""
+    """The Swagger UI page."""
     return Response(_read("index.html"), media_type="text/html", headers=_HEADERS)
 
 
 @router.get("/docs/{name}")
 async def asset(name: Asset, _: Anybody) -> Response:
-    """A file of that page."""
+    """A file of the Swagger UI page."""
     kind = "text/css" if name.endswith(".css") else "text/javascript"
     return Response(_read(name), media_type=kind, headers=_HEADERS | {"Cache-Control": "max-age=3600"})
 
@@ -69,7 +69,7 @@ def _read(name: str) -> bytes:
 
 
 def describe(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> None:
-    """Have the description say what a problem looks like, and which operations (path and method) need to know who asks."""
+    """Add problems, and the operations (path and method) that need authentication, to the OpenAPI document."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -93,7 +93,7 @@ def _described(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, A
         "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "POST /login"},
     }
     shapes = parts.setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):  # ours are problems
+    for name in ("HTTPValidationError", "ValidationError"):  # we answer with Problem
         shapes.pop(name, None)
     shapes["Problem"] = _PROBLEM
     for path, operations in schema["paths"].items():
@@ -104,7 +104,7 @@ def _described(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, A
 
 
 def _complete(operation: dict[str, Any], *, for_tenants: bool) -> None:
-    # better than the name of a function
+    # FastAPI would derive it from the function's name
     operation["summary"] = operation.get("description", operation["summary"]).split(". ")[0].rstrip(".")
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
     operation["responses"].pop("422", None)

@@ -1,7 +1,7 @@
-"""The door of our own server: deadlines for slow clients, and bounds on connections.
+"""Connection limits of our own server: deadlines for slow clients, and caps on open connections.
 
-A client that is silent, or slow on purpose, costs one descriptor for some seconds. Where connections are scarce, the client
-that has owed us its request for longest makes room for a newcomer. uvicorn itself has a timeout for idle connections only.
+A silent or slow client costs one file descriptor for some seconds. When all connections are in use, a new connection
+replaces the one whose request we have awaited longest. uvicorn itself only limits idle keep-alive connections.
 """
 
 import contextlib
@@ -28,55 +28,55 @@ with contextlib.suppress(ImportError):  # not on Windows
 
 log = structlog.get_logger(__name__)
 
-# Descriptors that connections leave to the rest of the process, beside its database connections.
+# File descriptors reserved for the rest of the process, beside its database connections.
 RESERVED_DESCRIPTORS = 64
 FEWEST_CONNECTIONS = 16
 MOST_CONNECTIONS = 65_536
 MOST_HEADER_BYTES = 65_536
-# A body or an answer that is longer may take longer: at least so many bytes a second must pass.
+# The slowest allowed transfer of a body or response: its deadline grows with its length.
 BYTES_PER_SECOND = 16_384
-# How long what was written last may take before a connection that is closed is cut.
+# How long a closing connection may take to flush its last bytes.
 CLOSE_SECONDS = 5.0
 
 
 class Phase(Enum):
-    """What the connection waits for."""
+    """What the server waits for on a connection."""
 
     HEADER = "header"
     BODY = "body"
     IDLE = "idle"
-    # our own answer: the client owes nothing
+    # the application's response: the client has sent everything
     ANSWER = "answer"
     SOCKET = "socket"
 
 
 class Door:
-    """All connections of a server, bounded in total and for each address."""
+    """All connections of a server, capped in total and per address."""
 
     def __init__(self, settings: Settings, trusted: Container[str]) -> None:
-        """`trusted` are the proxies: their connections are many clients', so only the total bounds them."""
+        """`trusted` are proxies: many clients share them, so only the total cap applies."""
         self.settings = settings
         self.most = most_connections(settings)
         self._trusted = trusted
         self._open: dict[Connection, str | None] = {}
         self._by_place: Counter[str] = Counter()
-        # those whose clients owe us something, the longest first
+        # connections that wait for their client, the longest first
         self._owing: dict[Connection, None] = {}
 
     def enter(self, connection: "Connection") -> ServerFull | None:
-        """Count a new connection; if there is no room for it and none can be made, why."""
+        """Count a new connection; return an error if all are in use and none can be closed."""
         host = connection.client[0] if connection.client else None
         address = None if host is None or host in self._trusted else place(host)
         most_here = self.settings.max_connections_per_address
         if address is not None and most_here and self._by_place[address] >= most_here:
             if not self._make_room(address):
                 return ServerFull(
-                    f"This address has {most_here} open connections, as many as it may "
+                    f"This address has {most_here} open connections, which is its limit "
                     "(FAIRLEAD_MAX_CONNECTIONS_PER_ADDRESS). Close some, or try again later."
                 )
         elif len(self._open) >= self.most and not self._make_room(None):
             return ServerFull(
-                f"This server has {self.most} open connections, as many as it takes (FAIRLEAD_MAX_CONNECTIONS). "
+                f"This server has {self.most} open connections, which is its limit (FAIRLEAD_MAX_CONNECTIONS). "
                 "Try again later."
             )
         self._open[connection] = address
@@ -85,7 +85,7 @@ class Door:
         return None
 
     def leave(self, connection: "Connection") -> None:
-        """A connection is closed."""
+        """Forget a closed connection."""
         self._owing.pop(connection, None)
         address = self._open.pop(connection, None)
         if address is not None:
@@ -94,19 +94,19 @@ class Door:
                 del self._by_place[address]
 
     def note(self, connection: "Connection", *, owes: bool) -> None:
-        """From now on the client owes us something, or nothing any more."""
+        """Note whether the connection now waits for its client."""
         self._owing.pop(connection, None)
         if owes and connection in self._open:
             self._owing[connection] = None
 
     def sweep(self) -> None:
-        """End the connections whose time is over."""
+        """Close the connections whose deadline has passed."""
         now = time.monotonic()
         for connection in list(self._open):
             connection.check(now)
 
     def _make_room(self, address: str | None) -> bool:
-        """Cut the client that has owed its request for longest: of an address, or of all."""
+        """Close the connection that has waited longest for its client: of an address, or of all."""
         for connection in self._owing:
             if address is None or self._open[connection] == address:
                 connection.cut()
@@ -115,7 +115,7 @@ class Door:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, with a deadline for whatever the client owes."""
+    """A connection with a deadline for each part of a request."""
 
     def __init__(self, config: "DoorConfig", *given: Any, **named: Any) -> None:
         super().__init__(config, *given, **named)
@@ -128,7 +128,7 @@ class Connection(HttpToolsProtocol):
         self._closed_at: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Admit the connection, or say why not."""
+        """Admit the connection, or answer with the reason for refusing it."""
         super().connection_made(transport)
         if (refusal := self._door.enter(self)) is not None:
             log.warning("connection_refused", why=refusal.message)
@@ -142,7 +142,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bound the header too: the parser keeps all of it."""
+        """Limit the header's size: the parser buffers all of it."""
         if self.transport.is_closing():
             return
         self._header_bytes += len(data)
@@ -161,7 +161,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body, for which it may take longer; unless it has its answer already."""
+        """Extend the deadline for each part of the body, unless the response is complete."""
         if self._unanswered() is not None:
             self._deadline += len(body) / BYTES_PER_SECOND
         super().on_body(body)
@@ -173,7 +173,7 @@ class Connection(HttpToolsProtocol):
         self._wait_for(Phase.IDLE if self._unanswered() is None else Phase.ANSWER)
 
     def on_response_complete(self) -> None:
-        """The answer is written. Of a body that nobody wants any more, the rest has to come soon."""
+        """The response is written. The rest of an unread body must arrive within the idle timeout."""
         super().on_response_complete()
         if self._phase is Phase.ANSWER and self._unanswered() is None:
             self._wait_for(Phase.IDLE)
@@ -181,34 +181,34 @@ class Connection(HttpToolsProtocol):
             self._deadline = min(self._deadline, time.monotonic() + self._settings.connection_idle_seconds)
 
     def handle_websocket_upgrade(self) -> None:
-        """From here on another protocol has the connection; it has pings of its own."""
+        """Hand the connection to the WebSocket protocol, which has its own pings."""
         self._wait_for(Phase.SOCKET)
         super().handle_websocket_upgrade()
 
     def pause_writing(self) -> None:
-        """The client does not take its answer as fast as we write."""
+        """The client reads its response more slowly than we write."""
         super().pause_writing()
         unsent = self.transport.get_write_buffer_size()
         allowed = self._settings.request_body_seconds + unsent / BYTES_PER_SECOND
         self._write_deadline = time.monotonic() + allowed
 
     def resume_writing(self) -> None:
-        """It took most of it."""
+        """The client has read most of the response."""
         super().resume_writing()
         self._write_deadline = math.inf
 
     def check(self, now: float) -> None:
-        """End what takes too long."""
+        """Close the connection if a deadline has passed."""
         if self.transport.is_closing():
             self._check_closing(now)
         elif self._write_deadline <= now:
-            log.info("connection_cut", why="the client does not read its answer")
+            log.info("connection_cut", why="the client does not read its response")
             self.transport.abort()
         elif self._deadline <= now:
             self._expire(now)
 
     def cut(self) -> None:
-        """End the connection at once, for others."""
+        """Close the connection at once, to make room for another."""
         self._door.leave(self)
         self.transport.abort()
 
@@ -232,7 +232,7 @@ class Connection(HttpToolsProtocol):
         if self._closed_at is None:
             self._closed_at = now
         if self._phase is Phase.SOCKET:
-            self._door.leave(self)  # its end was told to another protocol
+            self._door.leave(self)  # the WebSocket protocol gets connection_lost instead of us
         elif now - self._closed_at > CLOSE_SECONDS:
             self.transport.abort()
 
@@ -246,13 +246,13 @@ class Connection(HttpToolsProtocol):
             setting = f"request_{what}_seconds"
             self._refuse(
                 RequestTooSlow(
-                    f"The {what} of the request was not here within {getattr(self._settings, setting):g} s "
+                    f"The {what} of the request did not arrive within {getattr(self._settings, setting):g} s "
                     f"(FAIRLEAD_{setting.upper()}). Send it faster."
                 )
             )
 
     def _refuse(self, error: FairleadError) -> None:
-        """Answer with a problem, unless an answer has begun, and close."""
+        """Answer with a problem unless a response has begun, and close."""
         if (cycle := self._unanswered()) is not None:
             cycle.disconnected = True
             cycle.message_event.set()
@@ -268,7 +268,7 @@ class Connection(HttpToolsProtocol):
 
 
 class DoorConfig(uvicorn.Config):
-    """uvicorn's settings, with our door."""
+    """uvicorn's configuration with our connection limits."""
 
     door: Door
 
@@ -282,7 +282,7 @@ class DoorConfig(uvicorn.Config):
 
 
 def most_connections(settings: Settings) -> int:
-    """As many as the settings say, or as descriptors allow."""
+    """The setting's limit, or fewer if the process may open fewer files."""
     wanted = settings.max_connections or MOST_CONNECTIONS
     if os.name != "posix":
         return wanted

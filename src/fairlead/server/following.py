@@ -1,4 +1,4 @@
-"""Following a log over HTTP: answers that wait until something was said."""
+"""Tailing a log over HTTP: responses that wait for new output."""
 
 import time
 from asyncio import sleep
@@ -13,13 +13,13 @@ from fairlead.server.auth import Gatekeeper
 from fairlead.store.logs import Chunk
 
 LONGEST_WAIT_SECONDS = 30
-# Workers write a few times a second; who waits long for something waits a little longer for it.
+# Workers write a few times a second; the pause grows while there is no output.
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 1.0
 
 
 async def followed(request: Request, look: Callable[[], Awaitable[LogPage]], *, seconds: float) -> LogPage:
-    """What `look` finds as soon as there is something, or nothing more will be; at the latest after so long."""
+    """Call `look` until it finds output or a complete log, for at most `seconds`."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     page, waited = await look(), False
     while not page.items and not page.complete and (left := until - time.monotonic()) > 0:
@@ -30,12 +30,12 @@ async def followed(request: Request, look: Callable[[], Awaitable[LogPage]], *, 
         page = await look()
     if waited:
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
-        await gatekeeper.caller(request)  # whose token was revoked meanwhile gets nothing
+        await gatekeeper.caller(request)  # the token may have been revoked meanwhile
     return page
 
 
 def without_ansi(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The same without escape sequences, also without those that two chunks share."""
+    """Remove escape sequences, also those that span two chunks."""
     plain: dict[tuple[int, str], Plain] = {}
     return [
         replace(one, text=plain.setdefault((one.attempt_no, one.stream), Plain()).text(one.text))

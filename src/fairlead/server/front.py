@@ -1,4 +1,4 @@
-"""The front door: whoever comes with a browser is shown to the console."""
+"""Redirects / to the console."""
 
 from typing import Annotated
 
@@ -12,5 +12,5 @@ router = APIRouter(route_class=Guarded, include_in_schema=False)
 
 @router.get("/")
 async def front(request: Request, _: Annotated[None, Depends(Open())]) -> RedirectResponse:
-    """To the console."""
+    """Redirect to the console."""
     return RedirectResponse(f"{request.scope.get('root_path', '')}/console/", status_code=303)

@@ -1,4 +1,4 @@
-"""Where agents wait: long polls of many hosts, woken by notifications and not by asking for each."""
+"""Long polls of agents: notifications wake them, and one query serves all hosts."""
 
 import asyncio
 import random
@@ -18,21 +18,21 @@ from fairlead.server.lookout import Lookout, Place, Poll, is_overdue
 from fairlead.store import definitions
 from fairlead.store.hosts import HostState
 
-# Somebody claims under the same limit at this moment: it is free again in a few milliseconds.
+# Tries of a claim while another claim holds the lock of the same limit for some milliseconds.
 CLAIMS = 4
 CLAIM_SECONDS = 0.02
-# Of one host at a time: an agent needs one, and one more whose connection was cut.
+# Open polls of one host: an agent needs one, and a second after its connection broke.
 MOST_POLLS = 32
-# After claims that brought nothing though there is work: it waits for a gate, a limit, or another agent's skills.
+# The pause after claims that took nothing though there is work: a gate, a limit or a definition may exclude it.
 VAIN_SECONDS = 0.05
 LONGEST_VAIN_SECONDS = 1.0
-# How long keys of definitions are remembered; and for how long that one of them is not there.
+# How long the keys of definitions are cached; and how long a key counts as unknown.
 KEYS_SECONDS = 60.0
 UNKNOWN_KEYS_SECONDS = 2.0
 
 
 class Word(msgspec.Struct, frozen=True):
-    """What an agent is told: jobs to run, jobs to stop, and how its host stands."""
+    """The answer to a poll: jobs to run, jobs to cancel, and the host's state."""
 
     jobs: list[Held]
     cancel: list[UUID]
@@ -40,7 +40,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent waits for, and what it thinks of its host: it is told at once if that is not so."""
+    """A poll: the jobs that the agent can run, and the host's state as it knows it. A different state is answered at once."""
 
     session_id: UUID
     definitions: Sequence[str] | None = None
@@ -48,12 +48,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     paused: bool = False
     draining: bool = False
-    # whether the agent still waits for the answer
+    # whether the agent is still connected
     waits: Callable[[], Awaitable[bool]]
 
 
 class Hall:
-    """All agents that wait at this process."""
+    """The long polls of all agents that are connected to this process."""
 
     def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper) -> None:
         self._fl = fl
@@ -63,102 +63,107 @@ class Hall:
         self._is_closing = False
 
     def close(self) -> None:
-        """The server stops: answer those who wait, so that it need not wait for them."""
+        """Answer all polls now, since the server stops."""
         self._is_closing = True
         self._lookout.wake_all()
 
-    async def wait(self, host_id: UUID, token_id: UUID, wish: Wish) -> Word:
-        """What there is for a host's agent, as soon as there is something; at the latest when its time is over."""
-        place = self._lookout.place(host_id, token_id)
-        if len(place.polls) >= MOST_POLLS:
+    async def wait(self, host_id: UUID, token_id: UUID, request: Wish) -> Word:
+        """Wait for jobs, cancels or a changed host, for at most `request.seconds`."""
+        host = self._lookout.place(host_id, token_id)
+        if len(host.polls) >= MOST_POLLS:
             raise TooManyRequests(
-                f"This host's agent has {MOST_POLLS} long polls open at this server, as many as it may. Wait for their answers."
+                f"This host's agent has {MOST_POLLS} long polls open at this server, which is the limit. Wait for their answers."
             )
         poll = Poll(token_id, time.monotonic())
-        place.polls.add(poll)
+        host.polls.add(poll)
         try:
-            return await self._wait(place, poll, wish)
+            return await self._wait(host, poll, request)
         finally:
-            place.polls.discard(poll)
-            place.heard_at = time.monotonic()
+            host.polls.discard(poll)
+            host.heard_at = time.monotonic()
 
-    async def _wait(self, place: Place, poll: Poll, wish: Wish) -> Word:
-        until = poll.began + wish.seconds
+    async def _wait(self, host: Place, poll: Poll, request: Wish) -> Word:
+        until = poll.began + request.seconds
         while True:
-            # before anything is read: what changes from here on wakes us again
+            # before the first read, so that every later change wakes this poll
             poll.woken.clear()
             if poll.is_revoked:
                 raise Unauthenticated(
                     "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
                 )
-            state = await self._state(place, wish)
-            fresh = [one for one in state.canceling if one not in place.told]
-            jobs = await self._jobs(place, poll, wish) if wish.limit else []
+            state = await self._state(host, request)
+            fresh = [one for one in state.canceling if one not in host.told]
+            jobs = await self._jobs(host, poll, request) if request.limit else []
             left = 0.0 if self._is_closing else until - time.monotonic()
-            if jobs or fresh or left <= 0 or (state.paused, state.draining) != (wish.paused, wish.draining):
-                place.told = set(state.canceling)
+            if (
+                jobs
+                or fresh
+                or left <= 0
+                or (state.paused, state.draining) != (request.paused, request.draining)
+            ):
+                host.told = set(state.canceling)
                 return Word(jobs, list(state.canceling), state)
             await _woken(poll, left)
 
-    async def _state(self, place: Place, wish: Wish) -> HostState:
-        """How the host stands. Before one is refused as superseded, it is looked up: it may be new itself.
+    async def _state(self, host: Place, request: Wish) -> HostState:
+        """The host's state. An unknown session is looked up before it is refused as superseded: it may be newer.
 
-        Nothing wakes a poll that does not wait, so what was seen a moment ago is no answer to it.
+        A poll that does not wait cannot be woken, so it always reads the current state.
         """
-        known = place.state if wish.seconds else None
-        state = known or await self._lookout.state(place)
-        if state.session_id != wish.session_id:
-            state = await self._lookout.state(place)
-            agents.check_session(state, wish.session_id)
+        known = host.state if request.seconds else None
+        state = known or await self._lookout.state(host)
+        if state.session_id != request.session_id:
+            state = await self._lookout.state(host)
+            agents.check_session(state, request.session_id)
         return state
 
-    async def _jobs(self, place: Place, poll: Poll, wish: Wish) -> list[Held]:
-        """One poll of a host after the other: a later one sees what an earlier one was given."""
-        async with place.giving:
+    async def _jobs(self, host: Place, poll: Poll, request: Wish) -> list[Held]:
+        """Take jobs for one poll at a time, so that a later poll sees the jobs of an earlier one."""
+        async with host.giving:
             jobs: list[Held] = []
             now = time.monotonic()
-            # not what was given since this poll began: that is another's answer, and probably arrived
-            if place.given_at is not None and (poll.began > place.given_at or is_overdue(place, now)):
-                jobs = await self._again(place, wish)
-            state = place.state
-            is_patient = wish.seconds > 0 and now < place.vain_until
-            if len(jobs) < wish.limit and state is not None and not is_patient and _is_worth_it(state):
-                jobs += await self._claim(place, wish, wish.limit - len(jobs))
+            # jobs given since this poll began belong to another poll's answer, which has probably arrived
+            if host.given_at is not None and (poll.began > host.given_at or is_overdue(host, now)):
+                jobs = await self._again(host, request)
+            state = host.state
+            is_patient = request.seconds > 0 and now < host.vain_until
+            if len(jobs) < request.limit and state is not None and not is_patient and _is_worth_it(state):
+                jobs += await self._claim(host, request, request.limit - len(jobs))
             return jobs
 
-    async def _again(self, place: Place, wish: Wish) -> list[Held]:
+    async def _again(self, host: Place, request: Wish) -> list[Held]:
         seconds = self._fl.settings.lease_seconds
         found = await self._fl.database.transact(
             lambda tx: agents.given(
-                tx, place.host_id, wish.session_id, limit=wish.limit, lease_seconds=seconds
+                tx, host.host_id, request.session_id, limit=request.limit, lease_seconds=seconds
             )
         )
-        place.given_at = time.monotonic() if found else None
+        host.given_at = time.monotonic() if found else None
         return [Held(lease, job) for lease, job in found]
 
-    async def _claim(self, place: Place, wish: Wish, limit: int) -> list[Held]:
-        if not await wish.waits():
+    async def _claim(self, host: Place, request: Wish, limit: int) -> list[Held]:
+        if not await request.waits():
             return []
-        served = await self._served(wish.definitions)
+        served = await self._served(request.definitions)
         seconds = self._fl.settings.lease_seconds
-        sightings = place.sightings
+        sightings = host.sightings
         for _ in range(CLAIMS):
             taken = await self._fl.database.transact(
                 lambda tx: agents.give(
-                    tx, place.host_id, wish.session_id, served=served, limit=limit, lease_seconds=seconds
+                    tx, host.host_id, request.session_id, served=served, limit=limit, lease_seconds=seconds
                 )
             )
             if taken.jobs or not taken.busy:
                 break
             await asyncio.sleep(random.uniform(0.5, 1) * CLAIM_SECONDS)  # noqa: S311
         if taken.jobs:
-            place.given_at, place.in_vain = time.monotonic(), 0
+            host.given_at, host.in_vain = time.monotonic(), 0
         else:
-            _note_vain(place, is_over=place.sightings == sightings)
+            _note_vain(host, is_over=host.sightings == sightings)
         return [Held(taken.lease(job), job) for job in taken.jobs]
 
     async def _served(self, keys: Sequence[str] | None) -> list[UUID] | None:
-        """The definitions that an agent can run, remembered for all agents together; None for all."""
+        """The ids of the definitions that an agent can run (None: all), from a cache shared by all agents."""
         if keys is None:
             return None
         age = time.monotonic() - self._keys_at
@@ -169,18 +174,18 @@ class Hall:
 
 
 def _is_worth_it(state: HostState) -> bool:
-    """Whether a claim may bring something."""
+    """Whether a claim may find jobs."""
     return state.has_work and not state.paused and not state.draining
 
 
-def _note_vain(place: Place, *, is_over: bool) -> None:
-    """A claim brought nothing: the work that was seen is gone, unless more was seen meanwhile; or it cannot be had."""
-    place.in_vain += 1
-    if place.in_vain > 1:
-        pause = min(VAIN_SECONDS * 2 ** min(place.in_vain, 10), LONGEST_VAIN_SECONDS)
-        place.vain_until = time.monotonic() + pause
-    if is_over and place.state is not None:
-        place.state = replace(place.state, has_work=False)
+def _note_vain(host: Place, *, is_over: bool) -> None:
+    """Note a claim that took nothing: the work is gone unless more was seen meanwhile, or a limit excludes it."""
+    host.in_vain += 1
+    if host.in_vain > 1:
+        pause = min(VAIN_SECONDS * 2 ** min(host.in_vain, 10), LONGEST_VAIN_SECONDS)
+        host.vain_until = time.monotonic() + pause
+    if is_over and host.state is not None:
+        host.state = replace(host.state, has_work=False)
 
 
 async def _woken(poll: Poll, seconds: float) -> None:

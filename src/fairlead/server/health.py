@@ -1,4 +1,4 @@
-"""Whether the process answers, and whether it can do its work."""
+"""Liveness and readiness probes."""
 
 import asyncio
 from typing import Annotated
@@ -26,7 +26,7 @@ async def healthz(_: Anybody) -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(request: Request, _: Anybody) -> JSONResponse:
-    """Whether the database answers and its schema is the one we were written for."""
+    """Whether the database answers and its schema has this version."""
     fl: Fairlead = request.app.state.fl
     try:
         async with asyncio.timeout(READY_SECONDS):

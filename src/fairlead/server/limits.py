@@ -1,4 +1,4 @@
-"""How often something may be done: counted in the database, so that more processes do not allow more."""
+"""Rate limits, counted in the database, so that all server processes share them."""
 
 import asyncio
 import math
@@ -19,12 +19,12 @@ from fairlead.store import allowances
 from fairlead.store.allowances import Budget
 
 MOST_KEYS = 10_000
-# How long a process may use up the share of a budget that it took.
+# How long a process may use its share of a budget.
 SHARE_SECONDS = 10.0
-# After a refusal the database is not asked again for so long.
+# How long a refusal is cached.
 REFUSED_SECONDS = 0.1
 
-# Of one address: bad tokens, tickets, codes and cookies.
+# Invalid tokens, tickets, codes and cookies from one address.
 FROM_ADDRESS = Budget(10, 6.0)
 # Wrong passwords: for one account from one address, for one account from anywhere, for any account from one address.
 AT_ACCOUNT_FROM_ADDRESS = Budget(10, 6.0)
@@ -33,19 +33,19 @@ SIGN_INS_FROM_ADDRESS = Budget(50, 6.0)
 
 
 class Counted(NamedTuple):
-    """What failures are counted for."""
+    """A counter of failures and its budget."""
 
     key: str
     budget: Budget
 
 
 def from_address(ip: str | None) -> list[Counted]:
-    """Failed attempts of an address."""
+    """The counters of a failed attempt from an address."""
     return [Counted(f"failed:address:{place(ip)}", FROM_ADDRESS)]
 
 
 def at_account(email: str, ip: str | None) -> list[Counted]:
-    """Failed attempts to sign in: whoever locks an account for their own address does not lock it for others."""
+    """The counters of a failed sign-in. An attacker locks an account for one address long before locking it for all."""
     account = sha256(email.casefold().encode(errors="replace")).hexdigest()[:32]
     return [
         Counted(f"failed:account:{account}:{place(ip)}", AT_ACCOUNT_FROM_ADDRESS),
@@ -55,22 +55,22 @@ def at_account(email: str, ip: str | None) -> list[Counted]:
 
 
 class Failures:
-    """Slows down those who guess, whichever process they ask."""
+    """Limits failed attempts across all server processes."""
 
     def __init__(self, fl: Fairlead, clock: Callable[[], float] = time.monotonic) -> None:
         self._fl = fl
         self._clock = clock
-        # until when a key is refused without asking the database, which would cost a write
+        # until when a key is refused without a write to the database
         self._refused: OrderedDict[str, float] = OrderedDict()
 
     async def check(self, tx: Tx, counted: list[Counted]) -> None:
-        """Refuse to look at all while guesses keep coming."""
+        """Raise TooManyRequests if a budget is used up."""
         self._check_here(counted)
         for key, budget in counted:
             self._note(key, await allowances.wait(tx, key, budget))
 
     async def count(self, counted: list[Counted]) -> None:
-        """An attempt has failed. Refused if there were too many before it."""
+        """Count a failed attempt; raise TooManyRequests if there were too many before it."""
         self._check_here(counted)
         for key, budget in counted:
             share = await self._fl.database.single(partial(allowances.take, key=key, budget=budget))
@@ -92,7 +92,7 @@ class Failures:
 
 
 class _Share(msgspec.Struct):
-    """What this process may still use up of a budget."""
+    """This process's share of a budget."""
 
     left: int = 0
     until: float = -math.inf
@@ -101,7 +101,7 @@ class _Share(msgspec.Struct):
 
 
 class Rates:
-    """A budget of requests for each key. A process takes shares of it, so that most requests ask nobody."""
+    """A budget of requests for each key. A process takes shares of it, so that most requests need no query."""
 
     def __init__(
         self, fl: Fairlead, rate: float, burst: int, clock: Callable[[], float] = time.monotonic
@@ -113,7 +113,7 @@ class Rates:
         self._shares: OrderedDict[str, _Share] = OrderedDict()
 
     async def take(self, key: str) -> float:
-        """Take one: 0 if there was one, else the seconds until there is."""
+        """Take one request from the budget: 0, or the seconds to wait for the next."""
         share = self._shares.get(key)
         if share is None:
             share = self._shares[key] = _Share()
@@ -128,7 +128,7 @@ class Rates:
         return wait
 
     def _take_here(self, share: _Share) -> float | None:
-        """The same without asking the database; None if only it can tell."""
+        """The same without a query; None if a query is needed."""
         now = self._clock()
         if share.left > 0 and now < share.until:
             share.left -= 1
@@ -146,7 +146,7 @@ class Rates:
 
 
 def too_many(what: str, wait: float) -> TooManyRequests:
-    """A refusal that says when to try again."""
+    """An error that says when to try again."""
     seconds = max(1, math.ceil(wait))
     error = TooManyRequests(f"{what}. Try again in {seconds} s.")
     error.retry_after = seconds

@@ -1,7 +1,7 @@
-"""Live sockets: rooms of those who watch, fed by one loop that runs only while somebody does.
+"""Live sockets: one feed for each watched tenant, polled by one loop that runs while there are sockets.
 
-A room is looked at a few times a second, in one transaction bound to its tenant. Whatever happens there, a socket gets
-a bounded number of frames: where there is more to tell, one frame says that much has changed.
+The loop polls each feed a few times a second, in one transaction bound to its tenant. A socket gets a bounded number
+of frames: if more has happened, a single frame says that much has changed.
 """
 
 import asyncio
@@ -39,23 +39,23 @@ log = structlog.get_logger(__name__)
 MOST_SOCKETS = 10_000
 MOST_WAITING = 256
 MOST_FRAMES = 200
-# In one round, over all sockets: what a server can send beside its other work.
+# Frames in one round, over all sockets.
 MOST_SENDS = 2_000
-# In a flood, a second: what is sent to all takes the time of those who work.
+# Frames a second in a flood, over all sockets of a feed: sending them competes with other requests.
 CALM_SENDS = 250
 MOST_WORKERS = 1_000
 CHECK_SECONDS = 2.0
-# How long a new socket waits for its room to be looked at.
+# How long a new socket waits for the first poll of its feed.
 FIRST_LOOK_SECONDS = 10.0
 HEARTBEAT_SECONDS = 15.0
 WORKER_SECONDS = 1.0
 TROUBLE_SECONDS = 1.0
-# A look, and the time left alone after it: at most a tenth of one connection for any room.
+# After a poll, a feed rests this many times as long: it uses at most a tenth of one connection.
 DEAR = 10
-# Looks of which the quickest says how dear a room is.
+# The quickest of the last polls counts as a feed's cost.
 LOOKS = 3
 CLOSE_SECONDS = 2.0
-# A longer absence is not caught up with.
+# After a longer absence, a client must refetch.
 LONGEST_ABSENCE = timedelta(minutes=2)
 MOST_CATCHING_UP = 4
 
@@ -67,14 +67,14 @@ _REFETCH = "refetch"
 
 
 class Holder(NamedTuple):
-    """By what somebody came in: a token, or a session."""
+    """The token or the session that opened a socket."""
 
     token_id: UUID | None
     session_hash: bytes | None
 
 
 class Socket:
-    """One who watches, and what is yet to be sent to it: never more than so much."""
+    """A client's socket and its bounded queue of frames."""
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
@@ -85,7 +85,7 @@ class Socket:
         self._told_to_refetch = False
 
     def push(self, texts: list[str], refetch: str) -> None:
-        """Have these sent. One that falls behind is told to refetch; one that does not even take that is cut."""
+        """Queue frames. A client that falls behind is told to refetch; one that falls behind again is disconnected."""
         if len(self._waiting) + len(texts) > MOST_WAITING:
             if self._told_to_refetch:
                 self.close(TOO_SLOW, "too slow")
@@ -97,12 +97,12 @@ class Socket:
         self._wake.set()
 
     def close(self, code: int, reason: str) -> None:
-        """End it, whatever it is doing."""
+        """End the socket with a close code."""
         self.closing = self.closing or (code, reason)
         self.ended.set()
 
     async def send_all(self, websocket: WebSocket) -> None:
-        """Send what comes, until cancelled."""
+        """Send queued frames until cancelled."""
         while True:
             await self._wake.wait()
             while self._waiting:
@@ -114,18 +114,18 @@ class Socket:
 
 
 class Room(msgspec.Struct):
-    """Those who watch the same tenant (or all), and what is known of it."""
+    """The sockets that watch the same tenant (or all tenants), and the state of their feed."""
 
     watch: Watch
     sockets: set[Socket]
     due_at: float = 0.0
-    # the last looks, by the wall: one alone may have waited for a thousand sockets to connect
+    # how long the last polls took: a single one may have waited for a thousand sockets to connect
     took: deque[float] = msgspec.field(default_factory=lambda: deque([0.0] * LOOKS, LOOKS))
-    # set once it was looked at for the first time: from then on everything is noticed
+    # set after the first poll: every later change is noticed
     begun: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def tell(self, frames: list[Frame], cursor: datetime) -> None:
-        """Send to everybody here; written once for all."""
+        """Send frames to all sockets; each frame is encoded once."""
         if frames:
             texts = [encoded(frame, cursor) for frame in frames]
             refetch = encoded(Frame(type=_REFETCH, at=cursor), cursor)
@@ -134,7 +134,7 @@ class Room(msgspec.Struct):
 
 
 class Live:
-    """All rooms of this process."""
+    """All live feeds of this process."""
 
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
@@ -155,7 +155,7 @@ class Live:
     async def serve(
         self, websocket: WebSocket, holder: Holder, tenant_id: UUID | None, since: str | None
     ) -> None:
-        """Keep an accepted socket in its room until either side ends it."""
+        """Serve an accepted socket until either side closes it."""
         socket = Socket(holder)
         room = self._join(socket, tenant_id)
         tasks: list[asyncio.Task[object]] = []
@@ -170,9 +170,9 @@ class Live:
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except WebSocketDisconnect:
-            pass  # gone before it was greeted
+            pass  # the client left before the hello
         except TimeoutError:
-            log.warning("live_greeting_failed", why="the room could not be looked at in time")
+            log.warning("live_greeting_failed", why="the feed was not polled in time")
             socket.close(TRY_AGAIN, "try again later")
         except Exception as error:
             if (refusal := as_refusal(error, self._fl.database.url)) is None:
@@ -193,10 +193,10 @@ class Live:
             room = self._rooms[tenant_id] = Room(Watch(tenant_id, mask=self._mask), set())
         room.sockets.add(socket)
         if not self._tasks:
-            self._gates_since = self._workers = None  # what happened while nobody watched is old
+            self._gates_since = self._workers = None  # changes from before the first socket are not news
             self._tasks = [
                 asyncio.create_task(self._repeated(self._round, LOOK_SECONDS), name="fairlead-live"),
-                # apart: however long a round takes, a revocation works in time
+                # a separate task, so that a long round does not delay revocations
                 asyncio.create_task(self._repeated(self._check, CHECK_SECONDS), name="fairlead-live-check"),
             ]
         return room
@@ -211,10 +211,8 @@ class Live:
                 task.cancel()
             self._tasks = []
 
-    # What a socket begins with
-
     async def _greet(self, websocket: WebSocket, tenant_id: UUID | None, since: str | None) -> None:
-        """Say from where on it will be told, after what it missed."""
+        """Send the missed frames, then a hello with the cursor."""
         async with self._fl.database.transaction() as tx:
             now = await live.now(tx)
         missed = [] if since is None else await self._missed(tenant_id, moment_of(since), now)
@@ -226,7 +224,7 @@ class Live:
     async def _missed(
         self, tenant_id: UUID | None, since: datetime | None, now: datetime
     ) -> list[Frame] | None:
-        """What happened since then, or None where it is too much, too long ago, or too many ask."""
+        """The frames since then; None if they are too many or too old, or too many clients ask."""
         if since is None or not now - LONGEST_ABSENCE < since <= now or self._catching_up >= MOST_CATCHING_UP:
             return None
         self._catching_up += 1
@@ -238,10 +236,8 @@ class Live:
         finally:
             self._catching_up -= 1
 
-    # Feeding
-
     async def _repeated(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
-        """Round after round; never more than half the time."""
+        """Repeat the work, with pauses at least as long as it takes."""
         while True:
             begun = time.monotonic()
             try:
@@ -256,7 +252,7 @@ class Live:
 
     async def _trouble(self, error: Exception) -> None:
         log.warning("live_postponed", why=str(error))
-        # what happens meanwhile shows in the counts, or is caught up with
+        # changes during the pause show in the counts or in the next poll
         await asyncio.sleep(TROUBLE_SECONDS)
 
     async def _round(self) -> None:
@@ -279,7 +275,7 @@ class Live:
                 looked = time.monotonic()
                 await self._look(room, most)
                 room.took.append(time.monotonic() - looked)
-                # a room that is dear to look at (all tenants, say) is looked at less often
+                # an expensive feed (such as that of all tenants) is polled less often
                 room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, min(room.took) * DEAR)
 
     async def _look(self, room: Room, most: int) -> None:
@@ -291,7 +287,7 @@ class Live:
             room.tell(frames, now)
 
     async def _gates(self, tx: Tx, now: datetime) -> list[Frame]:
-        """Gates of the system and of definitions: everybody's business."""
+        """Changed gates of the system and of definitions, for all feeds."""
         since = self._gates_since
         self._gates_since = now
         found = await live.system_tail(tx, since=(since or now) - OVERLAP, limit=MOST_FRAMES)
@@ -302,7 +298,7 @@ class Live:
         return [frame for one in fresh if (frame := gate_frame(one)) is not None]
 
     async def _staff(self, tx: Tx, now: datetime, begun: float) -> list[Frame]:
-        """Workers that came or went, for the room of all."""
+        """Workers that appeared or left, for the feed of all tenants."""
         if None not in self._rooms:
             self._workers = None
             return []
@@ -317,7 +313,7 @@ class Live:
         return came + [Frame(type="worker.gone", at=now, worker_id=one) for one in sorted(before - there)]
 
     async def _check(self) -> None:
-        """Close the sockets of those whose token or session is no longer good."""
+        """Close the sockets whose token or session is no longer valid."""
         sockets = [socket for room in self._rooms.values() for socket in room.sockets]
         tokens = {one.holder.token_id for one in sockets if one.holder.token_id is not None}
         sessions = {one.holder.session_hash for one in sockets if one.holder.session_hash is not None}
@@ -331,7 +327,7 @@ class Live:
 
 
 async def _hear(websocket: WebSocket) -> None:
-    """Nothing is expected of the other side but its leaving."""
+    """Ignore all messages until the client disconnects."""
     while (await websocket.receive())["type"] != "websocket.disconnect":
         pass
 

@@ -1,6 +1,6 @@
-"""Looks at the database for all agents that wait here: one query for all of them, at a wake and once in a while.
+"""Watches the hosts of all polling agents: one query for all of them, at each notification and every LOOK_SECONDS.
 
-A glance asks only which hosts have work: that is cheap however many wait. A look asks how each of them stands.
+A glance only reads which hosts have work, which is cheap for any number of hosts. A look reads the state of each host.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from fairlead.server.auth import Gatekeeper
 from fairlead.store import hosts, live
 from fairlead.store.hosts import HostState
 
-# A host whose agent was not heard of for so long is forgotten, until it comes back.
+# How long a host is remembered after its agent's last poll.
 FORGET_SECONDS = 90.0
 LINGER_SECONDS = 5.0
-# Below the gatekeeper's memory, so that he need not ask about those who wait.
+# Shorter than the gatekeeper's cache, so that polls keep their token cached.
 LOOK_SECONDS = 1.5
 SEEN_SECONDS = 10.0
-# Rests after a look, in lengths of it: however much happens, looking takes a part of the time only.
+# After a look, the watcher rests this many times as long, so that looks use a bounded share of the time.
 REST = 3.0
 LONGEST_REST_SECONDS = 0.25
-# What was given and not accepted for so long is given to somebody who waits: the one who got it may be gone.
+# After this long, jobs that were given but not accepted are given again: the first answer may be lost.
 UNSURE_SECONDS = 2.0
 GLANCES = ("ready", "room")
 LOOKS = ("later", "cancel", "gate", "host", POLL)
 
 
 class Poll(msgspec.Struct, eq=False):
-    """One request that waits. It has an event of its own: nobody else can take its wake."""
+    """One waiting poll, with its own wake event."""
 
     token_id: UUID
     began: float
@@ -46,32 +46,32 @@ class Poll(msgspec.Struct, eq=False):
 
 
 class Place(msgspec.Struct):
-    """A host whose agent is here, or was a moment ago."""
+    """A host whose agent polls this process, or did a moment ago."""
 
     host_id: UUID
     token_id: UUID
     heard_at: float
     state: HostState | None = None
-    # cancels that its agent was told of
+    # canceled jobs that its agent knows of
     told: set[UUID] = msgspec.field(default_factory=set)
     polls: set[Poll] = msgspec.field(default_factory=set)
     giving: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    # when something was last given that may not have arrived; None if nothing was
+    # when jobs were last given that may not have arrived; None if there are none
     given_at: float | None = 0.0
-    # how often work was seen
+    # how many queries saw work
     sightings: int = 0
-    # claims in a row that brought nothing, though there was work; and until when another is not worth it
+    # consecutive claims that took nothing though there was work; and when to try again
     in_vain: int = 0
     vain_until: float = 0.0
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Wake this host's polls."""
         for poll in self.polls:
             poll.woken.set()
 
 
 class Lookout:
-    """Keeps the state of all places, and wakes those for whom it is worth it."""
+    """Keeps the state of all watched hosts, and wakes their polls on changes and work."""
 
     def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper) -> None:
         self._fl = fl
@@ -86,36 +86,36 @@ class Lookout:
         self._watchdog: Watchdog | None = None
 
     def place(self, host_id: UUID, token_id: UUID) -> Place:
-        """A host's place; from now on somebody looks."""
+        """Start to watch a host."""
         self._open()
         now = time.monotonic()
-        place = self._places.setdefault(host_id, Place(host_id, token_id, now))
-        place.token_id, place.heard_at = token_id, now
-        return place
+        host = self._places.setdefault(host_id, Place(host_id, token_id, now))
+        host.token_id, host.heard_at = token_id, now
+        return host
 
-    async def state(self, place: Place) -> HostState:
-        """How a host stands now, asked for itself."""
-        found = await self._fl.database.single(lambda tx: hosts.states(tx, [place.host_id]))
+    async def state(self, host: Place) -> HostState:
+        """Read a host's current state."""
+        found = await self._fl.database.single(lambda tx: hosts.states(tx, [host.host_id]))
         if not found:
-            raise unknown_host(place.host_id)
+            raise unknown_host(host.host_id)
         [state] = found
-        self._note(place, state)
+        self._note(host, state)
         return state
 
     def wake_all(self) -> None:
-        """Let everybody who waits look again."""
-        for place in self._places.values():
-            place.wake()
+        """Wake all polls."""
+        for host in self._places.values():
+            host.wake()
 
     def _open(self) -> None:
         if self._task is None or self._task.done():
-            for place in self._places.values():
-                place.state = None  # what happened while nobody looked is not known
+            for host in self._places.values():
+                host.state = None  # it may have changed while nothing watched
             self._left_at = None
             self._task = asyncio.create_task(self._attend(), name="fairlead-agents")
 
     async def _attend(self) -> None:
-        """Look for those who wait, until nobody has for a while."""
+        """Watch until there have been no polls for LINGER_SECONDS."""
         self._stop = asyncio.Event()
         async with Listener(self._fl.direct_url, self._fl.settings.schema) as listener:
             with listener.subscribe(self._hear):
@@ -128,7 +128,7 @@ class Lookout:
             self._looking.wake()
 
     async def _look(self) -> float:
-        """One look or glance for everybody; seconds until the next."""
+        """One look or glance for all hosts; returns the seconds until the next."""
         now = time.monotonic()
         self._forget(now)
         if self._is_deserted(now):
@@ -147,37 +147,35 @@ class Lookout:
         return max(0.0, due - time.monotonic())
 
     async def _glance(self) -> None:
-        """Wake those for whom there is work."""
+        """Wake the polls of hosts that have work."""
         for host_id in await self._fl.database.single(hosts.with_work):
-            place = self._places.get(host_id)
-            if place is not None and place.state is not None:
-                self._note(
-                    place, place.state if place.state.has_work else replace(place.state, has_work=True)
-                )
+            host = self._places.get(host_id)
+            if host is not None and host.state is not None:
+                self._note(host, host.state if host.state.has_work else replace(host.state, has_work=True))
 
     async def _look_closely(self) -> None:
         began = time.monotonic()
         self._is_look_due = False
         ids = list(self._places)
         for state in await self._fl.database.single(lambda tx: hosts.states(tx, ids)):
-            if (place := self._places.get(state.id)) is not None:
-                self._note(place, state)
+            if (host := self._places.get(state.id)) is not None:
+                self._note(host, state)
         now = time.monotonic()
         self._rested_at = now + min(REST * (now - began), LONGEST_REST_SECONDS)
 
-    def _note(self, place: Place, state: HostState) -> None:
-        """Keep how a host stands, and wake its agent if that is news, or if there is work for it."""
+    def _note(self, host: Place, state: HostState) -> None:
+        """Store a host's state, and wake its polls if it changed or has work."""
         now = time.monotonic()
-        is_news = place.state != state
+        is_news = host.state != state
         if is_news:
-            place.state = state
-        place.sightings += state.has_work
+            host.state = state
+        host.sightings += state.has_work
         is_lost = False
         if state.has_undelivered:
-            place.given_at = now if place.given_at is None else place.given_at
-            is_lost = is_overdue(place, now)
+            host.given_at = now if host.given_at is None else host.given_at
+            is_lost = is_overdue(host, now)
         if is_news or state.has_work or is_lost:
-            place.wake()
+            host.wake()
 
     async def _chores(self, now: float) -> None:
         await self._check_tokens()
@@ -190,7 +188,7 @@ class Lookout:
             await self._fl.database.single(lambda tx: hosts.seen(tx, there))
 
     async def _check_tokens(self) -> None:
-        """Who waits is let in again without being asked who he is; whose token was revoked is sent away."""
+        """Keep the tokens of waiting polls cached, and reject the polls of revoked tokens."""
         places = list(self._places.values())
         tokens = {one.token_id for one in places} | {poll.token_id for one in places for poll in one.polls}
         good = await self._fl.database.single(lambda tx: live.good_tokens(tx, list(tokens)))
@@ -203,7 +201,7 @@ class Lookout:
             poll.woken.set()
 
     async def _sweep(self) -> None:
-        """Make ready what has fallen due, and put back what others left behind: there may be no worker that does."""
+        """Make due jobs ready and rescue expired leases: there may be no worker that does."""
         await stage(self._fl.database)
         if self._watchdog is None:
             settings = self._fl.settings
@@ -213,19 +211,19 @@ class Lookout:
         await self._watchdog()
 
     def _is_deserted(self, now: float) -> bool:
-        """Whether nobody has waited for a while, or the Fairlead itself was closed."""
-        if any(place.polls for place in self._places.values()):
+        """Whether there were no polls for LINGER_SECONDS, or the Fairlead was closed."""
+        if any(host.polls for host in self._places.values()):
             self._left_at = None
         elif self._left_at is None:
             self._left_at = now
         return not self._fl.is_open or (self._left_at is not None and now - self._left_at > LINGER_SECONDS)
 
     def _forget(self, now: float) -> None:
-        for host_id, place in list(self._places.items()):
-            if not place.polls and now - place.heard_at > FORGET_SECONDS:
+        for host_id, host in list(self._places.items()):
+            if not host.polls and now - host.heard_at > FORGET_SECONDS:
                 del self._places[host_id]
 
 
-def is_overdue(place: Place, now: float) -> bool:
-    """Whether what was given should have been accepted by now."""
-    return place.given_at is not None and now - place.given_at > UNSURE_SECONDS
+def is_overdue(host: Place, now: float) -> bool:
+    """Whether jobs that were given should have been accepted by now."""
+    return host.given_at is not None and now - host.given_at > UNSURE_SECONDS

@@ -1,6 +1,6 @@
-"""Maintenance in a server process: begins with the first request, and ends when the Fairlead is closed.
+"""Maintenance in a server process: starts with the first request, and stops when the Fairlead is closed.
 
-An application that mounts ours runs its own lifespan and not ours, so a request is the first sign that it serves.
+An application that mounts ours does not run our lifespan, so the first request starts it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class ServerMaintenance:
         self._database: Database | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun, or the settings leave it to other processes."""
+        """Start, unless it runs already or the settings disable it in this process."""
         if not self._fl.is_open or self._fl.database is self._database:
             return
         database = self._fl.database

@@ -27,13 +27,13 @@ from fairlead.store.metrics import QUANTILES, Fleet, Levels, Recent
 log = structlog.get_logger("fairlead.request")
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# The tenants with the deepest queues have figures of their own; those of the others are added up.
+# The tenants with the longest queues have their own series; the others are summed.
 MOST_TENANTS = 50
 OTHERS = "_others"
 ALL = "_all"
-# Scrapes that come sooner get the same figures.
+# Scrapes within this time get the same figures.
 REMEMBER_SECONDS = 2.0
-# Where reading takes long, it is done one part in so many of the time.
+# Slow reads are repeated less often: at most 1/10 of the time is spent reading.
 SHARE = 10
 STATUSES = ("queued", "running", "succeeded", "failed", "dead_letter", "canceled")
 RUN_ENDS = ("succeeded", "failed", "dead_letter", "retried", "lost")
@@ -43,20 +43,20 @@ SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What the database says, ready to be shown."""
+    """Figures read from the database."""
 
     levels: list[Levels]
     enqueued: dict[str, int]
     oldest: dict[str, float]
     fleet: Fleet
     checks: list[Finding]
-    # what became of runs, ever, by tenant
+    # runs since the beginning, by tenant and outcome
     runs: dict[str, dict[str, int]]
     recent: list[Recent]
 
 
 class Metrics:
-    """The figures of this process and of the database, in a registry of their own."""
+    """The metrics of this process and of the database, in a separate registry."""
 
     def __init__(self, fl: Fairlead, live: Live) -> None:
         self._fl = fl
@@ -81,7 +81,7 @@ class Metrics:
         self.registry.register(self)
 
     async def scraped(self) -> bytes:
-        """Everything, as text."""
+        """All metrics in the Prometheus text format."""
         async with self._reading:
             begun = time.monotonic()
             if self._figures is None or begun > self._good_until:
@@ -99,11 +99,11 @@ class Metrics:
             found = await checks.show_stored(tx)
             recent = await metrics.recent(tx, by_tenant=not self._fl.settings.metrics_public)
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
-        # of all and not of the others: those change, and a sum of theirs would fall at times, which no counter may
+        # a sum over all tenants: a counter must not fall, and the set of other tenants changes
         enqueued = {ALL: sum(one.enqueued for one in levels)}
         runs = {one.tenant: _runs(one) for one in _summed(levels, ALL)}
         if self._fl.settings.metrics_public:
-            # whoever asks: not who our tenants are
+            # public metrics must not name tenants
             oldest_of_all = {ALL: max(by_slug.values(), default=0.0)}
             return Figures(_summed(levels, ALL), enqueued, oldest_of_all, fleet, found, runs, recent)
         enqueued |= {one.tenant: one.enqueued for one in shown}
@@ -112,7 +112,7 @@ class Metrics:
         return Figures(named, enqueued, by_slug, fleet, found, runs, recent)
 
     def collect(self) -> Iterator[Family]:
-        """What is not counted here but read, for the registry."""
+        """Yield the metrics that are read from the database, for the registry."""
         sockets = GaugeMetricFamily("fairlead_live_connections", "Live sockets of this process.")
         sockets.add_metric([], self._live.connections)
         yield sockets
@@ -136,7 +136,7 @@ def _runs(levels: Levels) -> dict[str, int]:
 def _run_families(figures: Figures) -> Iterator[Family]:
     ended = CounterMetricFamily(
         "fairlead_runs",
-        "Attempts that ended, ever, by what became of their jobs; those that were lost are also counted apart.",
+        "Attempts that ended, by what became of their jobs; lost attempts are also counted separately.",
         labels=["tenant", "outcome"],
     )
     for tenant, numbers in figures.runs.items():
@@ -163,7 +163,7 @@ def _families(figures: Figures) -> Iterator[Family]:
     )
     minute = GaugeMetricFamily(
         "fairlead_jobs_last_minute",
-        "Jobs that came or ended in the last whole minute.",
+        "Jobs that were enqueued or ended in the last whole minute.",
         labels=["tenant", "event"],
     )
     for one in figures.levels:
@@ -173,13 +173,13 @@ def _families(figures: Figures) -> Iterator[Family]:
             minute.add_metric([one.tenant, event], getattr(one, f"minute_{event}"))
     oldest = GaugeMetricFamily(
         "fairlead_oldest_queued_seconds",
-        "How long the oldest due job waits; jobs bound to hosts not counted.",
+        "How long the oldest due job has waited, without jobs bound to hosts.",
         labels=["tenant"],
     )
     for tenant, seconds in figures.oldest.items():
         oldest.add_metric([tenant], max(0.0, seconds))
     enqueued = CounterMetricFamily(
-        "fairlead_jobs_enqueued", "Jobs that were enqueued, ever, by whatever process.", labels=["tenant"]
+        "fairlead_jobs_enqueued", "Jobs that were enqueued, by any process.", labels=["tenant"]
     )
     for tenant, number in figures.enqueued.items():
         enqueued.add_metric([tenant], number)
@@ -187,7 +187,7 @@ def _families(figures: Figures) -> Iterator[Family]:
     yield from _run_families(figures)
     for name, about, value in (
         ("fairlead_workers", "Workers seen in the last minute.", figures.fleet.workers),
-        ("fairlead_worker_slots", "Jobs that they could run at once.", figures.fleet.slots),
+        ("fairlead_worker_slots", "Jobs that workers can run at once.", figures.fleet.slots),
         ("fairlead_online", "Whether the system's gate is open.", int(figures.fleet.online)),
     ):
         family = GaugeMetricFamily(name, about)
@@ -199,7 +199,7 @@ def _families(figures: Figures) -> Iterator[Family]:
 
 
 class MayScrape(Requires):
-    """Anybody where the settings say so; otherwise a super admin."""
+    """A super admin, or anyone if FAIRLEAD_METRICS_PUBLIC is on."""
 
     def __init__(self) -> None:
         super().__init__(Permission.READ_QUEUE, everywhere=True)
@@ -217,7 +217,7 @@ router = APIRouter(route_class=Guarded, tags=["health"])
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def scrape(request: Request, _: Annotated[Any, Depends(MayScrape())]) -> Response:
-    """Figures for Prometheus."""
+    """Metrics for Prometheus."""
     known: Metrics = request.app.state.metrics
     return Response(await known.scraped(), media_type=MEDIA_TYPE)
 
@@ -226,7 +226,7 @@ async def scrape(request: Request, _: Annotated[Any, Depends(MayScrape())]) -> R
 
 
 class Observed:
-    """Times each request and writes a line about it: never a query, a body or a header."""
+    """Middleware that times and logs each request, without its query, body and headers."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app

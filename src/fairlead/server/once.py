@@ -1,4 +1,4 @@
-"""Idempotency-Key: a create that is repeated gets the first one's answer."""
+"""Idempotency-Key: a repeated create gets the response of the first."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 NOBODY = UUID(int=0)
 
-# Does the create in the transaction; the status and the body of its answer.
+# Creates in the transaction; returns the status and the body of the response.
 Create = Callable[[Tx], Awaitable[tuple[int, Any]]]
 
 
@@ -32,9 +32,9 @@ async def once(
     shown_once: Sequence[str] = (),
     with_password: bool = False,
 ) -> JSONResponse:
-    """Do a create, in one transaction with the memory of its answer if the request has a key.
+    """Run a create. With a key, the response is stored in the same transaction.
 
-    Fields that are `shown_once` are not remembered: a repetition is answered with null in their place.
+    Fields that are `shown_once` are not stored: a repeated request gets null for them.
     """
     key = request.headers.get(HEADER)
     if key is None:
@@ -64,7 +64,7 @@ async def once(
 
 
 def answered(status: int, body: Any, *, replayed: bool = False) -> JSONResponse:
-    """A body of plain values as JSON."""
+    """A JSON response; `replayed` marks a stored one."""
     headers = {"Idempotent-Replayed": "true"} if replayed else None
     return JSONResponse(body, status_code=status, headers=headers)
 
@@ -74,7 +74,7 @@ def _kept(body: Any, shown_once: Sequence[str]) -> Any:
 
 
 async def _asked(request: Request, caller: Caller, salt: str | None) -> bytes:
-    """What tells one request from another: who asks for what."""
+    """Hash the method, path, actor and body."""
     what = [
         request.method,
         request.url.path,
@@ -84,5 +84,5 @@ async def _asked(request: Request, caller: Caller, salt: str | None) -> bytes:
     text = msgspec.json.encode(what)
     if salt is None:
         return hashlib.sha256(text).digest()
-    # a body with a password must be as hard to guess from what is kept as the password itself
+    # the stored hash of a body with a password must be as hard to guess as a password hash
     return await asyncio.to_thread(hashlib.scrypt, text, salt=salt.encode(), n=2**14, r=8, p=1, dklen=32)

@@ -1,5 +1,5 @@
-"""What callers keep open: long polls, live sockets and followed logs. Of a caller they are counted in this process, of a
-tenant in the database, for all server processes together.
+"""Limits on open long polls, live sockets and followed logs: per caller in this process, per tenant in the database,
+across all server processes.
 """
 
 import asyncio
@@ -25,45 +25,45 @@ from fairlead.store.openings import Key, Standing
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 5
-# How often changes are written, and for how long what was read of the others is good.
+# How often changes are written, and how long the counts of other processes are valid.
 TELL_SECONDS = 1.0
-# A process that says nothing for so long is taken to have died; it says what it holds three times as often.
+# A process that has not renewed its counts for this long counts as dead; it renews them three times as often.
 LEASE_SECONDS = 30.0
-# Of the room that is left, one part in so many can be used up without asking again: so many processes fit.
+# A process may use 1/8 of the free room without asking again, so that up to 8 processes do not exceed the quota.
 PARTS = 8
 
 
 class Cap(NamedTuple):
-    """How many of something a caller may have open, and the setting that says so. 0 means any number."""
+    """How many a caller may have open (0: no limit), and the setting's name."""
 
     setting: str
     most: int
 
 
 class _Known(msgspec.Struct):
-    """What this process holds of a quota, and what it last heard of the others."""
+    """This process's use of a quota, and the last known use of the others."""
 
-    # those who hold one or ask for one: while there are any, this is kept
+    # requests that hold or ask for one: the record is kept while there are any
     users: int = 0
     held: int = 0
     told: int = 0
     told_at: float = -math.inf
     others: int = 0
     allowed: int | None = None
-    # how many can still be opened before the database is asked
+    # how many can be opened before the next query
     free: int = 0
-    # until when there is none: others may close theirs meanwhile, and the database is not asked for every refusal
+    # until when to refuse without a query; other processes may close theirs after that
     full_until: float = -math.inf
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
     def hear(self, told: int, standing: Standing | None, allowed: int | None) -> None:
-        """Note what was told, and what came back."""
+        """Note the count that was written, and the others' counts that were read."""
         self.told, self.told_at = told, time.monotonic()
         self.others, self.allowed = (0 if standing is None else standing.others), allowed
         self.free = 0 if allowed is None else max(0, allowed - told - self.others) // PARTS
 
     def may_open(self) -> bool:
-        """Whether there is room for sure, by what was heard a moment ago."""
+        """Whether there is room by recent counts; takes it."""
         if time.monotonic() - self.told_at > TELL_SECONDS:
             return False
         if self.allowed is None:
@@ -73,16 +73,16 @@ class _Known(msgspec.Struct):
 
     @property
     def is_due(self) -> bool:
-        """Whether the database is to be told: of a change, or that this process still lives."""
+        """Whether a change or a renewal must be written."""
         if self.held != self.told:
             return True
         return self.held > 0 and time.monotonic() - self.told_at > LEASE_SECONDS / 3
 
 
 class Ledger:
-    """What this process holds open for each tenant: written when it changes, once a second at most, and renewed.
+    """Counts what this process holds open for each tenant; writes changes at most once a second, and renews them.
 
-    Where little room is left, each opening is written before it is admitted, so that the processes see each other's.
+    If little room is left, each opening is written before it is admitted, so that other processes see it.
     """
 
     def __init__(self, fl: Fairlead) -> None:
@@ -113,13 +113,13 @@ class Ledger:
         if known.may_open():
             known.held += 1
             return
-        async with known.lock:  # those who come together ask one after the other
+        async with known.lock:  # one query at a time
             if not known.may_open():
                 await self._ask(key, known)
             known.held += 1
 
     async def _ask(self, key: Key, known: _Known) -> None:
-        """Write one more than is held, or refuse it."""
+        """Write one more, or raise the quota's error."""
         if time.monotonic() >= known.full_until:
             await self._tell({key: known.held + 1})
             if known.allowed is None or known.told + known.others <= known.allowed:
@@ -129,7 +129,7 @@ class Ledger:
         raise _full(key.quota, known.held + known.others, known.allowed or 0)
 
     async def _tell(self, held: Mapping[Key, int]) -> None:
-        """Write what is held, and hear of the others."""
+        """Write our counts, and read the others'."""
         found = await self._fl.database.single(
             lambda tx: openings.tell(tx, self._server_id, held, seconds=LEASE_SECONDS)
         )
@@ -139,7 +139,7 @@ class Ledger:
             self._known[key].hear(number, standing, allowed_of(key.quota, own, self._fl.settings))
 
     def _start(self) -> None:
-        """Begin to tell, unless this has begun: it goes on while anything is open."""
+        """Start the task that writes counts while anything is open."""
         database = self._fl.database
         if self._database is not database:
             self._database = database
@@ -160,7 +160,7 @@ class Ledger:
                 del self._known[key]
 
     async def _stop(self, database: Database) -> None:
-        """The connections are about to be closed: nothing is held after that."""
+        """Remove our counts before the database closes."""
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.gather(self._teller, return_exceptions=True)
@@ -171,7 +171,7 @@ class Ledger:
 
 
 class Openings:
-    """How many of one kind are open, of each caller and of each tenant."""
+    """The limit of one kind of opening, per caller and per tenant."""
 
     def __init__(self, ledger: Ledger, quota: Quota, kind: str, caller: Cap | None = None) -> None:
         self._ledger = ledger
@@ -187,7 +187,7 @@ class Openings:
 
     @asynccontextmanager
     async def open(self, caller: object, tenant_id: UUID | None) -> AsyncIterator[None]:
-        """Count one for the length of the block, or refuse it with the limit that it would exceed."""
+        """Count one for the length of the block, or raise an error that names the exceeded limit."""
         self._require(caller)
         self._open[caller] += 1
         try:

@@ -1,4 +1,4 @@
-"""Pages by cursor: where a page ended is where the next begins."""
+"""Pages by cursor."""
 
 import re
 from collections.abc import Callable
@@ -27,14 +27,14 @@ class PageQuery(Parameters):
 
     @property
     def after(self) -> str:
-        """The name that the page before ended with; empty for the first."""
+        """The last name of the previous page; empty for the first page."""
         if self.cursor is not None and unreadable(self.cursor):
             raise _not_ours()
         return self.cursor or ""
 
     @property
     def after_id(self) -> UUID | None:
-        """The id that the page before ended with."""
+        """The last id of the previous page."""
         try:
             return None if self.cursor is None else UUID(self.cursor)
         except ValueError:
@@ -42,19 +42,19 @@ class PageQuery(Parameters):
 
     @property
     def after_number(self) -> int:
-        """The number that the page before ended with; 0 for the first."""
+        """The last number of the previous page; 0 for the first page."""
         if self.cursor is not None and not _NUMBER.fullmatch(self.cursor):
             raise _not_ours()
         return int(self.cursor or 0)
 
 
 def page_of(view: type[V], found: Page[T], at: Callable[[T], object]) -> ListOf[V]:
-    """A page as it is answered; `at` gives what the next one comes after."""
+    """The response for a page; `at` gives an item's cursor."""
     return ListOf(items=[view.of(one) for one in found], next_cursor=cursor_of(found, at))
 
 
 def cursor_of(found: Page[T], at: Callable[[T], object]) -> str | None:
-    """What the next page comes after; None where there is none."""
+    """The cursor of the next page; None for the last page."""
     return None if found.last is None else str(at(found.last))
 
 

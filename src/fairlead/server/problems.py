@@ -29,7 +29,7 @@ from fairlead.errors import (
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-# Where the console is mounted: its routes do not say so.
+# The console's mount path, which its routes do not contain.
 CONSOLE = "/console"
 UNKNOWN_ROUTE = "(none)"
 MOST_FAULTS = 100
@@ -89,7 +89,7 @@ _STATUSES: dict[type[FairleadError], int] = {
 
 
 def status_of(error: FairleadError) -> int:
-    """The HTTP status of a refusal: 422 where nothing says otherwise, 500 where it is ours."""
+    """The HTTP status of an error: by default 422 for a refusal, 500 for our own failure."""
     for kind in type(error).__mro__:
         if kind in _STATUSES:
             return _STATUSES[kind]
@@ -97,7 +97,7 @@ def status_of(error: FairleadError) -> int:
 
 
 def problem(error: FairleadError, headers: dict[str, str] | None = None) -> JSONResponse:
-    """A refusal as an answer."""
+    """An error as a problem response."""
     status = status_of(error)
     body = {"type": "about:blank", "title": type(error).__name__, "status": status, **error.as_dict()}
     body["detail"] = _sayable(body["detail"])
@@ -112,7 +112,7 @@ def problem(error: FairleadError, headers: dict[str, str] | None = None) -> JSON
 
 
 def add_problems(app: FastAPI) -> None:
-    """Have every error answered as a problem."""
+    """Answer every error with a problem."""
 
     @app.exception_handler(FairleadError)
     async def refused(request: Request, error: FairleadError) -> JSONResponse:
@@ -136,13 +136,13 @@ def add_problems(app: FastAPI) -> None:
         }
         return problem(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
 
-    # The innermost, so that all others see an answer. (A handler for Exception would answer, and then raise it again
-    # for the server to log with everything that it says.)
+    # The innermost middleware, so that the others see a response. (Starlette re-raises after a handler for Exception,
+    # and the server would log the whole message.)
     app.user_middleware.append(Middleware(Unbroken))
 
 
 class Unbroken:
-    """Answers for whatever breaks in the application."""
+    """Middleware that answers unexpected exceptions of the application."""
 
     def __init__(self, app: ASGIApp, answer: Callable[[Request, Exception], Response] | None = None) -> None:
         self._app = app
@@ -163,19 +163,19 @@ class Unbroken:
             await self._app(scope, receive, begin)
         except ClientDisconnect:
             log.info(
-                "request_unfinished", path=route_of(scope), why="the client left before it had sent its body"
+                "request_unfinished",
+                path=route_of(scope),
+                why="the client disconnected before it had sent its body",
             )
         except Exception as error:  # noqa: BLE001 - logged, and answered for
             answer = self._answer(Request(scope), error)
-            if (
-                begun
-            ):  # too late to say anything else: what was begun stays unfinished, and the connection ends
+            if begun:  # too late for another response: end the connection
                 raise Unfinished from None
             await answer(scope, receive, send)
 
 
 class Unfinished(Exception):
-    """An answer broke off after it had begun. The log says why."""
+    """A response broke off after it had begun. The log says why."""
 
 
 def _broken(request: Request, error: Exception) -> JSONResponse:
@@ -184,17 +184,17 @@ def _broken(request: Request, error: Exception) -> JSONResponse:
 
 
 def broken_refusal(request: Request, error: Exception) -> FairleadError:
-    """What broke, logged, and as it may be told."""
+    """Log an unexpected exception, and return the error to answer with."""
     if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
         return refusal
-    # what it says may hold anything, a password too: so the log has what it was, and where
+    # the message may contain a password: log only the type and the stack
     log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_where(error))
     return InternalError("An unexpected error occurred. It was logged; try again.")
 
 
 def _where(error: BaseException) -> list[str]:
-    """The way to where it broke, and what it was caused by."""
+    """The innermost frames of the stack, and those of the cause."""
     frames = traceback.extract_tb(error.__traceback__)[-MOST_FRAMES:]
     way = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     cause = error.__cause__ or error.__context__
@@ -202,8 +202,8 @@ def _where(error: BaseException) -> list[str]:
 
 
 def route_of(scope: Scope) -> str:
-    """The route as it is declared: paths themselves hold ids, and whatever somebody typed."""
-    # an included router's route does not know its prefix: the framework keeps the whole beside it
+    """The route's pattern: paths contain ids and user input."""
+    # an included router's route lacks its prefix: FastAPI keeps the full route beside it
     whole = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
     path = getattr(whole, "path_format", None) or getattr(whole, "path", None)
     if path is None:
@@ -221,7 +221,7 @@ def _invalid(error: RequestValidationError) -> Refused:
 
 
 def _not_json(error: RequestValidationError, one: Any) -> BodyNotJson:
-    """Where the body stops being JSON, as an editor would say it."""
+    """The line and column where the body stops being JSON."""
     at = int(one["loc"][-1])
     before = str(error.body)[:at]
     line, column = before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
@@ -231,12 +231,12 @@ def _not_json(error: RequestValidationError, one: Any) -> BodyNotJson:
 
 def _path(where: Any) -> str:
     parts = [str(part) for part in where]
-    # `body.payload.name` is `payload.name` to whoever wrote the body; others keep the name of their place
+    # the client knows `body.payload.name` as `payload.name`; headers and cookies keep their prefix
     return ".".join(parts[1:] if parts[:1] in (["body"], ["query"], ["path"]) else parts)
 
 
 def _sayable(text: str) -> str:
-    """A text that may hold what was sent to us, as an answer can hold it."""
+    """Text that may contain client input, as valid UTF-8 and shortened."""
     whole = text.encode("utf-8", "replace").decode()
     return whole if len(whole) <= LONGEST_TEXT else whole[:LONGEST_TEXT] + "…"
 

@@ -1,8 +1,8 @@
-"""What goes on in a tenant's room, as frames: found out by looking, so that the workers' statements pay nothing for it.
+"""A tenant's changes as live frames, found by polling, so that workers' statements cost nothing extra.
 
-Changes come from the end of the audit log, starts and progress from the leases. Rows become visible later than their
-time says: each look goes back a little and leaves out what was told. What is missed all the same (a transaction that
-took long, successes that are not audited) shows in the counts, and is told as `jobs.changed`.
+Changes come from the end of the audit log, starts and progress from the leases. Rows become visible after their
+timestamp: each poll goes back a little and skips what was sent. Changes that it misses all the same (by a long
+transaction, or successes that are not audited) show in the counts, and are sent as `jobs.changed`.
 """
 
 import time
@@ -19,17 +19,17 @@ from fairlead.model.redact import Mask
 from fairlead.store import live, stats
 from fairlead.store.live import Attempt, Change, Running
 
-# How far back a look goes: the time between a row's moment and its commit.
+# How far back a poll goes: the time between a row's timestamp and its commit.
 OVERLAP = timedelta(seconds=3)
 MOST_CHANGES = 500
 MOST_RUNNING = 500
 MOST_REMEMBERED = 4 * MOST_CHANGES
-# Jobs that we know to wait: one of their attempts may begin and end between two looks.
+# Queued jobs to watch: one of their attempts may begin and end between two polls.
 MOST_WAITING = 200
 LONGEST_TEXT = 200
-# The counts are added up this often, and a room in a hurry is told no more often.
+# How often jobs are counted, and how often `jobs.changed` is sent in a flood.
 COUNT_SECONDS = 1.0
-# Where that takes long, less often: one part in so many of the time.
+# Slow counts are repeated less often: at most 1/20 of the time is spent counting.
 COUNT_SHARE = 20
 LOOK_SECONDS = 0.25
 
@@ -52,7 +52,7 @@ _ENDS = {
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that happened. No payloads, no outputs: whoever wants more asks for the job."""
+    """One change. It has no payload and no output: clients fetch the job for those."""
 
     type: str
     at: datetime
@@ -74,33 +74,33 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def encoded(frame: Frame, cursor: datetime) -> str:
-    """A frame as it is sent, with the place to go on from."""
+    """Encode a frame with its cursor."""
     return msgspec.json.encode(msgspec.structs.replace(frame, cursor=written(cursor))).decode()
 
 
 def written(moment: datetime) -> str:
-    """A moment as a cursor."""
+    """The cursor of a time."""
     return str(int(moment.timestamp() * 1_000_000))
 
 
 def moment_of(cursor: str) -> datetime | None:
-    """The moment of a cursor, if it is one."""
+    """The time of a cursor; None if it is invalid."""
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 16):
         return None
     return datetime.fromtimestamp(int(cursor) / 1_000_000, UTC)
 
 
 class Watch:
-    """What is known of a room (no tenant: of all), and what is new at each look."""
+    """The known state of a tenant (None: of all tenants), and what is new at each poll."""
 
     def __init__(
         self, tenant_id: UUID | None, since: datetime | None = None, *, mask: Mask | None = None
     ) -> None:
-        """With `since`, the first look tells what happened from then on; otherwise it only looks."""
+        """With `since`, the first poll returns the changes from then on; otherwise it returns none."""
         self.tenant_id = tenant_id
         self._mask = mask
         self.flooded = False
-        # how often all that can be said is that much has changed: less often to many
+        # seconds between `jobs.changed` frames in a flood: more for many sockets
         self.calm_seconds = COUNT_SECONDS
         self.looked_at = since
         self._told_from = since
@@ -116,11 +116,11 @@ class Watch:
 
     @property
     def pause(self) -> float:
-        """How long to leave the room alone."""
+        """Seconds until the next poll."""
         return self.calm_seconds if self.flooded else LOOK_SECONDS
 
     async def look(self, tx: Tx, most: int) -> list[Frame]:
-        """What is new, oldest first; where it is more than `most`, only that much has changed."""
+        """New frames, oldest first; if they are more than `most`, only `jobs.changed`."""
         now = await live.now(tx)
         changes = await self._changes(tx, now)
         running = await live.running(tx, tenant_id=self.tenant_id, limit=MOST_RUNNING + 1)
@@ -134,7 +134,7 @@ class Watch:
         return frames + await self._levels(tx, now)
 
     async def _changes(self, tx: Tx, now: datetime) -> list[Change]:
-        """The entries that were not seen before, oldest first."""
+        """New audit entries, oldest first."""
         since = (self.looked_at or now) - OVERLAP
         found = await live.tail(tx, tenant_id=self.tenant_id, since=since, limit=MOST_CHANGES + 1)
         fresh = [one for one in reversed(found) if _key(one) not in self._seen]
@@ -180,7 +180,7 @@ class Watch:
         return sorted(map(self._masked, frames), key=lambda frame: frame.at)
 
     def _masked(self, frame: Frame) -> Frame:
-        """Without what the settings say is to be hidden: an error and a progress are a handler's own words."""
+        """Apply the settings' redact patterns to the error and the progress, which handlers write."""
         if self._mask is None or (frame.error is None and frame.progress is None):
             return frame
         error = None if frame.error is None else self._mask.text(frame.error)
@@ -194,7 +194,7 @@ class Watch:
         return [key for key in dict.fromkeys(ended) if key not in self._ended]
 
     def _expect(self, job_id: UUID, attempt_no: int | None) -> None:
-        """A job waits, and this attempt was its last; None if it waits no longer."""
+        """Note that a job is queued after this attempt; None if it is no longer queued."""
         self._waiting.pop(job_id, None)
         if attempt_no is not None:
             self._waiting[job_id] = attempt_no
@@ -207,7 +207,7 @@ class Watch:
             del self._ended[key]
 
     async def _levels(self, tx: Tx, now: datetime) -> list[Frame]:
-        """Once in a while: how many jobs stand where, if that changed without a word."""
+        """Now and then: the counts by status, if they changed without another frame."""
         pause = max(self._count_pause, self.calm_seconds)
         if self._counted_at is not None and (now - self._counted_at).total_seconds() < pause:
             return []
@@ -247,7 +247,7 @@ def _of(one: Running) -> Key:
 
 
 def _attempts(changes: Iterable[Change]) -> list[Key]:
-    """The attempts that ended: only a finish names one."""
+    """The attempts that ended: only the entry of a finish names an attempt."""
     return [
         (UUID(one.resource_id), one.attempt_no)
         for one in changes
@@ -308,7 +308,7 @@ def _progressed(one: Running, now: datetime) -> Frame:
 
 
 def _ended(one: Attempt, *, start_told: bool) -> list[Frame]:
-    """How an attempt ended, after its start if that went by unseen."""
+    """The end of an attempt, after its start if no poll saw that."""
     if one.finished_at is None:
         return []
     end = Frame(

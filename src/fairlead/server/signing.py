@@ -1,4 +1,4 @@
-"""Signing in and out: a password for a session, and its cookie."""
+"""Sign-in with a password, sign-out, and the session cookie."""
 
 from typing import TypeVar
 
@@ -16,19 +16,19 @@ from fairlead.server.limits import at_account
 
 A = TypeVar("A", bound=Response)
 
-# Passwords take much memory to check, on purpose.
+# Password hashes take much memory on purpose.
 AT_ONCE = 4
 
 
 async def sign_in(request: Request, email: str, password: str) -> tuple[Principal, str]:
-    """Who that is, and the secret of a new session; or Unauthenticated."""
+    """Check the password; return the principal and a new session's secret, or raise Unauthenticated."""
     check_same_site(request)
     fl: Fairlead = request.app.state.fl
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     ip = address(request)
     counted = at_account(email, ip)
     async with request.app.state.signing_in, fl.database.transaction(Acting(None, ip)) as tx:
-        # here, so that many at once do not all pass before the first has failed
+        # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
         user = await access.verified(tx, email=email, password=password)
         seconds = fl.settings.session_hours * 3600
@@ -40,7 +40,7 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
 
 
 def let_in(request: Request, answer: A, secret: str) -> A:
-    """The answer, with the session's cookie."""
+    """Add the session cookie to the response."""
     fl: Fairlead = request.app.state.fl
     answer.set_cookie(
         cookie_name(request),
@@ -55,7 +55,7 @@ def let_in(request: Request, answer: A, secret: str) -> A:
 
 
 async def sign_out(request: Request, answer: A) -> A:
-    """End the session; the answer takes its cookie away."""
+    """End the session, and delete its cookie in the response."""
     check_same_site(request)
     fl: Fairlead = request.app.state.fl
     if secret := session_secret(request):

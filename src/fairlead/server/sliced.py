@@ -1,4 +1,4 @@
-"""Large bodies are read in slices: parsing 16 MB at once would hold up every other request."""
+"""Parses large bodies in slices: parsing 16 MB at once would block the event loop."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from fastapi import Request
 
 from fairlead.pauses import Pauses
 
-# Below this a body is read at once.
+# Smaller bodies are parsed at once.
 LARGE_BYTES = 262_144
 SLICE_SECONDS = 0.02
 
@@ -17,13 +17,13 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class SlicedRequest(Request):
-    """A request whose lists are parsed item by item, with a pause for others now and then.
+    """A request whose lists are parsed item by item, with pauses for other requests.
 
-    A thread would not help: the parser holds the interpreter's lock.
+    A thread would not help: the parser holds the GIL.
     """
 
     async def json(self) -> Any:
-        """The body's JSON; what is not JSON is refused as everywhere."""
+        """Parse the body."""
         body = await self.body()
         if len(body) < LARGE_BYTES:
             return await super().json()
@@ -31,7 +31,7 @@ class SlicedRequest(Request):
             fields = _FIELDS.decode(body)
             return {name: await _sliced(bytes(value)) for name, value in fields.items()}
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return await super().json()  # not an object of JSON: it says what is wrong, and where
+            return await super().json()  # not a JSON object: raises with the position of the error
 
 
 async def _sliced(text: bytes) -> Any:

@@ -1,13 +1,13 @@
-"""Browsers that came over TLS once are told to come over TLS only."""
+"""Strict-Transport-Security: browsers that used TLS once use only TLS."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A year; not for other hosts of the domain, which are not ours.
+# A year, without subdomains, which are not ours.
 HEADER = (b"strict-transport-security", b"max-age=31536000")
 
 
 class StrictTransport:
-    """Adds the header to what is answered over TLS. Only our own server does: a mounted application's host is not ours."""
+    """Adds the header to responses over TLS, in our own server only: the host of a mounted application is not ours."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What the API answers with and is sent: plain shapes, each field named once."""
+"""Request and response bodies of the API."""
 
 import re
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def _id_text(given: Any) -> Any:
 
 
 def _time_text(given: Any) -> Any:
-    # "1700000000" would be read as a time too
+    # pydantic would accept "1700000000" too
     if isinstance(given, str) and _DATE.match(given):
         return given
     raise ValueError("must be a time with its zone, such as 2026-01-31T08:00:00Z")
@@ -45,43 +45,44 @@ def _time_text(given: Any) -> Any:
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
-# Text that PostgreSQL can be asked about.
+# Text that PostgreSQL can store.
 Text = Annotated[str, AfterValidator(_readable)]
-# JSON has no ids, times or enumerations: they come as text, and as nothing else.
+# JSON has no ids, times or enumerations: they must be strings.
 Id = Annotated[UUID, BeforeValidator(_id_text), Field(strict=False)]
 Time = Annotated[AwareDatetime, BeforeValidator(_time_text), Field(strict=False)]
 OneOf = Annotated[T, Field(strict=False)]
-# The names that other faces have for the same thing; the first is the documented one.
+# Field names of the library and the CLI are accepted, too; the first is the documented one.
 DEFINITION_KEY = AliasChoices("definition_key", "definition")
 STEP_DEFINITION = AliasChoices("definition", "definition_key")
 DELAY = AliasChoices("delay_seconds", "delay")
 
 
 def one_name(**given: Any) -> Any:
-    """The value of a parameter that has two names, of which one may be given."""
+    """The value of a parameter with two names, of which a request may use one."""
     said = {name: value for name, value in given.items() if value is not None}
     if len(said) > 1:
         names = " and ".join(given)
         raise InvalidInput(
-            f"{names} are names of the same thing: send one.", [Fault(name, "given twice") for name in said]
+            f"{names} are names of the same parameter: send only one.",
+            [Fault(name, "given twice") for name in said],
         )
     return next(iter(said.values()), None)
 
 
 class Body(BaseModel):
-    """Something that is sent to us as JSON: unknown fields and values of another type are refused."""
+    """A JSON request body: unknown fields and wrong types are rejected."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Parameters(Body):
-    """Parameters of an address: all of them are text, numbers too."""
+    """Query parameters: numbers arrive as text."""
 
     model_config = ConfigDict(strict=False)
 
 
 class View(BaseModel):
-    """Something that we answer with."""
+    """A response body."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -92,7 +93,7 @@ class View(BaseModel):
 
 
 class ListOf(View, Generic[T]):
-    """A list, and where its next page begins, if there is one."""
+    """A list, and the cursor of its next page, if any."""
 
     items: Sequence[T]
     next_cursor: str | None = None
@@ -142,7 +143,7 @@ class EnqueuedView(JobView):
 
     @classmethod
     def of(cls, thing: Any, *, deduplicated: bool = False) -> Self:
-        """The view of a job, and whether it was there already."""
+        """The view of a job, and whether it existed already."""
         return cls(**JobView.of(thing).model_dump(), deduplicated=deduplicated)
 
 
@@ -172,7 +173,7 @@ class AttemptView(View):
 
 
 class ChunkView(View):
-    """Something that an attempt said."""
+    """A chunk of an attempt's log."""
 
     attempt_no: int
     seq: int
@@ -182,13 +183,13 @@ class ChunkView(View):
 
 
 class LogsPage(ListOf[ChunkView]):
-    """Some of what a job's attempts said; `complete` if there is nothing more to come."""
+    """A page of a job's log; `complete` if no more output can follow."""
 
     complete: bool
 
 
 class SummaryView(View):
-    """How a tenant's jobs stand."""
+    """A tenant's jobs by status."""
 
     counts: dict[JobStatus, int]
     queued: int
@@ -224,9 +225,9 @@ class TimesView(View):
 
 
 class BulkView(View):
-    """How many jobs it was (or, with `dry_run`, would be), and whether there are more.
+    """How many jobs were changed (or, with `dry_run`, would be), and whether there are more.
 
-    `skipped` matched and stayed as they are: another active job has the dedupe key, or somebody else moved them.
+    `skipped` jobs matched but were not changed: another active job has the dedupe key, or another caller changed them.
     """
 
     count: int
@@ -235,7 +236,7 @@ class BulkView(View):
 
 
 class TickView(View):
-    """How many jobs were run, and how they stand now."""
+    """How many jobs were run, and their statuses now."""
 
     ok: bool
     ran: int
@@ -260,7 +261,7 @@ class WhyView(View):
 
 
 class FaultView(View):
-    """Something that is wrong, and where."""
+    """A fault and its path."""
 
     path: str
     message: str
@@ -284,5 +285,5 @@ class FiringView(View):
 
 
 def plain(view: View) -> Any:
-    """A view as plain values of JSON."""
+    """A view as JSON values."""
     return view.model_dump(mode="json")
