@@ -32,12 +32,14 @@ async def test_a_warning_is_worded_as_what_it_is(tx: Tx) -> None:
         "payload_template": {"nobody": 1},
     }
     told = [
-        _told("Made.", await triggers.create(tx, given.TESTER, given.TENANT, {**said, "definition_key": key}))
+        _told(
+            "Created.", await triggers.create(tx, given.TESTER, given.TENANT, {**said, "definition_key": key})
+        )
         for said, key in ((late, "anything"), (misfit, "greet"))
     ]
 
-    assert told[0] == "Made. But catch_up makes one job of all that was missed, unless overlap is allow."
-    assert told[1].startswith("Made. But its payload does not seem to fit greet: ")
+    assert told[0] == "Created. But catch_up makes one job of all that was missed, unless overlap is allow."
+    assert told[1].startswith("Created. But its payload does not seem to fit greet: ")
 
 
 async def test_the_list_says_when_and_what_became_of_it(console: Console) -> None:
@@ -80,7 +82,7 @@ async def test_a_schedule_is_previewed_while_it_is_typed_and_then_made(console: 
     # a year and more, four times a year: clocks change on the way
     await expect(page.locator("#preview .note").first).to_contain_text("clocks changed")
     await expect(runs.first).to_contain_text("03:00")
-    await expect(page.locator("#preview")).to_contain_text("Makes jobs of is required")
+    await expect(page.locator("#preview")).to_contain_text("Enqueues jobs of is required")
     await expect(page.locator("#f-cron_expr[aria-invalid]")).to_have_count(0)
 
     await page.select_option("#f-definition_key", "greet")
@@ -89,17 +91,17 @@ async def test_a_schedule_is_previewed_while_it_is_typed_and_then_made(console: 
     await expect(page.locator("#preview .check.good")).to_have_text("Fits the schema of greet.")
     await expect(page.locator("#preview .json")).to_contain_text('"name": "acme"')
 
-    await page.click("text=Make the trigger")
+    await page.click("text=Create the trigger")
     await invalid(page, "label", "is required")
     await expect(page.locator("#f-label")).to_be_focused()
     await page.fill("#f-label", "Quarterly")
-    await page.click("text=Make the trigger")
+    await page.click("text=Create the trigger")
     await expect(page.locator("h1")).to_contain_text("Quarterly")
-    await expect(page.locator(".toast")).to_contain_text("Made.")
+    await expect(page.locator(".toast")).to_contain_text("Created.")
     await page.click("text=Fire now")
-    await expect(page.locator(".toast").last).to_contain_text("Fired: it made job")
+    await expect(page.locator(".toast").last).to_contain_text("Fired: it enqueued job")
     firing = page.locator("[id^=firing-]")
-    await expect(firing).to_contain_text("by hand")
+    await expect(firing).to_contain_text("manually")
     await expect(firing.locator("a.mono")).to_have_attribute("href", re.compile("/console/jobs/"))
 
 
@@ -123,14 +125,14 @@ async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: C
     await page.fill("#f-payload_template", '{"name": "{{event.user.name}}"}')
     await expect(page.locator("#preview")).to_contain_text("does not match the filter")
     await choice.select_option(str(old))
-    await expect(page.locator("#preview")).to_contain_text("The event matches, and would make a job.")
+    await expect(page.locator("#preview")).to_contain_text("The event matches, and would enqueue a job.")
     await expect(page.locator("#preview .json").first).to_contain_text('"name": "Ada"')
     await choice.select_option("sample")
     await page.fill("#f-sample", '{"total": 1, "user": {"name": 3}}')
     await expect(page.locator("#preview .check.bad")).to_contain_text("/name")
 
     await page.fill("#f-label", "Greet who is new")
-    await page.click("text=Make the trigger")
+    await page.click("text=Create the trigger")
     await expect(page.locator("h1")).to_contain_text("Greet who is new")
     await expect(page.locator("text=Fire now")).to_be_disabled()
     await expect(page.locator("text=It has not fired yet")).to_be_visible()

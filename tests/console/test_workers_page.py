@@ -62,7 +62,7 @@ async def test_the_gate_closes_with_a_note_and_every_page_says_so(console: Conso
     viewer = await console.visit(Role.VIEWER, "/jobs")
     for path in ("/jobs", "/definitions", "/dead-letters"):
         await viewer.goto(f"/console{path}")
-        await expect(viewer.locator(".banner")).to_contain_text("nothing is claimed. “moving house”")
+        await expect(viewer.locator(".banner")).to_contain_text("workers claim no jobs. “moving house”")
         await expect(viewer.locator(".banner a")).to_have_count(0)
 
     await page.click("#gate >> text=Resume")

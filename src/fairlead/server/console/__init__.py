@@ -1,1 +1,1 @@
-"""The console: pages for people, over the same actions as the API."""
+"""The web console, over the same actions as the API."""

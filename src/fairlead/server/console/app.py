@@ -1,4 +1,4 @@
-"""The console as an application of its own, mounted beside the API."""
+"""The console: a separate application, mounted beside the API."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ HEADERS = {
 
 
 def create_console(**state: Any) -> FastAPI:
-    """The console's pages, over what the API is made of."""
+    """Create the console; `state` holds objects that it shares with the API."""
     app = FastAPI(
         title="Fairlead console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )
@@ -90,7 +90,7 @@ def create_console(**state: Any) -> FastAPI:
 
 
 class Headed:
-    """Puts on every answer what browsers are to refuse."""
+    """Middleware that adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -116,7 +116,7 @@ def _answer_for_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, _: RequestValidationError) -> Response:
-        # an address that somebody typed: there is nothing there
+        # a mistyped URL
         return answer_for(request, NotFound("There is no such page."))
 
     @app.exception_handler(HTTPException)
@@ -126,7 +126,7 @@ def _answer_for_errors(app: FastAPI) -> None:
 
 
 def answer_for(request: Request, error: FairleadError) -> Response:
-    """A refusal as people see it: a toast on the page that asked, the way to sign in, or a page."""
+    """The response for an error: a toast for htmx, a redirect to the sign-in, or an error page."""
     status = status_of(error)
     if status >= 500:
         log.error("page_failed", path=route_of(request.scope), code=error.code, why=error.message)

@@ -1,4 +1,4 @@
-"""Files of the console: each named with a hash of its content, so that browsers may keep it for good."""
+"""Static files, served under names with a content hash, so that browsers may cache them forever."""
 
 import hashlib
 from functools import cache
@@ -13,13 +13,13 @@ TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", 
 
 
 def folder() -> Traversable:
-    """Where they are."""
+    """The folder of the static files."""
     return files("fairlead.server.console").joinpath("static")
 
 
 @cache
 def hashed_names() -> dict[str, str]:
-    """By their own names, the names that they are served under."""
+    """The served name of each file."""
     return {one.name: _hashed(one.name) for one in folder().iterdir() if one.is_file()}
 
 
@@ -31,7 +31,7 @@ def _hashed(name: str) -> str:
 
 @cache
 def content(served: str) -> tuple[bytes, str]:
-    """The file that is served under this name, and its type."""
+    """The content and the media type of a served file."""
     for name, other in hashed_names().items():
         if other == served:
             return folder().joinpath(name).read_bytes(), TYPES["." + name.rpartition(".")[2]]
@@ -40,7 +40,7 @@ def content(served: str) -> tuple[bytes, str]:
 
 @cache
 def icon(name: str) -> Markup:
-    """A small drawing beside words: to those who do not see it, nothing."""
+    """An inline SVG icon, hidden from screen readers."""
     text = folder().joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
     inner = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
     return Markup(  # noqa: S704 - our own files

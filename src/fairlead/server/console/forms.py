@@ -1,4 +1,4 @@
-"""What a form's fields say: texts read as what they stand for, and what is wrong with each, all at once."""
+"""Reads form fields as values, and collects the faults of all fields."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from fairlead.errors import Fault, InvalidInput
 
 
 class Form:
-    """Fields as they were sent. `check` refuses them if one of those that were read made no sense."""
+    """Fields as the browser sent them. `check` raises if a field that was read is invalid."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given
@@ -21,7 +21,7 @@ class Form:
         return self.given.get(name, "").strip()
 
     def some_text(self, name: str) -> str | None:
-        """A text, or None where the field was left empty."""
+        """A text, or None if the field is empty."""
         return self.text(name) or None
 
     def ticked(self, name: str) -> bool:
@@ -35,7 +35,7 @@ class Form:
             return int(self._wrong(name, "must be a whole number"))
 
     def some_whole(self, name: str) -> int | None:
-        """A whole number, or None where the field was left empty."""
+        """A whole number, or None if the field is empty."""
         return self.whole(name) if self.text(name) else None
 
     def decimal(self, name: str) -> float:
@@ -52,10 +52,12 @@ class Form:
         except json.JSONDecodeError as error:
             return self._wrong(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
         except (ValueError, RecursionError):
-            return self._wrong(name, "is not JSON that can be kept: it is too deep, or a number is too long")
+            return self._wrong(
+                name, "is JSON that cannot be stored: it is nested too deeply, or a number is too long"
+            )
 
     def some_moment(self, name: str, zone: ZoneInfo) -> datetime | None:
-        """A time, by the clocks of the zone unless it has an offset; None where the field was left empty."""
+        """A time, in the zone unless it has an offset; None if the field is empty."""
         if not self.text(name):
             return None
         try:
@@ -67,16 +69,16 @@ class Form:
 
     def _wrong(self, name: str, why: str) -> int:
         self.faults.append(Fault(name, why))
-        return 0  # stands for nothing: `check` refuses the form
+        return 0  # a placeholder: `check` rejects the form
 
     def check(self) -> None:
-        """Refuse the form if a field made no sense."""
+        """Raise InvalidInput if a field was invalid."""
         if self.faults:
             raise InvalidInput(f"{self.faults[0].path} {self.faults[0].message}.", self.faults)
 
 
 def uuid_of(text: str | None) -> UUID | None:
-    """What an address has as an id, if it is one."""
+    """The UUID in a text, or None."""
     try:
         return UUID(text) if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a graph of steps is drawn: layers from left to right, few crossings, and where each box and line is. Pure."""
+"""Layered layout of a graph of steps, from left to right with few crossings. Pure."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
@@ -11,18 +11,18 @@ import msgspec
 BOX_WIDTH, BOX_HEIGHT = 188, 56
 GAP_ACROSS, GAP_DOWN = 46, 20
 MARGIN = 14
-# What is more than this is not read as a drawing any more.
+# A larger graph is unreadable as a drawing.
 MOST_STEPS = 150
-# The layers that all lines cross together: a drawing of more is a carpet, and takes long to make.
+# The sum of the layers that all lines cross: a larger drawing is unreadable and slow.
 MOST_LENGTH = 2000
 SWEEPS = 6
 
-# From a place to a place.
+# Indexes of two steps.
 Edge = tuple[int, int]
 
 
 class Box(msgspec.Struct, frozen=True):
-    """Where a step is: the corner at its top left."""
+    """A step's box; x and y are its top left corner."""
 
     place: int
     layer: int
@@ -31,7 +31,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """An arrow between two steps, as SVG writes a path."""
+    """An arrow between two steps, as an SVG path."""
 
     start: int
     end: int
@@ -49,26 +49,26 @@ class Drawing(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A graph: of each step the places of those before it, and of some the place of the step that compensates them."""
+    """A graph: the predecessors of each step, and pairs of a step and the step that compensates it."""
 
     before: tuple[tuple[int, ...], ...]
     compensations: tuple[Edge, ...]
 
     @classmethod
     def of(cls, before: Iterable[Iterable[int]], compensations: Mapping[int, int]) -> "Shape":
-        """Of lists, and of what compensates what."""
+        """Build a hashable shape."""
         return cls(tuple(map(tuple, before)), tuple(compensations.items()))
 
     @property
     def edges(self) -> list[Edge]:
-        """What is drawn as arrows."""
+        """All arrows: dependencies, then compensations."""
         waits = [(parent, place) for place, parents in enumerate(self.before) for parent in parents]
         return [*waits, *self.compensations]
 
 
 @lru_cache(maxsize=64)
 def layers_of(shape: Shape) -> Sequence[int]:
-    """The layer of each step: one behind the last of those that it comes after."""
+    """The layer of each step: one after the last layer of its predecessors."""
     children: dict[int, list[int]] = defaultdict(list)
     for start, end in shape.edges:
         children[start].append(end)
@@ -85,9 +85,9 @@ def layers_of(shape: Shape) -> Sequence[int]:
     return layers
 
 
-@lru_cache(maxsize=256)  # a page that is live asks for it each second
+@lru_cache(maxsize=256)  # live pages request it every second
 def drawing_of(shape: Shape) -> Drawing | None:
-    """The graph as a drawing; None if it is too large to be read as one."""
+    """The graph's drawing; None if it is too large."""
     if len(shape.before) > MOST_STEPS:
         return None
     layers = layers_of(shape)
@@ -100,12 +100,12 @@ def drawing_of(shape: Shape) -> Drawing | None:
 
 
 class _Layout:
-    """Layers of knots: steps, and where a line crosses a layer (numbered behind the steps)."""
+    """Layers of knots: steps, and (numbered after them) the points where a line crosses a layer."""
 
     def __init__(self, shape: Shape, layers: Sequence[int]) -> None:
         self.shape = shape
         self.layer = list(layers)
-        # of each edge: the knots that it goes through, both ends among them
+        # the knots of each edge, including both ends
         self.ways = [self._way(start, end) for start, end in shape.edges]
         self.rows: list[list[int]] = [[] for _ in range(max(self.layer, default=-1) + 1)]
         for knot, at in enumerate(self.layer):
@@ -116,7 +116,7 @@ class _Layout:
             for one, other in pairwise(way):
                 self.children[one].append(other)
                 self.parents[other].append(one)
-        # the middle of each knot, from the top
+        # the vertical middle of each knot
         self.middle: dict[int, float] = {}
 
     def _way(self, start: int, end: int) -> list[int]:
@@ -126,7 +126,7 @@ class _Layout:
         return [start, *range(first, first + len(between)), end]
 
     def order(self) -> None:
-        """Put the knots of each layer where their neighbours are, from both sides in turn; keep the best."""
+        """Sort the knots of each layer by their neighbours, in alternating sweeps; keep the best order."""
         best, fewest = [list(row) for row in self.rows], self._crossings()
         for sweep in range(SWEEPS):
             if not fewest:
@@ -147,7 +147,7 @@ class _Layout:
         row.sort(key=wanted.__getitem__)
 
     def _swap(self) -> None:
-        """Exchange neighbours in a layer as long as that leaves fewer crossings."""
+        """Swap adjacent knots of a layer where that removes crossings."""
         ranks = self._ranks()
         for row in self.rows:
             for at in range(len(row) - 1):
@@ -157,7 +157,7 @@ class _Layout:
                     ranks[one], ranks[other] = at + 1, at
 
     def _between(self, one: int, other: int, ranks: Mapping[int, int]) -> int:
-        """How often the lines of two knots cross, if the first stands above the other."""
+        """How often the lines of two knots cross if the first is above the other."""
         return sum(
             ranks[a] > ranks[b]
             for near in (self.parents, self.children)
@@ -178,7 +178,7 @@ class _Layout:
         )
 
     def place(self) -> None:
-        """Give each knot its height: near its neighbours, and never on another."""
+        """Place each knot vertically: near its neighbours, without overlap."""
         for row in self.rows:
             for rank, knot in enumerate(row):
                 self.middle[knot] = rank * (BOX_HEIGHT + GAP_DOWN)
@@ -199,7 +199,7 @@ class _Layout:
         self.middle.update(zip(row, spaced(wanted, gaps), strict=True))
 
     def _gap(self, one: int, other: int) -> float:
-        """How far apart the middles of two neighbours are at least; a line needs less room than a box."""
+        """The least distance between the middles of two adjacent knots; a line needs less than a box."""
         return (self._tall(one) + self._tall(other)) / 2 + GAP_DOWN
 
     def _tall(self, knot: int) -> int:
@@ -220,7 +220,7 @@ class _Layout:
         return Drawing(max(width, 0), round(low + up + MARGIN), boxes, lines)
 
     def _path(self, way: Sequence[int], up: float) -> str:
-        """Bends between layers, straight across them."""
+        """The SVG path of an edge: curved between layers, straight across them."""
         y = round(self.middle[way[0]] + up)
         x = _left(self.layer[way[0]]) + BOX_WIDTH
         parts = [f"M{x} {y}"]
@@ -236,11 +236,11 @@ class _Layout:
 
 
 def spaced(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """As near to what is wanted as can be (least squares), in this order, each pair at least its gap apart."""
+    """Positions closest to `wanted` (least squares), in this order and at least `gaps` apart."""
     offsets = [0.0]
     for gap in gaps:
         offsets.append(offsets[-1] + gap)
-    # groups that push each other stand around their common mean
+    # pool overlapping groups around their common mean
     groups: list[tuple[float, int]] = []
     for want, offset in zip(wanted, offsets, strict=False):
         total, count = want - offset, 1
@@ -262,7 +262,7 @@ def _mean(values: Iterable[float], *, missing: float) -> float:
 
 
 def _inversions(ranks: Sequence[int]) -> int:
-    """How many pairs are the wrong way round."""
+    """How many pairs are out of order."""
     ahead: list[int] = []
     found = 0
     for rank in ranks:

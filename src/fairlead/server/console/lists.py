@@ -1,4 +1,4 @@
-"""What lists have in common: where a page of one goes on, and whose things it shows."""
+"""Paging by id, and the tenant column of lists."""
 
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
@@ -14,7 +14,7 @@ from fairlead.server.console.visit import Visit
 
 
 class Named(Protocol):
-    """Something with an id that lists are ordered by."""
+    """An item of a list that is ordered by id."""
 
     @property
     def id(self) -> UUID: ...
@@ -24,19 +24,19 @@ T = TypeVar("T", bound=Named)
 
 
 class Rows(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list, and what the next one comes after."""
+    """A page of a list, and the cursor of the next."""
 
     items: Sequence[T]
     next_after: UUID | None
 
 
 def rows(found: Page[T]) -> Rows[T]:
-    """What was fetched as a page."""
+    """The page of the fetched items."""
     return Rows(found, None if found.last is None else found.last.id)
 
 
 def after_id(request: Request) -> UUID | None:
-    """Where the address says that a list goes on; what is no id means its beginning."""
+    """The URL's `after` parameter; None if it is missing or invalid."""
     try:
         return UUID(request.query_params.get("after", ""))
     except ValueError:
@@ -44,7 +44,7 @@ def after_id(request: Request) -> UUID | None:
 
 
 async def tenant_slugs(tx: Tx, visit: Visit) -> dict[UUID, str]:
-    """How the tenants are called, for those who look at all of them at once."""
+    """The slugs of all tenants, if the visitor looks at all of them."""
     if visit.tenant_id is not None:
         return {}
     return {one.id: one.slug for one in await tenants.every(tx, visit.principal)}

@@ -1,4 +1,4 @@
-"""Lists that stay as they are while somebody reads them: what came since waits behind a button."""
+"""Lists that do not move while they are read: newer items wait behind a button."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,12 +10,12 @@ from fastapi import Request
 from fairlead.model.page import Page
 from fairlead.server.console.forms import uuid_of
 
-# Of what came since the page was opened, no more is counted.
+# Newer items are counted up to this number.
 MOST_NEW = 20
 
 
 class Listed(Protocol):
-    """What a list is made of: newer ones have greater ids."""
+    """An item of a list; newer items have greater ids."""
 
     @property
     def id(self) -> UUID: ...
@@ -28,15 +28,15 @@ class Shown(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list, newest first."""
 
     items: Sequence[T]
-    # the first that was shown: the page asks with it when it is fetched anew
+    # the first item at the first load: the page sends it when it refreshes
     top: UUID | None
-    # how many newer ones there are than that
+    # how many items are newer than `top`
     new: int
     cursor: UUID | None
     next_cursor: UUID | None
 
     def facts(self) -> dict[str, Any]:
-        """What templates know of it."""
+        """The template's variables."""
         facts = {"top": self.top, "new": self.new, "cursor": self.cursor, "next_cursor": self.next_cursor}
         return facts | {"most_new": MOST_NEW}
 
@@ -44,7 +44,7 @@ class Shown(msgspec.Struct, Generic[T], frozen=True):
 async def shown(
     request: Request, rows: int, fetch: Callable[[UUID | None, int], Awaitable[Page[T]]]
 ) -> Shown[T]:
-    """The page that an address asks for; `fetch` gives up to so many, before an id."""
+    """The page for the URL; `fetch` returns up to a number of items before an id."""
     given = request.query_params
     cursor, top = uuid_of(given.get("cursor")), uuid_of(given.get("top"))
     new, before = 0, cursor

@@ -1,4 +1,4 @@
-"""A payload as people write it: field by field, or all of it as JSON."""
+"""A payload as a form: field by field, or as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,24 +21,24 @@ from fairlead.server.console.schema_form import (
 )
 
 RAW = "raw"
-# What the form calls the whole payload, and the way that it is written.
+# Form fields: the payload as JSON, and whether it is edited as fields or as JSON.
 TEXT, WAY = "payload_text", "payload_way"
 
 
 class PayloadForm(msgspec.Struct, frozen=True):
-    """What is shown of it: the fields (none: there is only JSON), what they say, and what is wrong at them."""
+    """A form's fields (none: JSON only), their values and their faults."""
 
     fields: tuple[Field, ...]
     raw: bool
     values: Mapping[str, str]
     text: str
     faults: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # what is wrong with the payload, but at no field
+    # faults that belong to no field
     others: tuple[Fault, ...] = ()
 
     @classmethod
     def new(cls, schema: Any, payload: Any = None) -> "PayloadForm":
-        """For a payload, or (None) for a new one."""
+        """The form of a payload, or (None) an empty form with defaults."""
         fields = fields_of(schema)
         if payload is None:
             values = defaults_of(fields)
@@ -48,13 +48,13 @@ class PayloadForm(msgspec.Struct, frozen=True):
 
     @classmethod
     def sent(cls, schema: Any, form: Mapping[str, str]) -> "PayloadForm":
-        """As somebody has filled it in."""
+        """The form as the browser sent it."""
         fields = fields_of(schema)
         values = {name: text for name, text in form.items() if name.startswith(("payload/", "json/"))}
         return cls(fields, form.get(WAY) == RAW or not fields, values, form.get(TEXT, ""))
 
     def payload(self) -> Any:
-        """The payload that it means, or a refusal that says where it is not JSON."""
+        """Read the payload, or raise InvalidInput where it is not JSON."""
         if not self.raw:
             payload, faults = payload_of(self.fields, self.values)
             if faults:
@@ -68,7 +68,7 @@ class PayloadForm(msgspec.Struct, frozen=True):
             ) from None
 
     def the_other_way(self) -> "PayloadForm":
-        """The same as JSON where it was fields, and as fields where it was JSON (if they can say it)."""
+        """Switch from fields to JSON, or from JSON to fields if they can represent it."""
         payload = self.payload()
         if not self.raw:
             return replace(self, raw=True, text=written(payload))
@@ -80,24 +80,24 @@ class PayloadForm(msgspec.Struct, frozen=True):
         return replace(self, raw=False, values=values_of(self.fields, payload))
 
     def refused(self, error: FairleadError) -> "PayloadForm":
-        """With what is wrong, where it is."""
+        """The form with the error's faults at their fields."""
         if self.raw:
             return replace(self, others=tuple(of_payload(error.faults)))
         at, others = placed(self.fields, of_payload(error.faults))
         return replace(self, faults=at, others=tuple(others))
 
     def without_secrets(self) -> "PayloadForm":
-        """For a copy: what was hidden has to be typed again."""
+        """The form of a copy: masked values are empty."""
         return replace(self, values={name: "" if one == MASK else one for name, one in self.values.items()})
 
 
 def of_payload(faults: Iterable[Fault]) -> list[Fault]:
-    """Those that are about the payload: their places are pointers into it."""
+    """The faults of the payload: their paths are JSON pointers."""
     return [fault for fault in faults if fault.path == "" or fault.path.startswith("/")]
 
 
 def refuse_masked(payload: Any) -> None:
-    """Refuse a payload that holds what stands for a secret: whoever copied it has not seen what it stands for."""
+    """Reject a payload that contains the mask of a secret, such as a copied one."""
     if faults := [
         Fault(pointer(path), f"Type it again: {MASK} stands for a secret.") for path in _masked(payload, ())
     ]:
@@ -116,5 +116,5 @@ def _masked(value: Any, path: tuple[str | int, ...]) -> Iterable[tuple[str | int
 
 
 def written(payload: Any) -> str:
-    """A payload as people edit it."""
+    """A payload as indented JSON."""
     return json.dumps(payload, indent=2, ensure_ascii=False, default=str)

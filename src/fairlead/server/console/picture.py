@@ -1,4 +1,4 @@
-"""Workflows and runs as people see them: steps in a drawing, or (where there are too many) layers in numbers."""
+"""Drawings of workflows and runs; for large ones, counts by layer."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from fairlead.model.workflow_run import Run, RunStep, StepState
 from fairlead.server.console.graph import Drawing, Shape, drawing_of, layers_of
 from fairlead.store.run_steps import StepMark
 
-# Of a graph that is not drawn: how many layers are told of, and how many steps of each kind are named.
+# For a graph that is too large to draw: the layers to show, and the steps to name in each state.
 MOST_LAYERS = 40
 MOST_NAMED = 12
-# A run's time, as the bars of its steps divide it.
+# The unit of the time bars: thousandths of a run.
 WHOLE = 1000
 
 
 class Pictured(msgspec.Struct, frozen=True):
-    """A step as it is drawn; `state` is None of a workflow that is not run."""
+    """A drawn step; `state` is None for a workflow without a run."""
 
     name: str
     definition: str
@@ -31,7 +31,7 @@ class Pictured(msgspec.Struct, frozen=True):
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """How many steps stand in a layer, and of a run in which states; or in some layers, all of them in one state."""
+    """The number of steps in a layer, by state for a run; or in several layers whose steps share one state."""
 
     first: int
     last: int
@@ -39,32 +39,32 @@ class Layer(msgspec.Struct, frozen=True):
     states: Mapping[StepState, int]
 
     def is_all_like(self, other: "Layer") -> bool:
-        """Whether every step of both is in the same state: what goes on elsewhere is what people look for."""
+        """Whether all steps of both layers have one state, so that they can be merged."""
         return len(self.states) == 1 and self.states.keys() == other.states.keys()
 
     def and_next(self, other: "Layer") -> "Layer":
-        """This and the one behind it."""
+        """This layer and the next as one."""
         steps = self.steps + other.steps
         return Layer(self.first, other.last, steps, dict.fromkeys(self.states, steps))
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The drawing with its steps; or the layers, where there is none."""
+    """A drawing and its steps; or, without a drawing, the layers."""
 
     drawing: Drawing | None
     steps: Sequence[Pictured]
     layers: Sequence[Layer]
-    # those behind the ones that are told of
+    # the layers after those in `layers`
     more_layers: int = 0
 
     @property
     def told(self) -> str:
-        """What the drawing says, in a sentence."""
+        """A text description of the drawing."""
         lines = 0 if self.drawing is None else len(self.drawing.lines)
         depth = 0 if self.drawing is None else 1 + max(box.layer for box in self.drawing.boxes)
         return (
             f"{_counted(len(self.steps), 'step')} in {_counted(depth, 'layer')} from left to right, with "
-            f"{_counted(lines, 'arrow')}. The table of steps says the same in words."
+            f"{_counted(lines, 'arrow')}. The table of steps has the same content."
         )
 
 
@@ -73,7 +73,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def of_workflow(spec: Mapping[str, Any]) -> Picture:
-    """A workflow that was published."""
+    """Draw a published workflow."""
     steps = spec["steps"]
     places = {step["name"]: place for place, step in enumerate(steps)}
     undoes = {
@@ -88,7 +88,7 @@ def of_workflow(spec: Mapping[str, Any]) -> Picture:
 
 
 def of_run(steps: Sequence[RunStep]) -> Picture:
-    """A run of which every step is at hand."""
+    """Draw a run from all its steps."""
     shape = Shape.of(
         [step.before for step in steps],
         {step.place: step.compensation for step in steps if step.compensation is not None},
@@ -97,7 +97,7 @@ def of_run(steps: Sequence[RunStep]) -> Picture:
 
 
 def of_marks(marks: Sequence[StepMark]) -> Picture:
-    """A run that is too large to be drawn."""
+    """Summarize a run that is too large to draw."""
     shape = Shape.of(
         [mark.before for mark in marks],
         {mark.place: mark.compensation for mark in marks if mark.compensation is not None},
@@ -106,7 +106,7 @@ def of_marks(marks: Sequence[StepMark]) -> Picture:
 
 
 def named(marks: Sequence[StepMark]) -> dict[StepState, Sequence[StepMark]]:
-    """Of a run that is too large to be drawn: the first steps that failed or run."""
+    """The first failed and running steps of a run that is too large to draw."""
     return {
         state: [mark for mark in marks if mark.state is state][:MOST_NAMED]
         for state in (StepState.FAILED, StepState.RUNNING)
@@ -162,15 +162,15 @@ def _running(step: RunStep) -> Pictured:
 
 
 def done(step: RunStep) -> int:
-    """How many of a step's items are over."""
+    """How many of a step's items have ended."""
     return (step.items or 0) - step.remaining
 
 
-# When the steps ran
+# Time spans
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A step's part of its run's time, in thousandths, and how long it took."""
+    """A step's part of its run's time, in thousandths, and its duration."""
 
     start: int
     width: int
@@ -178,7 +178,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def span(run: Run, step: RunStep) -> Span | None:
-    """When a step ran, as a part of its run; None if it has not begun."""
+    """A step's span within its run; None if it has not started."""
     if step.started_at is None:
         return None
     now = datetime.now(UTC)

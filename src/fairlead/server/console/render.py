@@ -1,4 +1,4 @@
-"""Pages out of templates, and how things are written on them."""
+"""Renders templates, and formats values for them."""
 
 import json
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from fairlead.model.job import JobStatus
 from fairlead.server.console import assets
 from fairlead.version import __version__
 
-# A word for the next page: what became of an action.
+# Cookie with a message for the next page.
 FLASH = "fairlead_flash"
 LONGEST_FLASH = 500
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -23,7 +23,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 @cache
 def environment() -> jinja2.Environment:
-    """Where the templates are, and what they know."""
+    """The Jinja environment with our globals and filters."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("fairlead.server.console"),
         autoescape=True,
@@ -50,7 +50,7 @@ def environment() -> jinja2.Environment:
 
 
 def page(template: str, request: Request, **facts: Any) -> str:
-    """A page, or a part of one."""
+    """Render a page or a part of one."""
     root = str(request.scope.get("root_path", ""))
     names = assets.hashed_names()
     return (
@@ -69,11 +69,11 @@ def page(template: str, request: Request, **facts: Any) -> str:
     )
 
 
-# How things are written
+# Formats
 
 
 def moment(value: datetime | None, *, missing: str = "") -> Markup:
-    """A time: how long ago, and exactly when for those who ask. The browser keeps it up to date."""
+    """A relative time with the exact time as its tooltip. A script keeps it up to date."""
     if value is None:
         return escape(missing)
     at = value.astimezone(UTC)
@@ -109,24 +109,24 @@ def duration(seconds: float | None, *, parts: int = 2) -> str:
 
 
 def pretty(value: Any) -> str:
-    """Something as JSON that people can read."""
+    """Indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-# A word for the next page
+# Message for the next page
 
 
 def flash(text: str) -> str:
-    """A word as a cookie can hold it."""
+    """Encode a message for a cookie."""
     return quote(text[:LONGEST_FLASH])
 
 
 def flashed(request: Request) -> str | None:
-    """The word that the page before left."""
+    """The message of the previous page, if any."""
     text = request.cookies.get(FLASH)
     return None if text is None else unquote(text)[:LONGEST_FLASH]
 
 
 def header_json(value: Any) -> str:
-    """JSON for a header: nothing but ASCII."""
+    """JSON for a header: ASCII only."""
     return json.dumps(value, ensure_ascii=True)

@@ -1,4 +1,4 @@
-"""What roles are for, in a line each."""
+"""Descriptions of roles, and the roles that a form offers."""
 
 from fairlead.model.access import Role
 from fairlead.server.console.visit import Visit
@@ -15,14 +15,14 @@ WORDS = {
 
 
 def of_members(visit: Visit) -> list[Role]:
-    """The roles that people may be given here: super admins belong to no tenant."""
+    """The roles for a new user: super admins belong to no tenant."""
     if visit.tenant_id is None:
         return [Role.SUPER_ADMIN]
     return [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN]
 
 
 def of_tokens(visit: Visit) -> list[Role]:
-    """The roles that programs may be given here."""
+    """The roles for a new token."""
     if visit.tenant_id is None:
         return [Role.WORKER, Role.SUPER_ADMIN]
     workers = [Role.WORKER] if visit.is_super else []
@@ -30,5 +30,5 @@ def of_tokens(visit: Visit) -> list[Role]:
 
 
 def named(text: str) -> Role | None:
-    """The role of this name, if there is one."""
+    """The role with this name, if any."""
     return Role(text) if text in set(Role) else None

@@ -1,6 +1,6 @@
-"""A form out of a JSON Schema: which fields it has, what they say of a payload, and the payload that they make.
+"""Converts a JSON Schema to form fields, a payload to field values, and field values to a payload.
 
-What no field can say (a list of objects, an empty text where empty means "not given") is written as JSON in its place.
+Values that no field can represent (a list of objects, or an empty text, which means "not given") are edited as JSON.
 """
 
 import json
@@ -14,7 +14,7 @@ import msgspec
 from fairlead.errors import Fault
 from fairlead.model.payload import pointer
 
-# Objects in objects: so many have fields of their own, those below are JSON.
+# Levels of nested objects that have their own fields; deeper ones are edited as JSON.
 MOST_LEVELS = 2
 MOST_HOPS = 20
 LONG_TEXT = 300
@@ -40,7 +40,7 @@ _SIMPLE = {"string": FieldKind.TEXT, "integer": FieldKind.INTEGER, "number": Fie
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a payload, and how people fill it in."""
+    """A form field for one path of a payload."""
 
     path: tuple[str, ...]
     kind: FieldKind
@@ -50,26 +50,26 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool = False
     secret: bool = False
     default: Any = NOTHING
-    # of a choice
+    # for a choice
     options: tuple[Any, ...] = ()
-    # of a group
+    # for a group
     fields: tuple["Field", ...] = ()
-    # of lines: what each of them is
+    # for lines: the kind of each line
     line: FieldKind = FieldKind.TEXT
 
     @property
     def name(self) -> str:
-        """What its value is called in the form."""
+        """The name of its input."""
         return "payload" + pointer(self.path)
 
     @property
     def json_name(self) -> str:
-        """What its value is called where it is written as JSON."""
+        """The name of its JSON input."""
         return "json" + pointer(self.path)
 
     @property
     def choices(self) -> list[tuple[str, str]]:
-        """What is sent and what is shown for each option."""
+        """The value and the label of each option."""
         return [(_json(one), one if isinstance(one, str) else _json(one)) for one in self.options]
 
 
@@ -77,7 +77,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fields_of(schema: Any) -> tuple[Field, ...]:
-    """The fields of an object's schema; none where it names no properties."""
+    """The fields of an object's schema; none if it has no properties."""
     root = _plain(schema, schema)[0]
     return _properties(root, schema, (), 0) if _is_object(root) else ()
 
@@ -89,7 +89,7 @@ def _properties(schema: Any, root: Any, path: tuple[str, ...], level: int) -> tu
         _field(one, root, (*path, name), level, required=name in required)
         for name, one in schema["properties"].items()
     ]
-    # the database keeps no order of names: what has to be filled in comes first
+    # jsonb does not keep the order of names: required fields come first
     return tuple(sorted(found, key=lambda field: not field.required))
 
 
@@ -117,7 +117,7 @@ def _field(given: Any, root: Any, path: tuple[str, ...], level: int, *, required
 
 
 def _plain(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
-    """A schema with its reference followed and its one form chosen, and whether it may be null."""
+    """Resolve references and single alternatives; also return whether null is allowed."""
     nullable = False
     for _ in range(MOST_HOPS):
         if not isinstance(schema, dict):
@@ -142,7 +142,7 @@ def _plain(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
 
 
 def _referred(reference: str, root: Any) -> dict[str, Any]:
-    """What a reference within the schema names; any other says nothing."""
+    """The schema that a local reference names; {} for any other reference."""
     found = root
     for part in reference.split("/")[1:] if reference.startswith("#/") else [reference]:
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
@@ -158,7 +158,7 @@ def _is_object(schema: Any) -> bool:
 
 
 def _options(schema: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The values that a field may have, if they are few enough to be named."""
+    """The allowed values of an enumeration, constant or boolean."""
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(listed, list) and all(isinstance(one, _SCALARS) or one is None for one in listed):
         return tuple(one for one in listed if one is not None)
@@ -178,16 +178,16 @@ def _number(value: Any) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-# From a payload to what the fields say, and back
+# From a payload to field values, and back
 
 
 def fits(fields: Sequence[Field], payload: Any) -> bool:
-    """Whether the fields can say all of a payload: that each of its names has one."""
+    """Whether each name of a payload has a field."""
     return isinstance(payload, dict) and payload.keys() <= {field.path[-1] for field in fields}
 
 
 def defaults_of(fields: Sequence[Field]) -> dict[str, str]:
-    """What the fields of a new payload say."""
+    """The default values of the fields."""
     said: dict[str, str] = {}
     for field in fields:
         if field.default is not NOTHING and not field.secret:
@@ -198,7 +198,7 @@ def defaults_of(fields: Sequence[Field]) -> dict[str, str]:
 
 
 def values_of(fields: Sequence[Field], payload: Mapping[str, Any]) -> dict[str, str]:
-    """What the fields say of a payload, by their names."""
+    """The field values of a payload, by input name."""
     said: dict[str, str] = {}
     for field in fields:
         if field.path[-1] in payload:
@@ -219,7 +219,7 @@ def _said(field: Field, value: Any) -> dict[str, str]:
 
 
 def _text(field: Field, value: Any) -> str:
-    """A value as it stands in its field; where it cannot, something else."""
+    """A value as its input's text; the caller checks that the text can be read back."""
     if value is None:
         return ""
     if field.kind is FieldKind.LINES:
@@ -228,7 +228,7 @@ def _text(field: Field, value: Any) -> str:
 
 
 def payload_of(fields: Sequence[Field], given: Mapping[str, str]) -> tuple[dict[str, Any], list[Fault]]:
-    """The payload that a filled-in form means, and what in it is not JSON. What is empty is left out."""
+    """The payload of a form without its empty fields, and the fields that are not JSON."""
     payload: dict[str, Any] = {}
     faults: list[Fault] = []
     for field in fields:
@@ -253,8 +253,8 @@ def _read(field: Field, given: Mapping[str, str]) -> tuple[Any, list[Fault]]:
 
 
 def _value(field: Field, text: str) -> Any:
-    """The value that a field's text means; what it cannot mean is left for the schema to refuse."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")  # browsers know one end of a line
+    """The value of a field's text; an unreadable text is left for the schema to reject."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # browsers normalize line ends
     if not text.strip():
         return None if field.required and field.nullable else NOTHING
     if field.kind is FieldKind.LINES:
@@ -279,11 +279,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# From what is wrong to the fields
+# From faults to fields
 
 
 def placed(fields: Sequence[Field], faults: Iterable[Fault]) -> tuple[dict[str, str], list[Fault]]:
-    """What is wrong at each field, by its name; and what is wrong at none of them."""
+    """The messages of each field by input name, and the faults that belong to no field."""
     known = {field.path: field for field in _all(fields)}
     at: dict[str, list[str]] = {}
     others: list[Fault] = []
@@ -298,7 +298,7 @@ def placed(fields: Sequence[Field], faults: Iterable[Fault]) -> tuple[dict[str, 
 
 
 def _place(fault: Fault) -> tuple[tuple[str, ...], str]:
-    """Where it is wrong: something that is missing is so at its own place, not at that of what should have it."""
+    """A fault's path and message; a missing property belongs to its own field, not to its parent."""
     parts = [one.replace("~1", "/").replace("~0", "~") for one in fault.path.split("/")[1:]]
     if missing := _REQUIRED.fullmatch(fault.message):
         return (*parts, str(json.loads(missing[1]))), "This is required."

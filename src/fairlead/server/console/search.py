@@ -1,4 +1,4 @@
-"""What people type to find jobs: words with qualifiers, such as `status:failed definition:report -- Ada`."""
+"""The search box for jobs: words with qualifiers, such as `status:failed definition:report -- Ada`."""
 
 import shlex
 
@@ -8,7 +8,7 @@ QUALIFIERS = ("status", "definition", "host", "source", "key", "correlation")
 
 
 class Search(msgspec.Struct):
-    """What was asked for: by qualifier, and the words that have none."""
+    """A parsed search: values by qualifier, and the other words."""
 
     by: dict[str, list[str]] = msgspec.field(default_factory=dict)
     words: str = ""
@@ -19,7 +19,7 @@ class Search(msgspec.Struct):
 
 
 def parsed(text: str) -> Search:
-    """`status:failed,dead_letter "two words"`; a qualifier that we do not know is a word like any other."""
+    """`status:failed,dead_letter "two words"`; an unknown qualifier is an ordinary word."""
     found = Search()
     words = []
     for part in _parts(text):
@@ -35,5 +35,5 @@ def parsed(text: str) -> Search:
 def _parts(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # a quote that does not end
+    except ValueError:  # an unclosed quote
         return text.split()

@@ -1,4 +1,4 @@
-"""The form of a trigger: what it shows of one, and what a trigger would be by what was typed into it."""
+"""The form of a trigger: its texts, and the trigger that they describe."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,11 +37,11 @@ from fairlead.model.trigger import (
 )
 from fairlead.server.console.forms import Form
 
-# How a schedule says when: each is a radio button with fields of its own.
+# The ways to define a schedule: each is a radio button with its own fields.
 CRON, EVERY, ONCE = "cron", "every", "once"
-# By its name: the seconds of a unit.
+# Seconds of each unit.
 UNITS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-# Refusals whose faults lie inside of a field, or go by another name.
+# Errors whose faults are within one field, or use another name.
 FIELD_OF: dict[type[FairleadError], str] = {
     FilterInvalid: "filter",
     TemplateInvalid: "payload_template",
@@ -67,16 +67,16 @@ NAMES = (
 )
 
 
-# The fields that say when a schedule runs.
+# The fields that define when a schedule runs.
 TIMES = {"cron_expr", "timezone", "every", "start_at", "once_at"}
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A form as it was filled in: its texts, the trigger that they ask for, and what could not be read."""
+    """A submitted form: its texts, the trigger's document, and the faults."""
 
     texts: dict[str, str]
     document: dict[str, Any] = msgspec.field(default_factory=dict)
-    # of these, what a trigger that is there does not say already
+    # the fields of `document` that differ from the edited trigger
     changes: dict[str, Any] = msgspec.field(default_factory=dict)
     faults: list[Fault] = msgspec.field(default_factory=list)
 
@@ -87,7 +87,7 @@ def empty(**given: str | None) -> dict[str, str]:
 
 
 def texts_of(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
-    """The texts of a form that shows a trigger (as people may see it)."""
+    """The form's texts for an existing trigger, with secrets masked."""
     every, unit = _in_units(trigger.every_seconds)
     once = trigger.every_seconds == 0
     scheduled = trigger.trigger_type is TriggerType.SCHEDULE
@@ -114,7 +114,7 @@ def texts_of(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
 
 
 def draft_of(given: dict[str, str], zone: ZoneInfo, *, old: Trigger | None = None) -> Draft:
-    """What was typed; `old` is the trigger that is edited, as it was shown."""
+    """Read a submitted form; `old` is the edited trigger."""
     form = Form(given)
     texts = {name: given.get(name, "") for name in NAMES}
     scheduled = texts["trigger_type"] != TriggerType.EVENT
@@ -143,12 +143,12 @@ def draft_of(given: dict[str, str], zone: ZoneInfo, *, old: Trigger | None = Non
 
 
 def unnamed(draft: Draft) -> list[Fault]:
-    """What only matters once it is kept: a trigger has a name."""
+    """A fault if the label is missing, which matters only when the trigger is saved."""
     return [] if draft.document["label"] else [Fault("label", "is required")]
 
 
 def _misfits(document: dict[str, Any], zone: str) -> Iterator[Fault]:
-    """What can be read, but cannot be: all of it, where an action would stop at the first."""
+    """All faults of a readable document; an action would stop at the first."""
     scheduled = document["trigger_type"] is TriggerType.SCHEDULE
     roots = SCHEDULE_ROOTS if scheduled else EVENT_ROOTS
     checks: list[Callable[[], object]] = [
@@ -174,15 +174,15 @@ def _schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
 
 
 def runs_of(draft: Draft, zone: str, now: datetime) -> tuple[str, list[Run]]:
-    """When what was typed would run, in words and by its next instants; only where TIMES has no faults."""
+    """The schedule in words and its next runs; requires that the fields in TIMES have no faults."""
     schedule = _schedule(draft.document, zone, now)
-    first = first_of(schedule, now)  # an interval that begins now runs now
+    first = first_of(schedule, now)  # an interval that starts now also runs now
     after = now if first is None else first - timedelta.resolution
     return in_words(schedule), preview(schedule, after, zone=draft.document["timezone"] or zone)
 
 
 def faults_of(error: FairleadError) -> list[Fault]:
-    """A refusal's faults by the fields of the form; what is of none of them has no path."""
+    """An error's faults by form field; a fault of no field has an empty path."""
     name = FIELD_OF.get(type(error))
     if name in ("filter", "payload_template"):
         return [Fault(name, f"{one.path}: {one.message}".removeprefix(": ")) for one in error.faults]
@@ -206,7 +206,7 @@ _NO_TIMES: dict[str, Any] = {
 def _events(form: Form) -> dict[str, Any]:
     name = form.some_text("event_name")
     if name is None:
-        form.faults.append(Fault("event_name", "is required: the name of the events that it waits for"))
+        form.faults.append(Fault("event_name", "is required: the name of the events that fire it"))
     return {"event_name": name, "filter": json_in(form, "filter")}
 
 
@@ -235,7 +235,7 @@ def _every(form: Form) -> int | None:
 
 
 def _moment(form: Form, name: str, zone: ZoneInfo, old: Trigger | None) -> Any:
-    # a field shows no parts of a second: what was not touched stays exactly as it is
+    # the field has no fractions of a second: an unchanged time keeps them
     if old is not None and old.start_at is not None and form.text(name) == shown_moment(old.start_at, zone):
         return old.start_at
     return form.some_moment(name, zone)
@@ -249,12 +249,12 @@ def _in_units(seconds: int | None) -> tuple[str, str]:
 
 
 def json_in(form: Form, name: str) -> Any:
-    """What a field holds as JSON; an empty one stands for an empty object."""
+    """A field's JSON; an empty field is an empty object."""
     return form.json(name) if form.text(name) else {}
 
 
 def shown_moment(at: datetime | None, zone: ZoneInfo) -> str:
-    """A time as its field shows it: by the zone's clocks, to the second."""
+    """A time as a field's text: local time of the zone, to the second."""
     return "" if at is None else at.astimezone(zone).replace(tzinfo=None).isoformat(timespec="seconds")
 
 

@@ -1,4 +1,4 @@
-"""Somebody who looks at a page: who they are, in which tenant, and what they may do there."""
+"""The visitor of a console page: principal, tenant and permissions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,16 +17,16 @@ from fairlead.store.system import SystemGate
 
 
 class Visit(Caller, frozen=True):
-    """A caller who looks at a page."""
+    """The authenticated visitor of a page."""
 
     request: Request | None = None
-    # the tenant's slug, where they look at one
+    # the slug of the visited tenant, if any
     tenant_slug: str | None = None
-    # why nothing runs, if somebody closed the system's gate
+    # the system's gate, if it is closed
     gate: SystemGate | None = None
 
     def may(self, permission: Permission) -> bool:
-        """Whether they may do something here."""
+        """Whether the visitor has a permission."""
         return permission in GRANTS[self.principal.role]
 
     @property
@@ -37,28 +37,28 @@ class Visit(Caller, frozen=True):
     def asked(self) -> Request:
         """The request."""
         if self.request is None:
-            raise RuntimeError("a visit comes with a request")
+            raise RuntimeError("a visit must have a request")
         return self.request
 
     def to(self, path: str, /, **query: Any) -> str:
-        """The address of a page of ours, in the tenant that a super admin has chosen."""
+        """The URL of a console page, in the tenant that a super admin has chosen."""
         return address_of(self.asked, path, self.tenant_slug if self.is_super else None, query)
 
     def page(self, template: str, /, status: int = 200, **facts: Any) -> HTMLResponse:
-        """A page."""
+        """Render a page."""
         return HTMLResponse(render.page(template, self.asked, visit=self, **facts), status_code=status)
 
     def done(self, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
-        """An action is done: say so, and show what has become of it; `undo` is where to post to take it back."""
+        """Answer a completed action with a message; `undo` is the URL that reverts it."""
         return acted(self.asked, told, to=to, undo=undo)
 
     async def form(self) -> dict[str, str]:
-        """The fields that were sent; of those with one name, the last."""
+        """The submitted fields; for a repeated name, the last value."""
         return dict(await fields(self.asked))
 
 
 class Visits(Requires):
-    """A page's permission: a dependency that answers with the visit. The address names the tenant, for super admins."""
+    """A page's permission: a dependency that returns the visit. The URL names a super admin's tenant."""
 
     async def __call__(self, request: Request) -> Visit:
         by, admitted = request.scope.get(ADMITTED, (None, None))
@@ -80,7 +80,7 @@ class Visits(Requires):
         )
 
     def denial(self, role: Role) -> Forbidden | None:
-        """The console is for people; programs have the API."""
+        """The console is for users; programs use the API."""
         if role not in PEOPLE:
             return Forbidden(
                 f"The console is for people, and {role} is a role of programs. Use the API: /api/v1/docs."
@@ -88,12 +88,12 @@ class Visits(Requires):
         return super().denial(role)
 
     def check_address(self, request: Request) -> None:
-        """An address may say more than we know: people keep them for long."""
+        """Accept unknown parameters: bookmarked URLs may have old ones."""
         refuse_unreadable(request)
 
 
 def address_of(request: Request, path: str, tenant: str | None, query: Mapping[str, Any]) -> str:
-    """The address of a page of ours, wherever we are mounted."""
+    """The URL of a console page, below the mount path."""
     given = {name: value for name, value in query.items() if value not in (None, "", [])}
     if tenant is not None and "tenant" not in query:
         given["tenant"] = tenant
@@ -102,31 +102,31 @@ def address_of(request: Request, path: str, tenant: str | None, query: Mapping[s
 
 
 async def fields(request: Request) -> list[tuple[str, str]]:
-    """What a form sent, in its order."""
+    """The submitted fields of a form, in order."""
     try:
         text = (await request.body()).decode()
         found = parse_qsl(text, keep_blank_values=True, max_num_fields=5000, errors="strict")
     except ValueError:
         raise InvalidInput("The form is not readable: send it as a browser does.") from None
     if any(unreadable(part) for pair in found for part in pair):
-        raise InvalidInput("The form holds characters that cannot be kept (such as NUL). Leave them out.")
+        raise InvalidInput("The form holds characters that cannot be stored (such as NUL). Leave them out.")
     return found
 
 
 def by_htmx(request: Request) -> bool:
-    """Whether a part of a page asks, rather than the browser for a new one."""
+    """Whether htmx sent the request."""
     return request.headers.get("hx-request") == "true"
 
 
 def acted(request: Request, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
-    """The answer to an action that is done: a word of it, and then the page where it shows."""
+    """The response to a completed action: a message, and the page that shows the result."""
     if to is not None or not by_htmx(request):
         answer = (
             Response(status_code=204, headers={"HX-Redirect": str(to)})
             if by_htmx(request)
             else RedirectResponse(to or request.headers.get("referer") or "..", status_code=303)
         )
-        # the page that comes tells it
+        # the next page shows the message
         answer.set_cookie(render.FLASH, render.flash(told), max_age=20, samesite="strict", path="/")
         return answer
     events = {"fairlead:toast": {"text": told, "undo": undo}, "fairlead:refresh": {}}

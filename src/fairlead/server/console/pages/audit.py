@@ -25,10 +25,10 @@ router = APIRouter(route_class=Guarded)
 Reader = Annotated[Visit, Depends(Visits(Permission.READ_AUDIT))]
 
 ROWS = 50
-# Of what came since the page was opened, no more is counted.
+# Newer entries are counted up to this number.
 MOST_NEW = 100
 NAMES = ("action", "actor", "resource_type", "resource_id", "after", "before", "principal_id")
-# What entries are about.
+# Resource types of entries.
 TYPES = (
     "definition",
     "event",
@@ -42,27 +42,27 @@ TYPES = (
     "trigger",
     "user",
 )
-# Pages of things that have one, and who may see them.
+# Resource types that have pages, and the permission to see them.
 PAGES = {
     "job": ("/jobs", Permission.READ_JOBS),
     "trigger": ("/triggers", Permission.READ_TRIGGERS),
     "host": ("/hosts", Permission.READ_HOSTS),
 }
-# Of an entry's details, a row shows so much before it is opened.
+# A closed row shows this many characters of an entry's details.
 SHOWN = 90
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the address asks for."""
+    """The URL's parameters."""
 
     given: dict[str, str]
     cursor: str | None
-    # when the first entry that was shown is from: what is newer waits behind a button
+    # the time of the first entry at the first load: newer entries wait behind a button
     top: datetime | None
 
     @classmethod
     def of(cls, request: Request) -> "Wanted":
-        """Read an address."""
+        """Read the URL."""
         asked = request.query_params
         return cls(
             given={name: asked.get(name, "").strip()[:200] for name in NAMES},
@@ -71,11 +71,11 @@ class Wanted(msgspec.Struct, frozen=True):
         )
 
     def query(self, **others: Any) -> dict[str, Any]:
-        """The same as an address has it, with some things otherwise."""
+        """The URL's parameters, with some replaced."""
         return {**self.given, **others}
 
     def time(self, name: str) -> str:
-        """A time as its field has it; what is none is left out of it."""
+        """A time as its field's text; empty if it is invalid."""
         moment = _moment_or_none(self.given[name])
         return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -85,7 +85,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return any(self.given.values())
 
     def filter(self) -> Filter:
-        """The same as the actions know it; a fault where a time is none."""
+        """The filter for the action; raises InvalidInput for an invalid time or id."""
         texts = {name: self.given[name] or None for name in NAMES[:4]}
         return Filter(
             **texts,
@@ -101,7 +101,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 @router.get("/audit")
 async def listed(request: Request, visit: Reader) -> Response:
-    """Who did what, the newest first."""
+    """The audit entries, newest first."""
     wanted = Wanted.of(request)
     fault: InvalidInput | None = None
     page, new = audit.Page([], None), 0
@@ -132,7 +132,7 @@ async def _rows(tx: Tx, visit: Visit, wanted: Wanted) -> tuple[audit.Page, int]:
     asked = wanted.filter()
     if wanted.top is None or wanted.cursor is not None:
         return await audit.listed(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
-    # both ends of a range are left out: the one that was shown first is in it
+    # the range excludes both ends, but must include the entry at `top`
     until = wanted.top + timedelta(microseconds=1)
     shown = replace(asked, before=until if asked.before is None else min(until, asked.before))
     newer = replace(asked, after=wanted.top if asked.after is None else max(wanted.top, asked.after))
@@ -141,7 +141,7 @@ async def _rows(tx: Tx, visit: Visit, wanted: Wanted) -> tuple[audit.Page, int]:
 
 
 def _link(visit: Visit, entry: Filed) -> str | None:
-    """The page of what an entry is about, where there is one that the visitor may see."""
+    """The URL of the entry's resource, if it has a page that the visitor may see."""
     path, permission = PAGES.get(entry.resource_type, ("", Permission.READ_AUDIT))
     thing = entry.resource_id
     if entry.resource_type == "resource" and isinstance(entry.details, dict):
@@ -150,7 +150,7 @@ def _link(visit: Visit, entry: Filed) -> str | None:
 
 
 def _brief(details: Any) -> str:
-    """An entry's details in a line, as long as a row has room for."""
+    """An entry's details in one line, shortened to fit a row."""
     if not isinstance(details, dict):
         return render.pretty(details)[:SHOWN]
     text = ", ".join(f"{name}: {_word(value)}" for name, value in details.items())
@@ -169,7 +169,7 @@ def _id(text: str) -> UUID | None:
 
 
 def _moment(name: str, text: str) -> datetime:
-    """A time as a form has it, in UTC unless it says otherwise."""
+    """A form's time, in UTC unless it has an offset."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

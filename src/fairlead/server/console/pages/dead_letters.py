@@ -1,4 +1,4 @@
-"""Dead letters, grouped by what went wrong."""
+"""Dead letters, grouped by error."""
 
 from typing import Annotated
 
@@ -25,12 +25,12 @@ STATUSES = (JobStatus.DEAD_LETTER, JobStatus.FAILED)
 
 @router.get("/dead-letters")
 async def listed(request: Request, visit: Reader) -> Response:
-    """What went wrong, and how often."""
+    """The groups of errors and their counts."""
     status = _status(request)
     found = await _found(visit, status)
     groups = found.groups
     if top := [one for one in request.query_params.get("top", "").split(",") if one]:
-        # as they were shown: what is counted meanwhile does not move them
+        # keep the order of the first load while counts change
         place = {mark: number for number, mark in enumerate(top)}
         groups = sorted(groups, key=lambda one: place.get(one.mark, len(place)))
     return visit.page(
@@ -46,13 +46,13 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 @router.post("/dead-letters/{mark}/retry")
 async def retry(request: Request, mark: str, visit: Writer) -> Response:
-    """Queue all of a group again that were looked at."""
+    """Retry all jobs of a group."""
     status = _status(request)
     group = _group(await _found(visit, status), mark)
     told = {"definition_key": group.definition_key, "status": [status], "error": group.pattern}
     done = skipped = 0
     why = (
-        "Steps of workflows are retried with their run, jobs that run a workflow by those who may run workflows; other "
+        "Retry steps of workflows with their run. Jobs that run a workflow need the permission to run workflows; other "
         "jobs need an active definition."
     )
     for start in range(0, group.count, bulk_jobs.BATCH):

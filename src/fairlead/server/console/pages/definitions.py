@@ -1,4 +1,4 @@
-"""Definitions: the kinds of work there are. Everybody may read them; super admins change them."""
+"""Definitions: all roles may read them, super admins change them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_DEFINITIONS, everywh
 
 ROWS = 200
 BACKOFF = ("base_seconds", "factor", "cap_seconds", "jitter")
-# What a form shows as it is.
+# Fields that the form shows as text.
 PLAIN = (
     "description",
     "kind",
@@ -42,7 +42,7 @@ PLAIN = (
 
 @router.get("/definitions")
 async def listed(request: Request, visit: Reader) -> Response:
-    """What may be enqueued."""
+    """The list of definitions."""
     return await _listed(request, visit)
 
 
@@ -75,7 +75,7 @@ async def _listed(
 
 @router.post("/definitions")
 async def add(request: Request, visit: Manager) -> Response:
-    """A new definition; what else there is to say is said on its page."""
+    """Create a definition; its page has the other fields."""
     form = Form(await visit.form())
     values = {name: form.text(name) for name in ("key", "description", "kind")}
     try:
@@ -117,7 +117,7 @@ async def _shown(
 
 @router.post("/definitions/{key}")
 async def change(key: str, visit: Manager) -> Response:
-    """Change a definition, unless somebody else did meanwhile."""
+    """Change a definition, unless it was changed since the form was loaded."""
     form = Form(await visit.form())
     values = _values(form)
     version = form.some_whole("version")
@@ -170,7 +170,7 @@ async def _definition(tx: Tx, visit: Visit, key: str) -> Definition:
 
 
 def _values(form: Form) -> dict[str, Any]:
-    """What the form says, by the names that a definition has for it."""
+    """The form's values, by field of a definition."""
     return {
         "description": form.text("description"),
         "kind": form.text("kind"),
@@ -190,7 +190,7 @@ def _values(form: Form) -> dict[str, Any]:
 
 
 def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
-    """A definition as its form shows it; a box that is not ticked is not there."""
+    """A definition as form texts; an unticked box is absent."""
     shown = {name: _text(getattr(one, name)) for name in PLAIN}
     shown |= {f"backoff.{name}": _text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF}
     shown["arg_schema"] = render.pretty(one.arg_schema)

@@ -1,4 +1,4 @@
-"""Enqueueing a job by hand: a form made from its definition's schema."""
+"""A form to enqueue a job, made from its definition's schema."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -24,7 +24,7 @@ router = APIRouter(route_class=Guarded)
 Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
 
 OPTIONS = ("priority", "scheduled_for", "max_attempts", "dedupe_key", "correlation_id", "host_id")
-# How each is read, and what is wrong where it cannot be.
+# The reader of each option, and the message for an unreadable value.
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "priority": (int, "must be a whole number"),
     "max_attempts": (int, "must be a whole number"),
@@ -36,7 +36,7 @@ MOST_HOSTS = 200
 
 @router.get("/enqueue")
 async def form(request: Request, visit: Writer) -> Response:
-    """A form for a job of the definition that the address names; filled in, if it names a job to copy."""
+    """The form for the definition in the URL, filled in if the URL names a job to copy."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the job", to="/enqueue")
     given = request.query_params
@@ -53,7 +53,7 @@ async def form(request: Request, visit: Writer) -> Response:
 
 @router.post("/enqueue")
 async def send(request: Request, visit: Writer) -> Response:
-    """Enqueue what the form says; with `show`, show the form the other way."""
+    """Enqueue the form's job; with `show`, switch between fields and JSON."""
     given = await visit.form()
     options = {name: given[name].strip() for name in OPTIONS if given.get(name, "").strip()}
     async with visit.transaction() as tx:
@@ -135,6 +135,6 @@ async def _copied(tx: Tx, visit: Visit, job_id: str) -> Job | None:
 
 
 def _options_of(job: Job) -> dict[str, str]:
-    """What a copy has of the job's options: not its key, which would make it the same job, nor its time."""
+    """The options that a copy takes over: not the dedupe key, which would deduplicate it, nor the time."""
     given = {"priority": job.priority, "max_attempts": job.max_attempts, "host_id": job.host_id}
     return {name: str(value) for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Events: what happened, what it set off, and telling it (again)."""
+"""Events: list, show with their firings, emit, and replay."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -42,7 +42,7 @@ FIELDS = ("name", "data", "correlation_id", "occurred_at")
 
 @router.get("/events")
 async def listed(request: Request, visit: Reader) -> Response:
-    """What happened, newest first, and how many jobs that made."""
+    """The events, newest first, and how many jobs each enqueued."""
     given = request.query_params
     name, correlation_id = given.get("name") or None, given.get("correlation_id") or None
     async with visit.transaction() as tx:
@@ -68,7 +68,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 @router.get("/events/new")
 async def new(request: Request, visit: Emitter) -> Response:
-    """An empty form to emit an event; the address may say of which name. A super admin chooses a tenant first."""
+    """An empty form to emit an event; the URL may name the event. A super admin chooses a tenant first."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the event", to="/events/new")
     texts = dict.fromkeys(FIELDS, "") | {"name": request.query_params.get("name", ""), "data": "{\n  \n}"}
@@ -77,7 +77,7 @@ async def new(request: Request, visit: Emitter) -> Response:
 
 @router.post("/events/new")
 async def emit(visit: Emitter) -> Response:
-    """Store an event, or the form with what is wrong. Its jobs follow."""
+    """Emit the form's event, or show the form with its faults."""
     given = await visit.form()
     texts = {name: given.get(name, "") for name in FIELDS}
     form = Form(texts)
@@ -102,7 +102,7 @@ async def emit(visit: Emitter) -> Response:
 
 @router.get("/events/{event_id}")
 async def show(event_id: UUID, visit: Reader) -> Response:
-    """An event, its data as people may see them, and what it set off."""
+    """An event, its data with secrets masked, and its firings."""
     async with visit.transaction() as tx:
         event, fired = await events.get(tx, visit.principal, event_id)
         whose = replace(visit.principal, tenant_id=event.tenant_id)
@@ -119,7 +119,7 @@ async def show(event_id: UUID, visit: Reader) -> Response:
 
 @router.post("/events/{event_id}/replay")
 async def replay(event_id: UUID, visit: Replayer) -> Response:
-    """The same event once more: for all triggers that match it now, or for the one that is named."""
+    """Emit the same event again, for all triggers that match it now, or for the chosen one."""
     only = uuid_of((await visit.form()).get("trigger_id"))
     async with visit.transaction() as tx:
         new_id = await events.replay(tx, visit.principal, event_id, only_trigger_id=only)
@@ -127,7 +127,7 @@ async def replay(event_id: UUID, visit: Replayer) -> Response:
 
 
 def source_of(data: Any) -> str | None:
-    """Where a CloudEvent says that it comes from, and what it is about."""
+    """The source and the subject of a CloudEvent."""
     said = data.get("cloudevent") if isinstance(data, Mapping) else None
     if not isinstance(said, Mapping):
         return None
@@ -149,7 +149,7 @@ async def _form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = (
 
 
 async def _zone(visit: Visit) -> ZoneInfo:
-    """The zone by whose clocks the tenant's people type times."""
+    """The tenant's time zone, in which users enter times."""
     async with visit.transaction() as tx:
         tenant = await triggers.tenant_of(tx, visit.principal, str(visit.tenant), Permission.EMIT_EVENTS)
     return ZoneInfo(tenant.timezone if known(tenant.timezone) else "UTC")

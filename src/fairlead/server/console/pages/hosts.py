@@ -23,7 +23,7 @@ Reader = Annotated[Visit, Depends(Visits(Permission.READ_HOSTS))]
 Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_HOSTS))]
 
 ROWS = 30
-# Of a host's resources, a card names so many.
+# How many resources a host's card names.
 NAMED = 3
 MOST_RESOURCES = 100
 MOST_HOSTS = 500
@@ -33,7 +33,7 @@ NEW_RESOURCE = {"kind": "", "name": ""}
 
 @router.get("/hosts")
 async def listed(request: Request, visit: Reader) -> Response:
-    """The hosts, how they stand, and what they run."""
+    """The hosts, their state, and their running jobs."""
     async with visit.transaction() as tx:
         page = rows(await hosts.listed(tx, visit.principal, after=after_id(request), limit=ROWS))
         ids = [one.id for one in page.items]
@@ -56,7 +56,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 @router.post("/hosts")
 async def add(visit: Manager) -> Response:
-    """Register a host, and go to it: an agent is next."""
+    """Register a host, and show its page, where its agent can be enrolled."""
     form = NEW_HOST | await visit.form()
     try:
         async with visit.transaction() as tx:
@@ -68,7 +68,7 @@ async def add(visit: Manager) -> Response:
 
 @router.get("/hosts/{host_id}")
 async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
-    """A host: how it stands, what it runs, what is on it."""
+    """A host: its state, running jobs, and resources."""
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id)
         running = await hosts.running(tx, visit.principal, [host.id])
@@ -93,7 +93,7 @@ async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
 
 @router.post("/hosts/{host_id}/settings")
 async def change(host_id: UUID, visit: Manager) -> Response:
-    """Change a host's name, how much it runs at once, and its labels."""
+    """Change a host's name, its limit of running jobs, and its labels."""
     form = NEW_HOST | await visit.form()
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
@@ -107,10 +107,10 @@ async def change(host_id: UUID, visit: Manager) -> Response:
 
 @router.post("/hosts/{host_id}/pause")
 async def pause(host_id: UUID, visit: Manager) -> Response:
-    """Close a host's gate, with a word why."""
+    """Close a host's gate, with a note."""
     note = (await visit.form()).get("note", "").strip() or None
     name = await _turned(visit, host_id, {"paused": True, "note": note})
-    return visit.done(f"Paused {name}: it is given nothing new.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.done(f"Paused {name}: it gets no new jobs.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/resume")
@@ -122,27 +122,27 @@ async def resume(host_id: UUID, visit: Manager) -> Response:
 
 @router.post("/hosts/{host_id}/drain")
 async def drain(host_id: UUID, visit: Manager) -> Response:
-    """Have a host's agent finish what it runs, and leave."""
+    """Tell a host's agent to finish its jobs and stop."""
     name = await _turned(visit, host_id, {"draining": True})
     return visit.done(
-        f"Draining {name}: its agent ends what it runs and stops.",
+        f"Draining {name}: its agent finishes its jobs and stops.",
         undo=visit.to(f"/hosts/{host_id}/undrain"),
     )
 
 
 @router.post("/hosts/{host_id}/undrain")
 async def undrain(host_id: UUID, visit: Manager) -> Response:
-    """Give a host work again."""
+    """Give a host jobs again."""
     name = await _turned(visit, host_id, {"draining": False})
     return visit.done(
-        f"{name} is given work again. Start its agent, if it has stopped.",
+        f"{name} gets jobs again. Start its agent if it has stopped.",
         undo=visit.to(f"/hosts/{host_id}/drain"),
     )
 
 
 @router.post("/hosts/{host_id}/revoke")
 async def revoke(host_id: UUID, visit: Manager) -> Response:
-    """Take the tokens of a host's agents away."""
+    """Revoke the tokens of a host's agents."""
     async with visit.transaction() as tx:
         count = await hosts.revoke_agents(tx, visit.principal, host_id)
     if not count:
@@ -154,24 +154,24 @@ async def revoke(host_id: UUID, visit: Manager) -> Response:
 
 @router.post("/hosts/{host_id}/remove")
 async def remove(host_id: UUID, visit: Manager) -> Response:
-    """Take a host away, with what is on it. One with jobs stays, and it is said why."""
+    """Remove a host and its resources. Refused while it has active jobs."""
     async with visit.transaction() as tx:
         host = await hosts.remove(tx, visit.principal, host_id)
     return visit.done(f"Removed {host.name}.", to=visit.to("/hosts"))
 
 
 async def _turned(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> str:
-    """The name of a host that was changed so."""
+    """Change a host; return its name."""
     async with visit.transaction() as tx:
         return (await hosts.change(tx, visit.principal, host_id, changes)).name
 
 
-# Enrolment: the code is in the answer to a post, and nowhere else
+# Enrolment: only the response to the POST contains the code
 
 
 @router.post("/hosts/{host_id}/enrolment")
 async def enrol(request: Request, host_id: UUID, visit: Manager) -> Response:
-    """The command that makes a machine this host, with a code that is good once."""
+    """Show the command that enrols an agent, with a code that is valid once."""
     async with visit.transaction() as tx:
         made = await hosts.enrolment_code(tx, visit.principal, host_id)
     server = str(request.base_url).rstrip("/").removesuffix("/console")
@@ -185,14 +185,14 @@ async def enrol(request: Request, host_id: UUID, visit: Manager) -> Response:
 
 @router.get("/hosts/{host_id}/enrolment")
 async def enrolled(host_id: UUID, visit: Manager, since: float = 0, until: float = 0) -> HTMLResponse:
-    """Whether the agent has come since the code was made: asked every other second."""
+    """Whether the agent has enrolled since the code was created; the page polls it every two seconds."""
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
     return visit.page("enrol_state.html", **_progress(host, since=since, until=until))
 
 
 def _progress(host: Host, *, since: float, until: float) -> dict[str, Any]:
-    """How far an enrolment is."""
+    """The state of an enrolment."""
     begun = host.session_at is not None and host.session_at.timestamp() > since
     left = max(0.0, until - datetime.now(UTC).timestamp())
     return {"host": host, "connected": begun, "since": since, "until": until, "left": left}
@@ -203,7 +203,7 @@ def _progress(host: Host, *, since: float, until: float) -> dict[str, Any]:
 
 @router.post("/hosts/{host_id}/resources")
 async def add_resource(host_id: UUID, visit: Manager) -> Response:
-    """Register a thing on a host."""
+    """Register a resource on a host."""
     form = NEW_RESOURCE | await visit.form()
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
@@ -236,7 +236,7 @@ def _chosen(form: Mapping[str, str], name: str) -> UUID:
         raise InvalidInput(f"Choose one from the list: {name}.", [Fault(name, "choose one")]) from None
 
 
-# What forms say of a host
+# Form values of a host
 
 
 def _values(host: Host) -> dict[str, str]:
@@ -248,7 +248,7 @@ def _values(host: Host) -> dict[str, str]:
 
 
 def _settings(form: Mapping[str, str], old: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A form's words as the actions know them; what is no number is left for them to refuse."""
+    """The form's values for the action, which rejects an invalid number."""
     number = form["max_running"].strip()
     return {
         "name": form["name"].strip(),
@@ -258,7 +258,7 @@ def _settings(form: Mapping[str, str], old: Mapping[str, Any] | None = None) -> 
 
 
 def _labels(text: str, old: Mapping[str, Any]) -> dict[str, Any]:
-    """Labels are text; one that was something else stays what it was while its line does."""
+    """Parse labels as text; an old label of another type keeps its value while its line is unchanged."""
     found: dict[str, Any] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
         name, equals, value = (part.strip() for part in line.partition("="))

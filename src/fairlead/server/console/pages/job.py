@@ -1,4 +1,4 @@
-"""One job: why it stands so, its attempts, its log, its payload and output."""
+"""One job: its status and reasons, attempts, log, payload and output."""
 
 import shlex
 from collections.abc import AsyncIterator, Sequence
@@ -34,16 +34,16 @@ AttemptNo = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
 MOST_ATTEMPTS = 50
 MOST_CHILDREN = 20
 LAST_LINES = 20
-# Of a log, one look: enough to read, little enough to be there at once.
+# The size of one page of a log.
 LOOK_CHUNKS, LOOK_BYTES = 400, 131_072
 TROUBLE = ("failed", "timeout", "lost")
-# JSON beyond this is shown as it is written: a tree of so many leaves helps nobody.
+# Larger JSON is shown as text: a tree of that size is unreadable.
 LARGEST_TREE = 60_000
 
 
 @router.get("/jobs/{job_id}")
 async def show(job_id: UUID, visit: Reader) -> Response:
-    """All there is to know of a job."""
+    """A job's page."""
     async with visit.transaction() as tx:
         job, attempts = await jobs.show(tx, visit.principal, job_id)
         children = await jobs.children(tx, visit.principal, job, limit=MOST_CHILDREN)
@@ -53,7 +53,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
             "origin": await _origin(tx, visit, job),
             "own_run": await _own_run(tx, visit, job),
         }
-    # limits count every tenant's leases; the answer names no other tenant's jobs
+    # limits count every tenant's leases; the page names no other tenant's jobs
     async with visit.transaction(as_system=True) as tx:
         why = await explanation.why(tx, visit.principal, job_id)
     return visit.page(
@@ -78,19 +78,19 @@ async def show(job_id: UUID, visit: Reader) -> Response:
 
 
 def why_forbidden(visit: Visit, job: Job) -> str | None:
-    """Why a visitor who may cancel and retry jobs may not do it with this one, if so."""
+    """Why the visitor may not cancel or retry this job, or None."""
     if not bulk_jobs.is_forbidden(visit.principal, job):
         return None
     return f"It runs a workflow: your role ({visit.principal.role}) lacks the permission {Permission.RUN_WORKFLOWS}."
 
 
 def mark(value: Any) -> str:
-    """What tells one value from another, as an id has it."""
+    """A short hash of a value, for element ids."""
     return f"{crc32(repr(value).encode()):x}"
 
 
 def trouble(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
-    """What went wrong last, if the job has not got over it: what kind, in words, and the last lines that it wrote."""
+    """The last attempt's error and its last lines of output; None if the job runs or succeeded since."""
     last = next((one for one in reversed(attempts) if one.status != "running"), None)
     if job.status in (JobStatus.SUCCEEDED, JobStatus.RUNNING) or last is None or last.status not in TROUBLE:
         return None
@@ -117,7 +117,7 @@ def signal_name(number: int | None) -> str:
 
 
 def curl(job: Job, api: str, *, named: bool) -> str:
-    """A command that enqueues the same; what is hidden of the payload has to be filled in."""
+    """A curl command that enqueues a copy; the user must fill in masked values."""
     body = {"definition_key": job.definition_key, "payload": job.payload, "priority": job.priority}
     if job.host_id is not None:
         body["host_id"] = str(job.host_id)
@@ -129,39 +129,39 @@ def curl(job: Job, api: str, *, named: bool) -> str:
 
 
 async def _host(tx: Tx, visit: Visit, job: Job) -> Any:
-    """The host that it is for, where they may see it and it is still there."""
+    """The job's host, if it exists and the visitor may see it."""
     if job.host_id is None or not visit.may(Permission.READ_HOSTS):
         return None
     try:
         return await hosts.get(tx, visit.principal, job.host_id)
     except FairleadError:
-        return None  # it is gone
+        return None  # it was removed
 
 
 async def _own_run(tx: Tx, visit: Visit, job: Job) -> UUID | None:
-    """The run of a workflow that it waits for, where they may see it."""
+    """The workflow run that the job waits for, if the visitor may see it."""
     if job.definition_key != ENGINE_RUN or not visit.may(Permission.READ_WORKFLOWS):
         return None
     return await run_steps.waited_for(tx, visit.principal, job.id)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What a job came of."""
+    """The trigger and the event that created a job."""
 
     trigger: UUID | None = None
     event: UUID | None = None
 
 
 async def _origin(tx: Tx, visit: Visit, job: Job) -> Origin:
-    """The trigger and the event that it came of, as far as they may be seen."""
+    """The trigger and the event that created the job, if the visitor may see them."""
     reference = _uuid(job.source_ref)
     if job.source is not Source.EVENT:
-        # a schedule's, or fired by hand
+        # from a schedule, or fired manually
         return Origin(trigger=reference) if visit.may(Permission.READ_TRIGGERS) else Origin()
     if reference is None or not visit.may(Permission.READ_EVENTS):
         return Origin()
     if not await events.is_kept(tx, visit.principal, reference):
-        return Origin()  # it has been forgotten
+        return Origin()  # retention has removed it
     firing = await events.firing_of_job(tx, visit.principal, reference, job.id)
     return Origin(None if firing is None else firing.trigger_id, reference)
 
@@ -180,7 +180,7 @@ def _uuid(text: str | None) -> UUID | None:
 async def look_back(
     job_id: UUID, visit: Reader, before: str | None = None, attempt: AttemptNo = None
 ) -> Response:
-    """The end of a job's log, or what came before a cursor. What comes behind it is read and followed over the API."""
+    """The end of a job's log, or the page before a cursor. The script reads and follows later output over the API."""
     async with visit.transaction() as tx:
         page = await logs.read_back(
             tx,
@@ -198,7 +198,9 @@ async def look_back(
 @router.get("/jobs/{job_id}/log.txt")
 async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Response:
     """All of a job's log as text, page by page."""
-    first = await _log_page(visit, job_id, attempt, None)  # a refusal has to come before the first byte
+    first = await _log_page(
+        visit, job_id, attempt, None
+    )  # errors must be raised before the first byte is sent
 
     async def text() -> AsyncIterator[str]:
         page, streams = first, dict[tuple[int, str], ansi.Plain]()
@@ -219,12 +221,12 @@ async def _log_page(visit: Visit, job_id: UUID, attempt: int | None, cursor: str
         return await logs.read(tx, visit.principal, job_id, attempt_no=attempt, cursor=cursor)
 
 
-# Again, with another payload
+# Retry with another payload
 
 
 @router.get("/jobs/{job_id}/edit")
 async def edit(job_id: UUID, visit: Writer) -> Response:
-    """A form with the job's payload, to be retried with another."""
+    """A form to retry the job with another payload."""
     async with visit.transaction() as tx:
         job, _ = await jobs.show(tx, visit.principal, job_id)
         schema = await _schema(tx, visit, job)
@@ -233,7 +235,7 @@ async def edit(job_id: UUID, visit: Writer) -> Response:
 
 @router.post("/jobs/{job_id}/edit")
 async def retry_edited(job_id: UUID, visit: Writer) -> Response:
-    """Queue the job again, with the payload that the form says; with `show`, show the form the other way."""
+    """Retry the job with the form's payload; with `show`, switch between fields and JSON."""
     given = await visit.form()
     async with visit.transaction() as tx:
         job, _ = await jobs.show(tx, visit.principal, job_id)

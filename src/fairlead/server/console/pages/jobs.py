@@ -1,4 +1,4 @@
-"""The jobs of a tenant (or of all): how they stand, what went through, and the table."""
+"""The jobs of a tenant (or of all): counts, throughput, and the table."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -26,24 +26,24 @@ Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
 Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
 
 ROWS = 50
-# Of what came since the page was opened, no more is counted.
+# Newer entries are counted up to this number.
 MOST_NEW = 100
-# How many jobs one request of a bulk action moves: the page shows how far it is between them.
+# Jobs per request of a bulk action: the page shows the progress between requests.
 BATCH = 1000
-# By name: the seconds, and the seconds of a step.
+# By name: the seconds of the range and of a step.
 RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 900)}
 NOWHERE = UUID(int=0)
 _WHY_LEFT = {
-    "cancel": "Only queued and running jobs can be canceled, and jobs that run a workflow by those who may run workflows.",
+    "cancel": "Only queued and running jobs can be canceled. Jobs that run a workflow need the permission to run workflows.",
     "retry": (
-        "Only failed, dead-lettered and canceled jobs of active definitions can be retried, steps of workflows with "
-        "their run, and jobs that run a workflow by those who may run workflows."
+        "Only failed, dead-lettered and canceled jobs of active definitions can be retried. Retry steps of workflows with "
+        "their run. Jobs that run a workflow need the permission to run workflows."
     ),
 }
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the address asks for."""
+    """The URL's parameters."""
 
     q: str
     status: tuple[str, ...]
@@ -52,13 +52,13 @@ class Wanted(msgspec.Struct, frozen=True):
     host: str
     key: str
     cursor: str | None
-    # the first job that was shown: what is newer waits behind a button
+    # the first job at the first load: newer jobs wait behind a button
     top: UUID | None
     span: str
 
     @classmethod
     def of(cls, request: Request) -> "Wanted":
-        """Read an address. What makes no sense in it is left out: people keep addresses for long."""
+        """Read the URL. Invalid parameters are ignored: bookmarks may be old."""
         given = request.query_params
         statuses = [one for text in given.getlist("status") for one in text.split(",") if one]
         return cls(
@@ -74,7 +74,7 @@ class Wanted(msgspec.Struct, frozen=True):
         )
 
     def query(self, **others: Any) -> dict[str, Any]:
-        """The same as an address has it, with some things otherwise."""
+        """The URL's parameters, with some replaced."""
         own = {
             "q": self.q,
             "status": list(self.status),
@@ -93,7 +93,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> Filter:
-    """The filter that an address and its search mean; a fault where a word has no meaning."""
+    """The filter of the URL and its search; raises InvalidInput for an unknown value."""
     typed = parsed(wanted.q)
     statuses = typed.by.get("status") or list(wanted.status)
     host = typed.one("host") or wanted.host
@@ -110,7 +110,7 @@ async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> Filter:
 
 @router.get("/jobs")
 async def listed(request: Request, visit: Reader) -> Response:
-    """How the jobs stand, and which there are."""
+    """The jobs page: counts, throughput, and the table."""
     wanted = Wanted.of(request)
     fault: FairleadError | None = None
     page, new = jobs.Page([], None), 0
@@ -149,7 +149,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 
 async def _levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | None]:
-    """How many jobs there are of each status, and for how long the oldest has waited (of one tenant)."""
+    """The number of jobs by status and, for one tenant, how long the oldest ready job has waited."""
     if visit.tenant_id is None:
         overview = await stats.overview(tx, visit.principal, rows=1)
         return overview.counts.by_status, None
@@ -158,33 +158,33 @@ async def _levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | N
 
 
 async def _rows(tx: Tx, visit: Visit, asked: Filter, wanted: Wanted) -> tuple[jobs.Page, int]:
-    """The rows to show, and how many newer ones there are."""
+    """The rows to show, and the number of newer jobs."""
     if wanted.top is None or wanted.cursor is not None:
         return await jobs.listed(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
-    # a cursor is the job that a page comes after: the one behind `top` has it as its first
+    # a page starts after its cursor: the id after `top` gives a page that starts with `top`
     behind = str(UUID(int=min(wanted.top.int + 1, (1 << 128) - 1)))
     page = await jobs.listed(tx, visit.principal, asked, limit=ROWS, cursor=behind)
     newest = await jobs.listed(tx, visit.principal, asked, limit=MOST_NEW)
     return page, sum(one.id > wanted.top for one in newest.items)
 
 
-# What is done to them
+# Actions
 
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(job_id: UUID, visit: Writer) -> Response:
-    """Ask a job to stop."""
+    """Cancel a job."""
     async with visit.transaction() as tx:
         job = await jobs.cancel(tx, visit.principal, job_id)
     if job.status is JobStatus.CANCELED:
         undo = visit.to(f"/jobs/{job_id}/retry") if bulk_jobs.is_retryable(job) else None
         return visit.done("Canceled.", undo=undo)
-    return visit.done("Asked to stop: it ends at its worker's next heartbeat.")
+    return visit.done("Cancel requested: the job ends at its worker's next heartbeat.")
 
 
 @router.post("/jobs/{job_id}/retry")
 async def retry(job_id: UUID, visit: Writer) -> Response:
-    """Queue a job again."""
+    """Retry a job."""
     async with visit.transaction() as tx:
         await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id)
     return visit.done("Queued again.", undo=visit.to(f"/jobs/{job_id}/cancel"))
@@ -192,7 +192,7 @@ async def retry(job_id: UUID, visit: Writer) -> Response:
 
 @router.post("/selected-jobs/{action}")
 async def change_selected(action: str, visit: Writer) -> Response:
-    """Cancel or retry the jobs that were ticked: those that can be."""
+    """Cancel or retry the selected jobs, as far as possible."""
     form = await visit.form()
     ids = [one for text in form.get("ids", "").split(",") if (one := _uuid(text)) is not None][: ROWS * 4]
     changed = left = 0
@@ -220,14 +220,14 @@ async def change_selected(action: str, visit: Writer) -> Response:
 
 @router.get("/matching-jobs/{action}")
 async def count_matching(request: Request, action: str, visit: Writer) -> Response:
-    """How many jobs a change of all that match would be about."""
+    """Count the jobs that a bulk action would change."""
     did = await _matching(request, action, visit, limit=bulk_jobs.MOST, dry_run=True)
     return JSONResponse({"count": did.count, "more": did.more})
 
 
 @router.post("/matching-jobs/{action}")
 async def change_matching(request: Request, action: str, visit: Writer) -> Response:
-    """Cancel or retry some of the jobs that match: asked again until there are no more."""
+    """Cancel or retry one batch of the matching jobs; the page repeats the request until none is left."""
     did = await _matching(request, action, visit, limit=BATCH, dry_run=False)
     return JSONResponse({"count": did.count, "more": did.more, "skipped": did.skipped})
 
@@ -241,7 +241,7 @@ async def _matching(
     async with visit.transaction() as tx:
         asked = await wanted_filter(tx, visit, Wanted.of(request))
         if not Wanted.of(request).narrowed:
-            # all of them: a person has seen the count, and said so
+            # without a filter: the user has confirmed the count of all jobs
             asked = replace(
                 asked, status=list(bulk_jobs.CANCELABLE if action == "cancel" else bulk_jobs.RETRYABLE)
             )
@@ -249,7 +249,7 @@ async def _matching(
 
 
 def unknown_action(action: str) -> InvalidInput:
-    """There is no such thing to do."""
+    """The error for an unknown action."""
     return InvalidInput(
         f"There is no action {action[:40]!r}: use cancel or retry.", [Fault("action", "unknown")]
     )
@@ -266,7 +266,7 @@ def _as(kind: Any, name: str, text: str) -> Any:
 
 
 async def _host(tx: Tx, visit: Visit, name: str) -> UUID:
-    """The host of this name or id: one that was removed has its jobs still."""
+    """The id of a host by name or id; a removed host still has jobs."""
     found = await hosts.named(tx, name, tenant_id=visit.tenant_id)
     return found[0].id if found else _uuid(name) or NOWHERE
 

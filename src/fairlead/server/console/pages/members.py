@@ -1,4 +1,4 @@
-"""The people of a tenant."""
+"""The users of a tenant."""
 
 import secrets
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_USERS))]
 TokenManager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TOKENS))]
 
 ROWS = 50
-# 128 bits, in words of nobody.
+# 128 random bits.
 GENERATED_BYTES = 16
 NEW_MEMBER = {"email": "", "role": Role.OPERATOR.value, "how": "generated"}
 
 
 @router.get("/members")
 async def listed(request: Request, visit: Manager) -> Response:
-    """Who may sign in, and as what."""
+    """The members and their roles."""
     async with visit.transaction() as tx:
         found = await access.users(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
@@ -46,7 +46,7 @@ async def listed(request: Request, visit: Manager) -> Response:
 
 @router.post("/members")
 async def add(visit: Manager) -> Response:
-    """A new member: with a password of the admin's choice, or one that is made up and shown now."""
+    """Add a member, with a chosen password or a generated one that is shown once."""
     form = NEW_MEMBER | await visit.form()
     try:
         password = _password(form)
@@ -66,7 +66,7 @@ async def add(visit: Manager) -> Response:
 
 @router.get("/members/{user_id}")
 async def shown(user_id: UUID, visit: Manager) -> Response:
-    """A member, and what may be changed of one."""
+    """A member's page."""
     user = await _user(visit, user_id)
     return visit.page(
         "member.html",
@@ -88,7 +88,7 @@ async def change_role(user_id: UUID, visit: Manager) -> Response:
     role = _role(await visit.form())
     async with visit.transaction() as tx:
         await access.change_user(tx, visit.principal, user_id, role=role)
-    told = f"{user.email} is {_article(role)} now, and signs in again."
+    told = f"{user.email} is {_article(role)} now, and must sign in again."
     return visit.done(told, to=visit.to(f"/members/{user_id}"))
 
 
@@ -110,7 +110,7 @@ async def set_password(user_id: UUID, visit: Manager) -> Response:
 
 @router.post("/members/{user_id}/disable")
 async def disable(user_id: UUID, visit: Manager) -> Response:
-    """Let a member in no longer."""
+    """Disable a member."""
     user = await _user(visit, user_id)
     if _own(visit, user):
         raise InvalidInput(
@@ -123,7 +123,7 @@ async def disable(user_id: UUID, visit: Manager) -> Response:
 
 @router.post("/members/{user_id}/enable")
 async def enable(user_id: UUID, visit: Manager) -> Response:
-    """Let a member in again."""
+    """Enable a member again."""
     user = await _user(visit, user_id)
     await _disabled(visit, user_id, disabled=False)
     return visit.done(f"{user.email} may sign in again.", undo=_at(visit, user, "/disable"))
@@ -131,7 +131,7 @@ async def enable(user_id: UUID, visit: Manager) -> Response:
 
 @router.post("/members/{user_id}/revoke-tokens")
 async def revoke_tokens(user_id: UUID, visit: TokenManager) -> Response:
-    """Take away every token that a member made."""
+    """Revoke every token that a member created."""
     user = await _user(visit, user_id)
     async with visit.transaction() as tx:
         count = await access.revoke_tokens_of(tx, visit.principal, user_id)
@@ -149,7 +149,7 @@ async def _user(visit: Visit, user_id: UUID) -> User:
 
 
 def _told(visit: Visit, user: User, form: Mapping[str, str], password: str, told: str) -> Response:
-    """The answer to who set a password: one that was made up is in it, and nowhere else."""
+    """The response after a password was set. Only this response contains a generated password."""
     if form["how"] != "generated":
         return visit.done(told, to=_at(visit, user))
     answer = visit.page("member_password_shown.html", user=user, password=password, told=told)
@@ -174,7 +174,7 @@ def _role(form: Mapping[str, str]) -> Role:
 
 
 def _roles(visit: Visit, user: User) -> list[Role]:
-    """What this member may be, wherever they are looked at from."""
+    """The roles that this member may have."""
     if user.tenant_id is None:
         return [Role.SUPER_ADMIN]
     return (
@@ -187,7 +187,7 @@ def _roles(visit: Visit, user: User) -> list[Role]:
 def _offered(
     visit: Visit, values: Mapping[str, str] = NEW_MEMBER, error: InvalidInput | UserExists | None = None
 ) -> dict[str, Any]:
-    """What the form for a new member needs."""
+    """The variables of the form for a new member."""
     return {"values": values, "error": error, "offered": [(one, one) for one in roles.of_members(visit)]}
 
 

@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Sign-in and sign-out."""
 
 import contextlib
 from typing import Annotated
@@ -19,10 +19,10 @@ router = APIRouter(route_class=Guarded)
 
 
 class Welcome(Open):
-    """Anybody, from any address."""
+    """A page without authentication that accepts unknown parameters."""
 
     def check_address(self, request: Request) -> None:
-        """People come here from wherever they were."""
+        """Accept unknown parameters: any page redirects here."""
         refuse_unreadable(request)
 
 
@@ -31,10 +31,10 @@ Anybody = Annotated[None, Depends(Welcome())]
 
 @router.get("/sign-in")
 async def form(request: Request, _: Anybody) -> Response:
-    """Who are you?"""
+    """The sign-in form."""
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     if secret := session_secret(request):
-        # the form is for everybody, also where others make cookies up
+        # show the form even if this address has sent too many forged cookies
         with contextlib.suppress(TooManyRequests):
             if await gatekeeper.signed_in(secret, address(request)) is not None:
                 return RedirectResponse(_next(request, request.query_params.get("next")), status_code=303)
@@ -70,7 +70,7 @@ def _form(
 
 
 def _next(request: Request, wanted: str | None) -> str:
-    """A page of ours: an address of another site is not followed."""
+    """The URL of the next page, which must be a console page: no redirects to other sites."""
     plain = (
         wanted
         if wanted and wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted

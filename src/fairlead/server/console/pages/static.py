@@ -1,4 +1,4 @@
-"""Files of the console, to be kept for good; and where it begins."""
+"""Static files of the console, and its start page."""
 
 from typing import Annotated
 
@@ -16,12 +16,12 @@ Anybody = Annotated[None, Depends(Open())]
 
 @router.get("/static/{name}")
 async def file(name: str, _: Anybody) -> Response:
-    """A file: its name changes with its content."""
+    """A static file; its name changes with its content, so that browsers may cache it forever."""
     data, kind = assets.content(name)
     return Response(data, media_type=kind, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
 @router.get("/")
 async def begin(request: Request, _: Annotated[None, Depends(Open())]) -> Response:
-    """The jobs are what most people come for."""
+    """Redirect to the jobs."""
     return RedirectResponse(address_of(request, "/jobs", None, {}), status_code=303)

@@ -1,4 +1,4 @@
-"""The system's gate, its versions, and a doctor's look at it."""
+"""The system's gate, versions, and checks."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -25,7 +25,7 @@ MOST_WORKERS = 1000
 
 @router.get("/system")
 async def show(visit: Manager) -> Response:
-    """Whether jobs are claimed at all, and what runs here."""
+    """The system's page: gate, versions and workers."""
     return await _shown(visit)
 
 
@@ -64,7 +64,7 @@ async def pause(visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await system.change_gate(tx, visit.principal, online=False, note=note)
-    return visit.done("The gate is closed: nothing is claimed.", to=visit.to("/system"))
+    return visit.done("The gate is closed: workers claim no jobs.", to=visit.to("/system"))
 
 
 @router.post("/system/resume")
@@ -72,13 +72,13 @@ async def resume(visit: Manager) -> Response:
     """Open the system's gate."""
     async with visit.transaction() as tx:
         await system.change_gate(tx, visit.principal, online=True, note=None)
-    return visit.done("The gate is open: jobs are claimed again.", to=visit.to("/system"))
+    return visit.done("The gate is open: workers claim jobs again.", to=visit.to("/system"))
 
 
 @router.post("/system/checks")
 async def check(visit: Manager) -> Response:
-    """What the doctor finds. It reads the whole queue and the newest of the record, so it is asked for."""
+    """Run the doctor's checks. They read the whole queue, so they run only on request."""
     database, settings = visit.fl.database, visit.fl.settings
     found = [one async for one in doctor.examine(database.url, settings)]
-    # of the variables around a command only the command itself knows
+    # the check of environment variables only makes sense on the command line
     return await _shown(visit, [one for one in found if one.check != "settings"])

@@ -1,4 +1,4 @@
-"""Tenants side by side, and one of them: what it is like, and its gate."""
+"""Tenants compared, and one tenant with its settings, quotas and gate."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ router = APIRouter(route_class=Guarded)
 Reader = Annotated[Visit, Depends(Visits(Permission.READ_QUEUE, everywhere=True))]
 Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TENANTS, everywhere=True))]
 
-# So many are compared, and so many of them shown at a time.
+# How many tenants are compared, and how many are on a page.
 MOST = 1000
 ROWS = 100
 SPANS = {"1h": 3600, "24h": 86_400}
@@ -55,19 +55,19 @@ ORDERS: dict[str, tuple[Callable[[TenantPart], Any], bool]] = {
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the address asks for."""
+    """The URL's parameters."""
 
     q: str
     sort: str
     turned: bool
     span: str
     page: int
-    # the rows as they were shown: what moves meanwhile does not move them
+    # the order of the rows at the first load, kept while figures change
     top: tuple[str, ...]
 
     @classmethod
     def of(cls, request: Request) -> "Wanted":
-        """Read an address; what makes no sense in it is left out."""
+        """Read the URL; invalid parameters are ignored."""
         given = request.query_params
         sort = given.get("sort", "")
         number = given.get("page", "")
@@ -81,7 +81,7 @@ class Wanted(msgspec.Struct, frozen=True):
         )
 
     def query(self, **others: Any) -> dict[str, Any]:
-        """The same as an address has it, with some things otherwise."""
+        """The URL's parameters, with some replaced."""
         sort = ("-" if self.turned else "") + self.sort
         own = {
             "q": self.q,
@@ -91,17 +91,17 @@ class Wanted(msgspec.Struct, frozen=True):
         return own | others
 
     def sorted_by(self, column: str) -> str:
-        """The order that a click on a column asks for: on the one that it is sorted by, the other way round."""
+        """The sort parameter for a click on a column; the current column is reversed."""
         return f"-{column}" if column == self.sort and not self.turned else column
 
     def direction(self, column: str) -> str:
-        """For those who do not see it, how a column is sorted."""
+        """The value of aria-sort for a column."""
         if column != self.sort:
             return "none"
         return "descending" if ORDERS[column][1] != self.turned else "ascending"
 
     def rows(self, parts: list[TenantPart]) -> list[TenantPart]:
-        """Those that match, in the order asked for, or (while somebody looks) in the one that they stand in."""
+        """The matching tenants, sorted; a refresh keeps the order of the first load."""
         words = self.q.lower()
         found = [one for one in parts if words in one.queue.tenant or words in one.queue.name.lower()]
         value, largest_first = ORDERS[self.sort]
@@ -114,7 +114,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 @router.get("/tenants")
 async def listed(request: Request, visit: Reader) -> Response:
-    """Every tenant beside the others."""
+    """All tenants compared."""
     return await _listed(request, visit)
 
 
@@ -142,7 +142,7 @@ async def _listed(
 
 @router.post("/tenants")
 async def add(request: Request, visit: Manager) -> Response:
-    """A new tenant."""
+    """Create a tenant."""
     form = Form(await visit.form())
     values = {"slug": form.text("slug"), "name": form.some_text("name"), **_values(form)}
     try:
@@ -199,7 +199,7 @@ async def change(slug: str, visit: Manager) -> Response:
 
 @router.post("/tenants/{slug}/quotas")
 async def change_quotas(slug: str, visit: Manager) -> Response:
-    """Change a tenant's quotas: an empty field is the setting's."""
+    """Change a tenant's quotas; an empty field means the default from the settings."""
     form = Form(await visit.form())
     values = {quota.value: form.some_whole(f"quotas.{quota}") for quota in Quota}
     try:

@@ -1,4 +1,4 @@
-"""Keys for programs."""
+"""Tokens, with which programs authenticate."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TOKENS))]
 
 ROWS = 50
 MOST_HOSTS = 500
-# For how many days a token is valid; the empty one until it is revoked.
+# Days that a token is valid; empty: until it is revoked.
 LIVES = (
     ("1", "a day"),
     ("7", "a week"),
@@ -32,7 +32,7 @@ LIVES = (
     ("365", "a year"),
     ("", "no end"),
 )
-# How a state is shown: the word, the colour, the picture, and what it means where the word does not say it.
+# For each state: the label, the colour, the icon, and an explanation.
 STATES = {
     TokenState.VALID: ("valid", "good", "circle-check", ""),
     TokenState.EXPIRED: ("expired", "warn", "clock", ""),
@@ -41,13 +41,13 @@ STATES = {
         "maker disabled",
         "warn",
         "user-x",
-        "It is refused, since the user who made it is disabled. It works again if that user is enabled.",
+        "The server refuses it because the user who created it is disabled. It works again if that user is enabled.",
     ),
     TokenState.MAKER_LACKS_ROLE: (
         "maker lacks role",
         "warn",
         "user-x",
-        "It is refused, since the user who made it has a role now that cannot grant the token's.",
+        "The server refuses it because the role of the user who created it can no longer grant the token's role.",
     ),
 }
 NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions": ""}
@@ -55,7 +55,7 @@ NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions":
 
 @router.get("/tokens")
 async def listed(request: Request, visit: Manager) -> Response:
-    """Which keys there are, and whether they are used."""
+    """The tokens and their last use."""
     async with visit.transaction() as tx:
         found = await access.tokens(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
@@ -72,7 +72,7 @@ async def listed(request: Request, visit: Manager) -> Response:
 
 @router.post("/tokens")
 async def create(visit: Manager) -> Response:
-    """A new key. The answer is the only place that ever shows it."""
+    """Create a token. Only this response contains its secret."""
     form = NEW_TOKEN | await visit.form()
     async with visit.transaction() as tx:
         named = await _hosts(tx, visit)
@@ -98,7 +98,7 @@ async def create(visit: Manager) -> Response:
 
 @router.post("/tokens/{token_id}/revoke")
 async def revoke(token_id: UUID, visit: Manager) -> Response:
-    """Take a key away."""
+    """Revoke a token."""
     async with visit.transaction() as tx:
         token = await access.revoke_token(tx, visit.principal, token_id)
     return visit.done(f"Revoked {token.name}: it stops working within five seconds.")
@@ -114,7 +114,7 @@ def _offered(
     values: Mapping[str, str] = NEW_TOKEN,
     error: InvalidInput | None = None,
 ) -> dict[str, Any]:
-    """What the form for a new key needs."""
+    """The variables of the form for a new token."""
     offered = roles.of_tokens(visit)
     return {
         "values": {**values, "role": values["role"] or offered[0]},

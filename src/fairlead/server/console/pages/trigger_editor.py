@@ -1,4 +1,4 @@
-"""The editor of a trigger: made or changed, with what it would do shown while somebody types."""
+"""The editor of a trigger, with a preview that follows the input."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -34,14 +34,14 @@ router = APIRouter(route_class=Guarded)
 
 Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
 
-# How many past events of a name there are to try a trigger with.
+# How many past events the preview offers.
 CHOICES = 10
 SAMPLE = "sample"
 
 
 @router.get("/triggers/new")
 async def new(visit: Manager) -> Response:
-    """An empty editor; the address may say for which event or definition. A super admin chooses a tenant first."""
+    """An empty editor; the URL may name the event or the definition. A super admin chooses a tenant first."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the new trigger", to="/triggers/new")
     given = visit.asked.query_params
@@ -57,7 +57,7 @@ async def new(visit: Manager) -> Response:
 
 @router.post("/triggers/new")
 async def create(visit: Manager) -> Response:
-    """A new trigger, or the editor with what is wrong."""
+    """Create the trigger, or show the editor with its faults."""
     given = await visit.form()
     async with visit.transaction() as tx:
         tenant = await _tenant(tx, visit)
@@ -70,12 +70,12 @@ async def create(visit: Manager) -> Response:
                 faults = trigger_form.faults_of(error)
         if faults:
             return await _editor(tx, visit, tenant, draft, faults=faults)
-    return visit.done(_told("Made.", made), to=visit.to(f"/triggers/{made.trigger.id}"))
+    return visit.done(_told("Created.", made), to=visit.to(f"/triggers/{made.trigger.id}"))
 
 
 @router.get("/triggers/{trigger_id}/edit")
 async def edit(trigger_id: UUID, visit: Manager) -> Response:
-    """The editor with a trigger as it is."""
+    """The editor with an existing trigger."""
     async with visit.transaction() as tx:
         old = await triggers.get(tx, visit.principal, trigger_id)
         texts = trigger_form.texts_of(old, _zone(old.tenant_timezone))
@@ -84,7 +84,7 @@ async def edit(trigger_id: UUID, visit: Manager) -> Response:
 
 @router.post("/triggers/{trigger_id}/edit")
 async def change(trigger_id: UUID, visit: Manager) -> Response:
-    """The trigger as it was edited, or the editor with what is wrong."""
+    """Change the trigger, or show the editor with its faults."""
     given = await visit.form()
     async with visit.transaction() as tx:
         old = await triggers.get(tx, visit.principal, trigger_id)
@@ -105,14 +105,14 @@ async def change(trigger_id: UUID, visit: Manager) -> Response:
 
 @router.post("/triggers/preview")
 async def preview(visit: Manager) -> Response:
-    """A part of the editor: what the trigger would do as it is written now."""
+    """The preview part of the editor, for a new trigger."""
     async with visit.transaction() as tx:
         return await _preview(tx, visit)
 
 
 @router.post("/triggers/{trigger_id}/preview")
 async def preview_changed(trigger_id: UUID, visit: Manager) -> Response:
-    """The same, of a trigger that is there."""
+    """The preview part of the editor, for an existing trigger."""
     async with visit.transaction() as tx:
         return await _preview(tx, visit, await triggers.get(tx, visit.principal, trigger_id))
 
@@ -152,14 +152,14 @@ async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response
 
 
 async def _runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[Run]]:
-    """When a schedule would run, though something else about it is not right yet."""
+    """When a schedule would run, if only its other fields have faults."""
     if {one.path for one in draft.faults} & trigger_form.TIMES:
         return None, []
     return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await moment(tx))
 
 
 def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> Wanted:
-    """What to preview; a name is not needed for that."""
+    """The preview request; it needs no label."""
     trigger = WantedTrigger(
         id=None if old is None else old.id,
         tenant=None if old is not None else str(tenant.id),
@@ -175,7 +175,7 @@ def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, samp
 
 
 async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Event]:
-    """The last events of the name that was typed."""
+    """The last events with the entered name."""
     name = draft.texts["event_name"].strip()
     if draft.texts["trigger_type"] != TriggerType.EVENT or not name:
         return []
@@ -184,7 +184,7 @@ async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Even
 
 
 def _choice(given: dict[str, str], past: Sequence[Event]) -> str:
-    """The event that was chosen, if it is one of these; else the newest, or a sample."""
+    """The chosen event if it is in `past`, else the newest, or a sample."""
     chosen = given.get("event_id", "")
     if chosen == SAMPLE or any(str(one.id) == chosen for one in past):
         return chosen
@@ -226,13 +226,13 @@ def _by_field(faults: Sequence[Fault]) -> dict[str, str]:
 
 
 async def _tenant(tx: Tx, visit: Visit, trigger: Trigger | None = None) -> Tenant:
-    """Whose trigger it is."""
+    """The trigger's tenant."""
     whose = visit.tenant if trigger is None else trigger.tenant_id
     return await triggers.tenant_of(tx, visit.principal, str(whose), Permission.READ_TRIGGERS)
 
 
 def _zone(name: str) -> ZoneInfo:
-    # a zone that is no longer known here must not keep anybody from mending it
+    # an unknown time zone must not prevent its correction
     return ZoneInfo(name if known(name) else "UTC")
 
 
@@ -240,6 +240,6 @@ def _told(what: str, made: Made) -> str:
     if not made.warnings:
         return what
     first = made.warnings[0]
-    if first.path and not first.path.startswith("/"):  # of the trigger itself
+    if first.path and not first.path.startswith("/"):  # a field of the trigger
         return f"{what} But {first.path} {first.message}."
     return f"{what} But its payload does not seem to fit {made.trigger.definition_key}: {first.path or '/'} {first.message}."

@@ -1,4 +1,4 @@
-"""Triggers: which there are, when they make jobs, and what became of each firing."""
+"""Triggers: the list, and each trigger with its next runs and its firings."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -28,12 +28,12 @@ Reader = Annotated[Visit, Depends(Visits(Permission.READ_TRIGGERS))]
 Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
 
 ROWS = 50
-# How many of its last firings a row of the list shows.
+# How many of a trigger's last firings its row shows.
 MARKS = 6
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What the address of the list asks for. What makes no sense in it is left out."""
+    """The URL's parameters. Invalid ones are ignored."""
 
     trigger_type: str | None
     is_enabled: bool | None
@@ -43,7 +43,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, request: Request) -> "Asked":
-        """Read an address."""
+        """Read the URL."""
         given = request.query_params
         kind = given.get("type")
         return cls(
@@ -55,13 +55,13 @@ class Asked(msgspec.Struct, frozen=True):
         )
 
     def query(self, **others: Any) -> dict[str, Any]:
-        """The same as an address has it, with some things otherwise."""
+        """The URL's parameters, with some replaced."""
         enabled = None if self.is_enabled is None else "yes" if self.is_enabled else "no"
         own = {"type": self.trigger_type, "enabled": enabled}
         return own | {"definition": self.definition, "event": self.event} | others
 
     def filters(self) -> dict[str, Any]:
-        """The same as the actions know it."""
+        """The filters for the action."""
         return {
             "trigger_type": self.trigger_type,
             "is_enabled": self.is_enabled,
@@ -77,7 +77,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 @router.get("/triggers")
 async def listed(request: Request, visit: Reader) -> Response:
-    """Which triggers there are, newest first."""
+    """The triggers, newest first."""
     asked = Asked.of(request)
     async with visit.transaction() as tx:
         found = await triggers.listed(tx, visit.principal, before=asked.cursor, limit=ROWS, **asked.filters())
@@ -96,7 +96,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 @router.get("/triggers/{trigger_id}")
 async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
-    """A trigger, when it runs next, and its history."""
+    """A trigger, its next runs, and its firings."""
     asked = request.query_params.get("outcome")
     outcome = FiringOutcome(asked) if asked in list(FiringOutcome) else None
     async with visit.transaction() as tx:
@@ -115,7 +115,7 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         **page.facts(),
         trigger=trigger,
         when=when(trigger),
-        # what the system tells of cannot be tried by telling it
+        # users cannot emit events with a reserved name
         emittable=not (trigger.event_name or "").startswith(RESERVED),
         preview=preview,
         latest=latest,
@@ -126,26 +126,26 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
 
 
 async def _next_runs(tx: Tx, visit: Visit, trigger: Trigger) -> Preview | None:
-    """When a schedule runs next and what it then makes; nothing where that cannot be said."""
+    """The next runs and the payload of a schedule; None if they cannot be computed."""
     if trigger.trigger_type is TriggerType.EVENT:
         return None
     wanted = Wanted(trigger=WantedTrigger(id=trigger.id))
     grace = visit.fl.settings.schedule_grace_seconds
     try:
         return await previews.preview(tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace)
-    except Refused:  # such as a zone that is no longer known here: its firings say so
+    except Refused:  # such as an unknown time zone: its firings report that
         return None
 
 
-# What is done to them
+# Actions
 
 
 @router.post("/triggers/{trigger_id}/delete")
 async def delete(trigger_id: UUID, visit: Manager) -> Response:
-    """Delete a trigger; its firings stay, and so do the jobs that it made."""
+    """Delete a trigger; its firings and jobs stay."""
     async with visit.transaction() as tx:
         trigger = await triggers.remove(tx, visit.principal, trigger_id)
-    return visit.done(f"Deleted {trigger.label}. The jobs that it made go on.", to=visit.to("/triggers"))
+    return visit.done(f"Deleted {trigger.label}. Its jobs continue.", to=visit.to("/triggers"))
 
 
 @router.post("/triggers/{trigger_id}/fire")
@@ -158,16 +158,16 @@ async def fire(trigger_id: UUID, visit: Manager) -> Response:
 
 @router.post("/triggers/{trigger_id}/enable")
 async def enable(trigger_id: UUID, visit: Manager) -> Response:
-    """Have a trigger make jobs again, from now on."""
+    """Enable a trigger."""
     await _switch(visit, trigger_id, on=True)
     return visit.done("Enabled.", undo=visit.to(f"/triggers/{trigger_id}/disable"))
 
 
 @router.post("/triggers/{trigger_id}/disable")
 async def disable(trigger_id: UUID, visit: Manager) -> Response:
-    """Have a trigger make no more jobs."""
+    """Disable a trigger."""
     await _switch(visit, trigger_id, on=False)
-    return visit.done("Disabled: it makes no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
+    return visit.done("Disabled: it enqueues no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
 
 
 async def _switch(visit: Visit, trigger_id: UUID, *, on: bool) -> None:
@@ -179,8 +179,8 @@ def _fired(firing: Firing) -> str:
     why = ": ".join(text for text in (firing.reason, firing.detail) if text)
     match firing.outcome:
         case FiringOutcome.ENQUEUED:
-            return f"Fired: it made job {str(firing.job_id)[-8:]}."
+            return f"Fired: it enqueued job {str(firing.job_id)[-8:]}."
         case FiringOutcome.FAILED:
-            return f"Fired, but it could not make a job: {why}"
+            return f"Fired, but it could not enqueue a job: {why}"
         case _:
-            return f"Fired, but it made no job ({firing.outcome}{': ' if why else ''}{why})."
+            return f"Fired, but it enqueued no job ({firing.outcome}{': ' if why else ''}{why})."

@@ -1,4 +1,4 @@
-"""What runs used, in figures."""
+"""The usage of runs, in figures and charts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -22,15 +22,15 @@ Reader = Annotated[Visit, Depends(Visits(Permission.READ_USAGE))]
 
 K = TypeVar("K")
 
-# By step: how far back it goes, and how a step's beginning is written.
+# By step: the period, and the format of a step's start.
 SPANS = {By.HOUR: "24 hours", By.DAY: "30 days", By.MONTH: "12 months"}
 WRITTEN = {By.HOUR: "%Y-%m-%d %H:%M", By.DAY: "%Y-%m-%d", By.MONTH: "%Y-%m"}
-# Milliseconds in them, the longest first.
+# Milliseconds of each unit, the longest first.
 UNITS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Numbers to draw: when, and then each series."""
+    """The data of a chart: times, then each series."""
 
     rows: list[list[float]]
     unit: str = ""
@@ -38,7 +38,7 @@ class Chart(msgspec.Struct, frozen=True):
 
 @router.get("/usage")
 async def shown(request: Request, visit: Reader) -> Response:
-    """How much of what, and when."""
+    """The usage page."""
     by = _by(request)
     async with visit.transaction() as tx:
         report = await usage.report(tx, visit.principal, by=by)
@@ -65,17 +65,17 @@ async def shown(request: Request, visit: Reader) -> Response:
 
 @router.get("/usage.csv")
 async def table(request: Request, visit: Reader) -> Response:
-    """The same, for a spreadsheet."""
+    """The usage as CSV."""
     async with visit.transaction() as tx:
         report = await usage.report(tx, visit.principal, by=_by(request))
     return as_table(report, whose=visit.tenant_slug)
 
 
 def charts(starts: Sequence[datetime], steps: dict[float, Used]) -> dict[str, Chart]:
-    """Runs, how long they took, and their cost; steps in which nothing ran are there too."""
+    """The charts of runs, run time and cost, including steps without runs."""
     at = [start.timestamp() for start in starts]
     found = [steps.get(moment, Used()) for moment in at]
-    # a step more at both ends, or half of the outermost bars would be cut off
+    # one more step at both ends, or the outermost bars would be cut in half
     wide = (at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else 3600.0
     times = [at[0] - wide, *at, at[-1] + wide]
     unit, size = next((one for one in UNITS if any(used.run_ms >= one[1] for used in found)), UNITS[-1])

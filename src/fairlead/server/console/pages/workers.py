@@ -1,4 +1,4 @@
-"""Workers, and those that fell silent."""
+"""Workers, and stale ones."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ ROWS = 200
 
 @router.get("/workers")
 async def listed(request: Request, visit: Reader) -> Response:
-    """Who is there to run jobs."""
+    """The workers."""
     lease = visit.fl.settings.lease_seconds
     after = request.query_params.get("after", "")
     async with visit.transaction() as tx:

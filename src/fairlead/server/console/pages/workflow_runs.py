@@ -1,4 +1,4 @@
-"""Runs of workflows: which there are, how each stands step by step, and what can be done about it."""
+"""Runs of workflows: the list, each run with its steps, cancel and retry."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -36,7 +36,7 @@ ITEMS = 100
 
 @router.get("/workflow-runs")
 async def listed(request: Request, visit: Reader) -> Response:
-    """Which runs there are, newest first."""
+    """The runs, newest first."""
     given = request.query_params
     key = given.get("workflow", "").strip() or None
     status = RunStatus(given["status"]) if given.get("status") in list(RunStatus) else None
@@ -59,7 +59,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 @router.get("/workflow-runs/{run_id}")
 async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
-    """How a run stands, step by step."""
+    """A run and its steps."""
     async with visit.transaction() as tx:
         shown = await workflows.show(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
         seen, marks = await _picture(tx, visit, shown)
@@ -88,7 +88,7 @@ async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
 
 
 async def _culprit(tx: Tx, visit: Visit, shown: Shown, marks: Sequence[StepMark]) -> RunStep | None:
-    """The step for which it failed, also if it is not on this page."""
+    """The step whose failure failed the run, also if it is not on this page."""
     name = (shown.run.error or {}).get("step")
     if name is None:
         return None
@@ -99,14 +99,14 @@ async def _culprit(tx: Tx, visit: Visit, shown: Shown, marks: Sequence[StepMark]
 
 
 def _leads_to(visit: Visit, run: Run, one: RunStep) -> str:
-    """Its job; of a step with many, or with none yet, its own page."""
+    """The URL of the step's job; of its own page, if it has no job yet or several."""
     if one.job_id is not None and one.items is None:
         return visit.to(f"/jobs/{one.job_id}")
     return visit.to(f"/workflow-runs/{run.id}/step", place=one.place)
 
 
 async def _picture(tx: Tx, visit: Visit, shown: Shown) -> tuple[Picture, list[StepMark]]:
-    """The drawing; of a run that is too large for one, its layers and all its steps in short."""
+    """The drawing; for a run that is too large, its layers and a mark for each step."""
     if shown.run.steps <= MOST_STEPS and len(shown.steps) == shown.run.steps:
         return picture.of_run(shown.steps), []
     marks = await run_steps.shape(tx, visit.principal, shown.run)
@@ -115,7 +115,7 @@ async def _picture(tx: Tx, visit: Visit, shown: Shown) -> tuple[Picture, list[St
 
 @router.get("/workflow-runs/{run_id}/step")
 async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", first: Place = 0) -> Response:
-    """One step of a run: what it makes, and the job of each of its items."""
+    """One step of a run, and the job of each of its items."""
     wanted = JobStatus(status) if status in list(JobStatus) else None
     async with visit.transaction() as tx:
         shown = await workflows.show(tx, visit.principal, run_id, first=place, limit=1)
@@ -137,20 +137,22 @@ async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", 
     )
 
 
-# What is done to them
+# Actions
 
 
 @router.post("/workflow-runs/{run_id}/cancel")
 async def cancel(run_id: UUID, visit: Runner) -> Response:
-    """Stop a run: what waits is canceled, what runs is asked to stop."""
+    """Cancel a run: waiting steps at once, running steps at their next heartbeat."""
     async with visit.transaction() as tx:
         run = await workflows.cancel(tx, visit.principal, run_id)
-    return visit.done("Canceled." if run.status is RunStatus.CANCELED else "It stops: nothing more begins.")
+    return visit.done(
+        "Canceled." if run.status is RunStatus.CANCELED else "Cancel requested: no further step starts."
+    )
 
 
 @router.post("/workflow-runs/{run_id}/retry")
 async def retry(run_id: UUID, visit: Runner) -> Response:
-    """Let a run go on from the steps that did not succeed."""
+    """Retry a run from the steps that did not succeed."""
     async with visit.transaction() as tx:
         await workflows.retry(tx, visit.principal, run_id)
-    return visit.done("It goes on from the steps that did not succeed.")
+    return visit.done("Retried: the run continues from the steps that did not succeed.")

@@ -1,4 +1,4 @@
-"""Workflows: which there are, how each goes, and starting one by hand."""
+"""Workflows: the list, each workflow as a graph, and a form to start one."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -28,7 +28,7 @@ Runner = Annotated[Visit, Depends(Visits(Permission.RUN_WORKFLOWS))]
 Version = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
 
 ROWS = 50
-# How many of its last runs a row of the list shows, and how many the page of a workflow.
+# How many of a workflow's last runs its row shows, and its page.
 MARKS = 8
 RUNS = 10
 OPTIONS = ("key", "correlation_id")
@@ -36,7 +36,7 @@ OPTIONS = ("key", "correlation_id")
 
 @router.get("/workflows")
 async def listed(request: Request, visit: Reader) -> Response:
-    """Which workflows can be started, by key."""
+    """The workflows, by key."""
     key, tenant_id = workflows.read_place(request.query_params.get("after", ""))
     async with visit.transaction() as tx:
         found = await workflows.listed(tx, visit.principal, after=key, after_tenant=tenant_id, limit=ROWS)
@@ -56,7 +56,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 
 def _startable(visit: Visit, found: list[Published]) -> list[Published]:
-    """Where a tenant has its own, the shared one of the same key is not what is started."""
+    """Leave out shared workflows that the tenant's own workflow of the same key replaces."""
     own = {one.key for one in found if not one.is_shared}
     return [one for one in found if visit.tenant_id is None or not (one.is_shared and one.key in own)]
 
@@ -85,12 +85,12 @@ async def _newest(tx: Tx, visit: Visit, key: str) -> Published:
     return await workflows.get(tx, visit.principal, visit.tenant_slug, key)
 
 
-# Starting one by hand
+# Start
 
 
 @router.get("/workflows/{workflow_key}/start")
 async def form(workflow_key: str, visit: Runner, copy: str = "") -> Response:
-    """A form made of the workflow's input schema; filled in, if the address names a run to copy."""
+    """The form of the workflow's input schema, filled in if the URL names a run to copy."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the run", to=f"/workflows/{workflow_key}/start")
     async with visit.transaction() as tx:
@@ -102,7 +102,7 @@ async def form(workflow_key: str, visit: Runner, copy: str = "") -> Response:
 
 @router.post("/workflows/{workflow_key}/start")
 async def start(workflow_key: str, visit: Runner) -> Response:
-    """Start what the form says; with `show`, show the form the other way."""
+    """Start a run with the form's input; with `show`, switch between fields and JSON."""
     sent = await visit.form()
     options = {name: sent[name].strip() for name in OPTIONS if sent.get(name, "").strip()}
     async with visit.transaction() as tx:
@@ -132,7 +132,7 @@ async def _started(visit: Visit, workflow: Published, given: Any, options: dict[
 
 
 def _placed(error: FairleadError) -> FairleadError:
-    """The same, with places within the input."""
+    """The error with its paths relative to the input."""
     faults = [Fault(fault.path.removeprefix("/input"), fault.message) for fault in error.faults]
     return InvalidInput(error.message, faults)
 

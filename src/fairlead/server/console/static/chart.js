@@ -1,4 +1,4 @@
-// Charts: each element with data-chart holds its numbers; when a live update brings new ones, they are drawn anew.
+// Charts: each element with data-chart holds its numbers; a live update with new numbers redraws it.
 "use strict";
 (() => {
   const drawn = new WeakMap();
@@ -13,7 +13,7 @@
     return {
       width, height: 150, padding: [8, 8, 0, 0],
       cursor: { y: false, points: { show: false } }, legend: { show: false },
-      // days and months begin on the clocks of their own zone
+      // days and months begin in the report's time zone
       ...(zone && { tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), zone) }),
       scales: { y: { range: (_, low, high) => [0, fractions ? high * 1.05 || 1 : Math.max(high, 4)] } },
       axes: [axis, { ...axis, size: (_, labels) => Math.max(44, ...(labels || []).map((one) => 16 + 7 * one.length)), ...(fractions ? {} : { incrs: whole }) }],

@@ -1,4 +1,4 @@
-// What every page needs: live updates, times that stay true, toasts, confirmation, keys, selection.
+// Common to all pages: live updates, relative times, toasts, confirmation, keyboard shortcuts, selection.
 "use strict";
 (() => {
   const html = document.documentElement, one = (selector, from = document) => from.querySelector(selector);
@@ -55,7 +55,7 @@
   addEventListener("fairlead:toast", (event) => toast(event.detail));
   addEventListener("htmx:error", () => setState("stale"));
 
-  // Live: the socket says that something happened, and the parts of the page that are marked data-live are fetched anew.
+  // Live: when the socket announces a change, the parts of the page with data-live are fetched again.
 
   let wanted = false, busy = false, last = 0, pause = 1000, timer = null, socket = null, tries = 0, cursor = null;
   const PAUSE = 1000, WORDS = { live: "live", reconnecting: "reconnecting…", stale: "not up to date", off: "not live" };
@@ -90,7 +90,7 @@
       tell("refreshed");
       if (socket?.readyState === WebSocket.OPEN) setState("live");
     } catch { setState("stale"); }
-    // a page that takes long is asked for less often, whoever pays for it
+    // a slow page is fetched less often
     pause = Math.min(10000, Math.max(PAUSE, 5 * (Date.now() - last)));
     busy = false; last = Date.now();
     if (wanted) soon();
@@ -104,7 +104,7 @@
     socket.addEventListener("message", (event) => {
       const frame = JSON.parse(event.data);
       cursor = frame.cursor || cursor;
-      // what goes on may have ended between the page and the socket
+      // a running job may have ended between the page load and the socket's hello
       if (frame.type === "hello") { tries = 0; setState("live"); if (wanted || one("[data-unfinished]")) soon(); return; }
       if (frame.type === "heartbeat") return;
       document.dispatchEvent(new CustomEvent("fairlead:frame", { detail: frame }));
@@ -119,9 +119,9 @@
   document.addEventListener("fairlead:refresh", soon);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && wanted) soon(); });
 
-  // Confirmation: what is destructive is asked about in words.
+  // Confirmation of destructive actions.
 
-  // htmx asks only about what it is told to
+  // htmx confirms only elements with hx-confirm
   document.addEventListener("htmx:config:request", (event) => { event.detail.ctx.confirm ||= event.target.dataset?.confirm; });
   document.addEventListener("htmx:confirm", (event) => {
     const text = event.target.dataset?.confirm;
@@ -137,7 +137,7 @@
     return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
   }
 
-  // Selection, and what is done to many
+  // Selection and bulk actions
 
   const chosen = new Set();
   function showChosen() {
@@ -146,7 +146,7 @@
     }
     const boxes = all("[data-tick]"), every = one("[data-all]");
     if (every) every.checked = boxes.length > 0 && boxes.every((box) => box.checked);
-    // of those on other pages we do not know; the server says which could not be
+    // the state of jobs on other pages is unknown; the server reports those that it skipped
     const can = (action) => chosen.size > boxes.filter((box) => box.checked).length || boxes.some((box) => box.checked && box.dataset.can === action);
     for (const button of all("[data-selected]")) button.hidden = !can(button.dataset.selected);
     const count = one("[data-selected-count]");
@@ -247,7 +247,7 @@
     else if (known[event.key]) { event.preventDefault(); known[event.key](); }
   });
 
-  // The tenants that a super admin may choose from: fetched when they want to.
+  // The tenants that a super admin may choose: fetched on demand.
 
   async function offerTenants(event) {
     const list = one("#tenant-list");

@@ -1,8 +1,8 @@
-// Dialogs: a button that closes the one it is in, and secrets that are gone when theirs is.
+// Dialogs: close buttons, and secrets that are removed when their dialog closes.
 "use strict";
 document.addEventListener("click", (event) => event.target.closest("[data-close]")?.closest("dialog")?.close());
-document.addEventListener("click", (event) => event.target.closest("dialog [data-copy]")?.classList.add("copied"));  // toasts lie behind
+document.addEventListener("click", (event) => event.target.closest("dialog [data-copy]")?.classList.add("copied"));  // toasts are behind the dialog
 document.addEventListener("close", (event) => {
-  // what was shown once is not to be found again in what is hidden
+  // a secret must not stay in the hidden dialog
   if (event.target.matches("dialog[data-once]") && event.target.querySelector("[data-shown-once]")) location.reload();
 }, true);

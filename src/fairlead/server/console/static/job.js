@@ -4,7 +4,7 @@
   const html = document.documentElement, one = (selector, from = document) => from.querySelector(selector);
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 
-  // The log. `chunks` is what is shown: a window on the log that is never larger than MOST characters.
+  // The log. `chunks` is the shown part: a window of at most MOST characters.
 
   const MOST = 1_500_000, AT_ONCE = 200, DROPPED = /^… .*(dropped|not kept).* …$/;
 
@@ -28,7 +28,7 @@
     }
     const onward = (values, signal) => ask(box.dataset.follow, { cursor: later, strip_ansi: "true", limit: AT_ONCE, ...values }, signal);
 
-    // What is shown
+    // Rendering
 
     function fill(line) {
       const text = line.said, wanted = find.value.toLowerCase();
@@ -36,7 +36,7 @@
       if (!wanted) { line.textContent = text; return; }
       const parts = [], low = text.toLowerCase();
       let at = 0, next;
-      // where small letters are longer than large ones the places would not fit
+      // lowercase text can be longer than the original: the positions would not match
       while (low.length === text.length && (next = low.indexOf(wanted, at)) >= 0) {
         const mark = document.createElement("mark");
         mark.textContent = text.slice(next, next + wanted.length);
@@ -97,7 +97,7 @@
       if (end - lines.scrollTop > 1) { moving = true; lines.scrollTop = end; }
     }
 
-    // What is read
+    // Reading
 
     function add(fresh) {
       chunks.push(...fresh);
@@ -140,7 +140,7 @@
           const page = await onward({ follow: "true", wait: 25 }, mine);
           if (mine.aborted) return;
           pause = 1000;
-          // who reads further up is not to be moved: what is beyond the window waits below
+          // do not scroll a user who reads further up: newer output waits below the window
           if (page.items.length && !stick.checked && size > MOST) { cut = true; asking = null; showState(); return; }
           if (page.items.length) { add(page.items); count(); }
           if (page.complete) { asking = null; showState(); return; }
@@ -154,7 +154,7 @@
     }
     function pressed(button, act) {
       button.addEventListener("click", async () => {
-        button.disabled = true; // the same page is not to be there twice
+        button.disabled = true; // avoid loading the same page twice
         try { await act(); } catch { following.textContent = "The log could not be read: try again."; }
         button.disabled = false;
       });
@@ -186,7 +186,7 @@
       follow(asking.signal);
     }
 
-    // What is looked for
+    // Search
 
     const marks = () => all("mark", lines).filter((mark) => mark.offsetParent);
     function count() {
@@ -206,7 +206,7 @@
       if (event.key === "Enter") { event.preventDefault(); step(event.shiftKey ? -1 : 1); }
     });
 
-    // How it is shown
+    // Options
 
     box.addEventListener("change", (event) => {
       const stream = event.target.dataset.stream;

@@ -1,4 +1,4 @@
-// Before anything is drawn, so that nothing flashes: the theme that this person has chosen here.
+// Applies the chosen theme before the first paint, so that the page does not flash.
 "use strict";
 (() => {
   const chosen = localStorage.getItem("fairlead-theme");

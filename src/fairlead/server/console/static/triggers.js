@@ -1,4 +1,4 @@
-// The editor of a trigger: faults that the preview finds are shown at their fields, once somebody has been there.
+// The editor of a trigger: shows the preview's faults at the fields that the user has visited.
 "use strict";
 (() => {
   const touched = new Set();
@@ -32,7 +32,7 @@
     const preview = document.getElementById("preview");
     if (preview) showFaults(preview);
   });
-  // what was sent and refused: all of its fields have been looked at
+  // the form was submitted and refused: all fields count as visited
   document.addEventListener("htmx:response:error", (event) => {
     if (event.detail.ctx?.sourceElement?.id !== "editor") return;
     setTimeout(() => {

@@ -1,4 +1,4 @@
-// Addresses are relative, so that the page works wherever the application is mounted.
+// URLs are relative, so that the page works below any mount path.
 SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#api",
