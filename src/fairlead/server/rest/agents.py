@@ -334,7 +334,10 @@ async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agen
     return ProgressedView(job_id=job_id)
 
 
-@router.post("/hosts/{host_id}/jobs/{job_id}/logs")
+@router.post(
+    "/hosts/{host_id}/jobs/{job_id}/logs",
+    operation_id="say_api_v1_agent_hosts__host_id__jobs__job_id__logs_post",
+)
 async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> AppendedView:
     """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
     agents.check_host(caller.principal, host_id)

@@ -125,7 +125,7 @@ async def emit(
     return await once(request, caller, emitted)
 
 
-@router.get("/events")
+@router.get("/events", operation_id="listed_api_v1_events_get")
 async def listed(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
     """Events, newest first."""
     async with caller.transaction() as tx:

@@ -122,7 +122,7 @@ class ResourcesQuery(PageQuery):
     kind: Text | None = None
 
 
-@router.get("/hosts")
+@router.get("/hosts", operation_id="listed_api_v1_hosts_get")
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
     """Hosts, oldest first."""
     async with caller.transaction() as tx:
@@ -142,7 +142,7 @@ async def create(request: Request, body: HostBody, caller: Manager) -> JSONRespo
     return await once(request, caller, made)
 
 
-@router.get("/hosts/{host_id}")
+@router.get("/hosts/{host_id}", operation_id="shown_api_v1_hosts__host_id__get")
 async def shown(host_id: UUID, caller: Reader) -> HostView:
     """A host."""
     async with caller.transaction() as tx:

@@ -174,7 +174,7 @@ class PreviewView(View):
     runs: list[RunView]
 
 
-@router.get("/jobs/triggers")
+@router.get("/jobs/triggers", operation_id="listed_api_v1_jobs_triggers_get")
 async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> ListOf[TriggerView]:
     """Triggers, newest first."""
     async with caller.transaction() as tx:

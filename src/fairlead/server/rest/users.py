@@ -68,13 +68,13 @@ class RevokedView(View):
     revoked: int
 
 
-@router.get("/users")
+@router.get("/users", operation_id="listed_api_v1_users_get")
 async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
     """The tenant's users, oldest first."""
     return await _page(query, caller)
 
 
-@router.get("/admin/users")
+@router.get("/admin/users", operation_id="listed_for_admins_api_v1_admin_users_get")
 async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
     """The users of all tenants, oldest first."""
     return await _page(query, caller)
