@@ -243,7 +243,7 @@ async def test_items_may_be_none_and_may_not_be_too_many_or_no_list(fl: Fairlead
     flow.step("all", ANY, {"outs": "{{steps.each.output}}"}, after=[each])
     none = await begun(fl, flow, input={"items": []})
     assert (await claimed(fl))["all"].payload == {"outs": []}
-    for given_, words in (([1, 2, 3], "3 items, and max_items is 2"), ("abc", "must lead to a list")):
+    for given_, words in (([1, 2, 3], "3 items, and max_items is 2"), ("abc", "must be a list")):
         run = await begun(fl, flow, input={"items": given_})
         with pytest.raises(WorkflowRunFailed, match=words):
             await run.result(1)

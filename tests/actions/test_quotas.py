@@ -73,7 +73,7 @@ async def test_a_load_fits_or_nothing_of_it_is_enqueued(fl: Fairlead) -> None:
     await allow(fl, queued_jobs=5)
     load = [given.request(definition=ANY) for _ in range(5)]
 
-    with pytest.raises(QueueFull, match="and 5 more were asked for"):
+    with pytest.raises(QueueFull, match="and 5 more were requested"):
         await fl.enqueue_many(load)
 
     assert await queued(fl) == 1
@@ -137,7 +137,7 @@ async def test_a_step_for_each_item_that_does_not_fit_fails_and_makes_no_job(fl:
 
     assert await states(run) == {"first": "succeeded", "many": "failed"}
     assert (await step_of(run, "many")).error["code"] == "queue_full"
-    assert "500 more were asked for" in (await run.read()).run.error["message"]
+    assert "500 more were requested" in (await run.read()).run.error["message"]
     assert await queued(fl) == 0
     await allow(fl, queued_jobs=500)
     await run.retry()
@@ -375,7 +375,7 @@ async def test_a_retry_of_many_fits_or_none_of_them_is_queued(fl: Fairlead) -> N
         lambda tx: bulk_jobs.retry(tx, TESTER, wanted),
         lambda tx: bulk_jobs.retry_chosen(tx, TESTER, ids, told={}),
     ):
-        with pytest.raises(QueueFull, match="and 3 more were asked for; the quota queued_jobs is 2"):
+        with pytest.raises(QueueFull, match="and 3 more were requested; the quota queued_jobs is 2"):
             await fl.database.transact(work)
 
     assert await queued(fl) == 0

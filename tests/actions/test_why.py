@@ -151,8 +151,8 @@ async def test_a_suspect_says_that_it_waits_to_run_by_itself_and_what_happens_ne
 
     assert reason.code == "suspect"
     assert reason.facts == {"suspected": 2, "charged": 0, "needs_idle_worker": False}
-    assert "waits to run by itself" in reason.message
-    assert "beside others" in reason.message
+    assert "waits to run alone" in reason.message
+    assert "this job and others" in reason.message
     assert "dead letter" in reason.message
 
 

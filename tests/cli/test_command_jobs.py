@@ -236,7 +236,7 @@ def test_a_command_that_is_not_on_a_workers_list_is_never_claimed_by_it(
         assert (job["status"], job["attempts"]) == ("queued", [])
         until(lambda: "no_worker" in machine.reasons(not_here), "a worker to be known")
         assert machine.reasons(not_here)["no_worker"] == (
-            "No worker serves sort: 1 run, none of them has it."
+            "No worker serves sort: 1 are running, but none has this definition."
         )
 
 

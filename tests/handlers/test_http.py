@@ -340,7 +340,7 @@ async def test_a_body_is_not_sent_to_another_server(method: str, status: int) ->
     ):
         outcome = await asked_for({"url": server.url, "method": method, "body": {"n": 1}})
 
-    assert "would get the body" in failed(outcome, "RequestRefused", retryable=False)
+    assert "would receive the body" in failed(outcome, "RequestRefused", retryable=False)
     assert other.asked == []
 
 

@@ -77,5 +77,5 @@ def test_what_cannot_work_is_refused_by_name(text: str, where: str) -> None:
 )
 def test_an_address_of_a_call_is_refused_where_the_base_url_belongs(url: str) -> None:
     text = f'[email]\nprovider = "resend"\nfrom = "a@b.example"\napi_key = "env:K"\napi_url = "{url}"'
-    with pytest.raises(SettingInvalid, match=r"must be the base URL alone, such as https://api\.resend\.com"):
+    with pytest.raises(SettingInvalid, match=r"must be only the base URL, such as https://api\.resend\.com"):
         email_settings_of(tomllib.loads(text))

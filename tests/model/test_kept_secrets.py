@@ -31,7 +31,7 @@ def test_what_is_sent_back_as_it_was_shown_is_as_it_was() -> None:
     ],
 )
 def test_who_edits_anything_gives_the_secrets_anew(edit: dict[str, Any]) -> None:
-    with pytest.raises(SecretsRequired, match="Write them again") as refused:
+    with pytest.raises(SecretsRequired, match="Replace each") as refused:
         restore_secrets({**SHOWN, **edit}, STORED, SHOWN)
     assert [fault.path for fault in refused.value.faults] == ["/secret_headers"]
     assert "s3cret" not in str(refused.value.as_dict())

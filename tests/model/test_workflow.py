@@ -66,7 +66,7 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
     ("steps", "path", "words"),
     [
         ([{"name": "a"}, {"name": "a"}], "/steps/1/name", "two steps 'a'"),
-        ([{"name": "a", "after": ["x"]}], "/steps/0/after", "step 'a' is after 'x', which is no step"),
+        ([{"name": "a", "after": ["x"]}], "/steps/0/after", "step 'a' is after 'x', which does not exist"),
         ([{"name": "a"}, {"name": "b", "after": ["a", "a"]}], "/steps/1/after", "names a step twice"),
         ([{"name": "a", "after": ["a"]}], "/steps/0/after", "wait for each other: a → a"),
         (
@@ -78,7 +78,7 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
         (
             [{"name": "a", "payload": {"x": "{{steps.b.output}}"}}, {"name": "b"}],
             "/steps/0",
-            "'b' need not be over then; put it in after",
+            "'b' may not have ended by then; add it to after",
         ),
         (
             [{"name": "a"}, {"name": "b", "after": ["a"], "payload": {"x": "{{steps.a}}"}}],
@@ -97,14 +97,22 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
             "begins with none of",
         ),
         ([{"name": "a", "when": {"steps.zz.output": 1}}], "/steps/0", "there is no step 'zz'"),
-        ([{"name": "a", "when": {"item": 1}, "for_each": [1]}], "/steps/0/when", "not there for a condition"),
+        (
+            [{"name": "a", "when": {"item": 1}, "for_each": [1]}],
+            "/steps/0/when",
+            "which a condition cannot use",
+        ),
         ([{"name": "a", "when": {"input.x": {"like": 1}}}], "/steps/0/when/input.x/like", "step 'a'"),
         ([{"name": "a", "on_failure": "explode"}], "/steps/0/on_failure", '"stop", "continue"'),
-        ([{"name": "a", "on_failure": {"compensate": "b"}}], "/steps/0/on_failure", "which is no other step"),
+        (
+            [{"name": "a", "on_failure": {"compensate": "b"}}],
+            "/steps/0/on_failure",
+            "which is not another step",
+        ),
         (
             [{"name": "a", "on_failure": {"compensate": "b"}}, {"name": "b", "after": ["a"]}],
             "/steps/1",
-            "it can be after nobody",
+            "it cannot have after",
         ),
         ([{"name": "no spaces"}], "/steps/0/name", "must begin with a letter or _"),
         ([{"name": "a", "max_items": 0}], "/steps/0/max_items", "between 1 and"),
@@ -139,7 +147,7 @@ def test_an_output_may_look_at_every_step_and_no_other() -> None:
 def test_a_compensation_sees_what_is_over_whichever_step_failed() -> None:
     steps = [{"name": name, "on_failure": {"compensate": "undo"}} for name in ("a", "b")]
 
-    assert "'a' need not be over" in str(
+    assert "'a' may not have ended" in str(
         refused(flow(*steps, {"name": "undo", "payload": {"x": "{{steps.a.error}}"}}))
     )
 

@@ -292,7 +292,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, str]] = {
     "not over then": (
         [step(payload={"x": "{{steps.b.output}}"}), step("b")],
         "/steps/0",
-        "'b' need not be over",
+        "'b' may not have ended",
     ),
     "a place nowhere": ([step(payload={"x": "{{inputs.x}}"})], "/steps/0/payload/x", "'a': inputs.x begins"),
     "half a place": (
@@ -303,7 +303,11 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, str]] = {
     "no payload": ([step(payload=[1])], "/steps/0/payload", "'a': must be an object"),
     "no list": ([step(for_each={"x": 1})], "/steps/0/for_each", "'a': must be a list"),
     "a text with a list": ([step(for_each="x{{input.x}}")], "/steps/0/for_each", "'a': must be a list"),
-    "too many items": ([step(for_each=[1, 2], max_items=1)], "/steps/0/for_each", "'a': must be at most 1"),
+    "too many items": (
+        [step(for_each=[1, 2], max_items=1)],
+        "/steps/0/for_each",
+        "'a': must be a list of at most 1",
+    ),
     "an item of none": ([step(payload={"x": "{{item}}"})], "/steps/0/payload/x", "'a': item begins"),
     "no condition": ([step(when={"input.x": {"is": 1}})], "/steps/0/when/input.x/is", "'a': is none of"),
     "no way to fail": ([step(on_failure="explode")], "/steps/0/on_failure", "compensate"),

@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do."""
+"""Principals, roles and permissions: who sends a request, and what it may do."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str
     weight: int
     max_running: int | None
-    # of its own; of the others those of the settings are in force
+    # the tenant's own quotas; for all others the settings apply
     quotas: dict[str, int]
     paused_at: datetime | None
     paused_by: str | None
@@ -34,8 +34,8 @@ class Role(StrEnum):
     OPERATOR = "operator"
     TENANT_ADMIN = "tenant_admin"
     SUPER_ADMIN = "super_admin"
-    # of tokens only. An application hands in work and reads what became of it; the others reach the routes that run
-    # jobs, and no others
+    # Roles for tokens only. An application enqueues jobs and reads their results. A worker and an agent may only use
+    # the routes that run jobs.
     APPLICATION = "application"
     WORKER = "worker"
     AGENT = "agent"
@@ -118,39 +118,39 @@ GRANTS: dict[Role, frozenset[Permission]] = {
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Somebody who acts: named for the audit log, with a role, in one tenant or (None) in every one."""
+    """A user, token or process that acts: its name for the audit log, its role, and its tenant (None: every tenant)."""
 
     actor: str
     role: Role
     tenant_id: UUID | None = None
     host_id: UUID | None = None
-    # of the token or the user: names may be the same, ids are not
+    # the id of the token or the user: two of them may have the same name
     id: UUID | None = None
-    # who signed in, or made the token
+    # the user who signed in, or who created the token
     user_id: UUID | None = None
-    # what a token may run or enqueue, if not everything
+    # the definitions that a token may run or enqueue; None means all
     definitions: tuple[str, ...] | None = None
 
     def serves(self, definition: str) -> bool:
-        """Whether it may run or enqueue jobs of this definition, as far as its token says."""
+        """Whether its token allows it to run or enqueue jobs of this definition."""
         return self.definitions is None or definition in self.definitions
 
     def require_definition(self, definition: str) -> None:
-        """Raise Forbidden for a token that is for other definitions."""
+        """Raise Forbidden if its token does not allow this definition."""
         if not self.serves(definition):
             raise Forbidden(
                 f"{self.actor} may enqueue only {', '.join(self.definitions or ())}, not {definition[:130]!r}. "
-                "Use a token that is for this definition too, or for all."
+                "Use a token that allows this definition, or all definitions."
             )
 
     def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
-        """Raise Forbidden unless this principal may do that, in that tenant."""
+        """Raise Forbidden unless this principal has the permission in the tenant."""
         if not may(self, permission, tenant_id):
             raise lacking(permission, f"{self.actor} ({self.role})")
 
 
 def lacking(permission: Permission, whom: str) -> Forbidden:
-    """The refusal of one whose role lacks a permission: it names the roles that have it."""
+    """The error for a missing permission; its message names the roles that have the permission."""
     holders = [str(role) for role, granted in GRANTS.items() if permission in granted]
     return Forbidden(
         f"{whom} lacks the permission {permission}. Ask for a role that has it: {', '.join(holders)}."
@@ -158,14 +158,14 @@ def lacking(permission: Permission, whom: str) -> Forbidden:
 
 
 def may(principal: Principal, permission: Permission, tenant_id: UUID | None = None) -> bool:
-    """Whether a principal may do something, in a tenant or (None) to the system itself."""
+    """Whether a principal has a permission in a tenant, or (None) for the whole system."""
     if permission not in GRANTS[principal.role]:
         return False
     return principal.tenant_id is None or principal.tenant_id == tenant_id
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who signs in."""
+    """A person who signs in to the console."""
 
     id: UUID
     tenant_id: UUID | None
@@ -179,28 +179,28 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenState(StrEnum):
-    """Whether a token is good, and if not, why."""
+    """Whether a token is valid, and if not, why."""
 
     VALID = "valid"
     EXPIRED = "expired"
     REVOKED = "revoked"
-    # good again when its maker is enabled, or has a role again that can grant the token's
+    # valid again when the user who created it is enabled, or again has a role that can grant the token's role
     MAKER_DISABLED = "maker_disabled"
     MAKER_LACKS_ROLE = "maker_lacks_role"
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A key for programs. The secret itself is shown once, when it is made, and kept nowhere."""
+    """An API token. Its secret is shown once, on creation, and only its hash is stored."""
 
     id: UUID
     tenant_id: UUID | None
     tenant: str | None
     host_id: UUID | None
-    # who made it; it stops working when they may not grant its role any more
+    # the user who created it; the token is invalid while this user may not grant its role
     user_id: UUID | None
     name: str
     role: Role
-    # what it may run or enqueue, if not everything
+    # the definitions that it may run or enqueue; None means all
     definitions: tuple[str, ...] | None
     prefix: str
     created_by: str | None
@@ -212,5 +212,5 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trusted(actor: str) -> Principal:
-    """The application itself, or whoever holds the database's own credentials."""
+    """A super admin: the application itself, or a process that has the database's credentials."""
     return Principal(actor, Role.SUPER_ADMIN)

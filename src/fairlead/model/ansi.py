@@ -1,42 +1,42 @@
-"""Escape sequences of terminals: kept in what is stored, left out where somebody wants plain text."""
+"""Terminal escape sequences: stored as they are, and removed from plain-text output."""
 
 import re
 
-# Colours and cursors; strings for the terminal, up to their end or that of the line; every other sequence.
+# CSI sequences (colours, cursor); OSC and other strings, up to their terminator or the end of the line; all others.
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x9c|\x1b\\)?"
     r"|\x1b[ -/]*[0-~]"
     r"|[\x1b\x80-\x9f]"
 )
-# The beginning of one that may go on in the next chunk.
+# A sequence that is incomplete at the end of a chunk.
 _BEGUN = re.compile(
     r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*\x1b?|\x1b[ -/]*)\Z"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-# C0 but for tab and newline, DEL, C1; marks that turn the direction of writing, line and paragraph separators.
+# C0 except tab and newline, DEL, C1; bidirectional marks; line and paragraph separators.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# The same where JSON does not escape them by itself.
+# The same without C0, which JSON escapes.
 _UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 MOST_HELD = 1_024
 
 
 class Plain:
-    """Takes escape sequences out of a stream that comes in chunks, also those that are cut between two."""
+    """Removes escape sequences from a stream of chunks, also those that two chunks share."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def text(self, chunk: str) -> str:
-        """What is plain of it; a sequence that is not over yet waits for the next chunk."""
+        """The plain text of a chunk; an incomplete sequence is kept for the next chunk."""
         text = self._held + chunk
         cut = self._begins(text)
         self._held = text[cut:]
         return self._clean(text[:cut])
 
     def _begins(self, text: str) -> int:
-        """Where a sequence begins that is not over yet."""
-        # only the end is looked at: of what is longer, nobody waits for the rest
+        """The position of an incomplete sequence at the end, or the length of the text."""
+        # A longer sequence is not kept: memory stays bounded.
         begun = _BEGUN.search(text, max(0, len(text) - MOST_HELD))
         return begun.start() if begun else len(text)
 
@@ -45,31 +45,31 @@ class Plain:
 
 
 class Coloured(Plain):
-    """Leaves of a stream what a terminal may safely be shown: text, and colours."""
+    """Keeps the parts of a stream that are safe on a terminal: text and colours."""
 
     def _clean(self, text: str) -> str:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _SEQUENCE.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else "", text)
-        # what is left of ESC are colours
+        # the only escape sequences left are colours
         return "".join(part if _COLOUR.fullmatch(part) else without_controls(part) for part in _parts(text))
 
     def _begins(self, text: str) -> int:
-        # a return may be the first half of a line's end
+        # the \r may be the first half of a \r\n
         return len(text) - 1 if text.endswith("\r") else super()._begins(text)
 
 
 def without_controls(text: str) -> str:
-    """A text without control characters, which a terminal would obey, and without marks that reorder what is read."""
+    """The text without control characters, which a terminal would execute, and without bidirectional marks."""
     return _UNSAFE.sub("", text)
 
 
 def escaped_json(text: str) -> str:
-    """The same JSON, with those characters escaped that a terminal would obey."""
+    """The same JSON, with all characters escaped that a terminal would execute."""
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _parts(text: str) -> list[str]:
-    """Colours, and the texts between them."""
+    """The colour sequences and the texts between them."""
     return re.split(f"({_COLOUR.pattern})", text)
 
 

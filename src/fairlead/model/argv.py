@@ -1,6 +1,6 @@
-"""A command's argv as a template: typed slots that a payload can fill, and never add to.
+"""A command's argv as a template: a payload fills its typed slots, and cannot add arguments.
 
-Values are looked up and placed, once: what is filled in is not read again, and no shell ever sees it.
+Each value is looked up and inserted once: an inserted value is never parsed again, and no shell sees it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +22,16 @@ MAX_ARGUMENTS = 2_000
 
 
 class Argv(msgspec.Struct, frozen=True):
-    """An argv template that was read: the executable, and the parts that follow it."""
+    """A parsed argv template: the executable, and the parts that follow it."""
 
     executable: str
     parts: tuple[Part, ...]
-    # what the parts make of the payload, see argv_shape
+    # the payload's fields and types, see argv_shape
     shape: Field
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the slots of one attempt are filled from."""
+    """The values that fill the slots for one attempt."""
 
     payload: Any
     tenant_id: UUID | str
@@ -49,7 +49,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rooted(NamedTuple):
-    """A path that fills a slot: what the slot is named by, and the folder that it may not leave, also by links."""
+    """A path that fills a slot: the slot's name, and the root folder that the path may not leave, not even by a link."""
 
     name: str
     path: str
@@ -64,7 +64,7 @@ class Filled(NamedTuple):
 
 
 def filled(key: str, argv: Argv, facts: Facts) -> Filled:
-    """What one attempt is run with; CommandRefused names each slot that cannot be filled."""
+    """Fill the template for one attempt; CommandRefused names each slot that cannot be filled."""
     if type(facts.payload) is not dict:
         raise refused(key, [Fault("payload", "must be an object")])
     if faults := list(islice(misfits(argv.shape, facts.payload, "payload"), MAX_FAULTS)):
@@ -81,7 +81,7 @@ def filled(key: str, argv: Argv, facts: Facts) -> Filled:
 
 
 class _TooMuch(Exception):
-    """More than a program should be started with."""
+    """The arguments exceed a limit."""
 
 
 class _Filling:
@@ -107,7 +107,7 @@ class _Filling:
             self.part(part, context, item)
 
     def part(self, part: Part, context: Mapping[str, Any], item: str) -> None:
-        """Add what the part comes to; `item` names the item that the context has."""
+        """Add the part's arguments; `item` is the name of the context's item."""
         match part:
             case Text():
                 self.add(self.text(part, context, item))
@@ -140,19 +140,19 @@ class _Filling:
         for name, value in self.items(part.path, context):
             texts.append(self.slot(part.slot, {ITEM: value}, name))
             if part.separator in texts[-1]:
-                self.faults.append(Fault(name, "must not hold what the items are joined with"))
+                self.faults.append(Fault(name, "must not contain the separator"))
         argument = part.prefix + part.separator.join(texts)
         if not part.prefix:
             self.undashed(part.slot, argument, str(part.path))
         return argument
 
     def undashed(self, slot: Slot, argument: str, name: str) -> None:
-        """A fault if the argument begins with a dash for what the slot, at its beginning, was filled with."""
+        """Add a fault if the slot's value makes the argument begin with a dash."""
         if dashed(slot, argument):
             self.faults.append(Fault(name, DASHED))
 
     def slot(self, slot: Slot, context: Mapping[str, Any], item: str) -> str:
-        """The slot's text, or a fault."""
+        """The slot's text; empty, with a fault, if the value cannot fill it."""
         name = _name(slot.path, item)
         value = look_up(slot.path, context)
         if value is MISSING or value is None:
@@ -189,7 +189,7 @@ def _name(path: Path, item: str) -> str:
 
 
 def refused(key: str, faults: Sequence[Fault]) -> CommandRefused:
-    """The refusal of a payload that the command cannot be run with."""
+    """The error for a payload that the command cannot run with."""
     first = faults[0]
     return CommandRefused(
         f"The command {key} cannot be run with this payload: {first.path} {first.message}.", faults

@@ -1,4 +1,4 @@
-"""A net under the allowlist: what a shell or an interpreter runs is literal, never a payload's."""
+"""A safety check of the allowlist: the code that a shell or an interpreter runs is literal, never from a payload."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,19 +14,19 @@ _RUNNERS = frozenset(
     )
 )
 _VERSION = re.compile(r"[0-9.]+$")
-# options, variables and numbers come before what is run: nice -n 5 env LANG=C sh
+# options, variables and numbers come before the program: nice -n 5 env LANG=C sh
 _BEFORE = re.compile(r"-|\w+=\S*$|[0-9.]+[smhd]?$")
 
 
 def programs(executable: str, parts: Iterable[Part]) -> Iterator[str]:
-    """Why the parts would let a payload say what a shell or an interpreter runs."""
+    """Faults of parts that let a payload choose the code that a shell or an interpreter runs."""
     words = _words(parts)
     runner = executable
     while _is_runner(runner):
         word = next((word for word in words if word is None or not _BEFORE.match(word)), "")
         if word is None:
             yield (
-                f"what {runner} runs must be literal: give a payload's values as arguments after it, as in "
+                f"the code that {runner} runs must be literal: pass the payload's values as arguments after it, as in "
                 '["/bin/sh", "-c", "echo \\"$1\\"", "sh", "{payload.text}"]'
             )
             return
@@ -38,7 +38,7 @@ def _is_runner(word: str) -> bool:
 
 
 def _words(parts: Iterable[Part]) -> Iterator[str | None]:
-    """The words in order; None for one that a payload has a part in."""
+    """The words in order; None for a word that contains a payload's value."""
     for part in parts:
         match part:
             case Text():

@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class ArgvReading:
-    """Reads one argv. What is wrong goes to `faults`; what is read is good only if there are none."""
+    """Reads one argv and collects its faults; the result is valid only if `faults` is empty."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
 
     def argv(self, written: Any, where: str) -> Argv:
-        """The whole of it: an executable, and the parts that follow."""
+        """The executable, and the parts that follow it."""
         if not isinstance(written, list) or not written:
             self.refuse(where, "must be a list that begins with the absolute path of an executable")
             return Argv("/", (), shape_of(()))
@@ -100,7 +100,7 @@ class ArgvReading:
     def when(self, table: Mapping[str, Any], where: str, scope: Scope, depth: int) -> Part | None:
         path = self.source(table["if"], f"{where}.if", scope)
         if "argv" not in table:
-            self.refuse(where, "must have argv: what to add if the value is given")
+            self.refuse(where, "must have argv: the arguments to add if the value is given")
         then = self.parts(table.get("argv", []), f"{where}.argv", scope, depth=depth + 1)
         otherwise = self.parts(table.get("else", []), f"{where}.else", scope, depth=depth + 1)
         return When(path, then, otherwise) if path else None
@@ -113,7 +113,7 @@ class ArgvReading:
 
     def each(self, table: Mapping[str, Any], where: str, scope: Scope, depth: int) -> Part | None:
         if scope.item is not None:
-            self.refuse(where, "an each cannot stand in another")
+            self.refuse(where, "an each cannot contain another each")
             return None
         path = self.source(table["each"], f"{where}.each", scope, given=True)
         prefix = self.literal(table.get("prefix", ""), f"{where}.prefix") or ""
@@ -121,7 +121,7 @@ class ArgvReading:
         inside = joined or "argv" in table
         slot = self.slot(Path((ITEM,)), table, where, leading=not (prefix or inside))
         if "argv" in table and (joined or "prefix" in table):
-            self.refuse(where, "argv stands alone, without join and prefix")
+            self.refuse(where, "argv cannot be combined with join or prefix")
         if joined:
             separator = self.literal(table["join"], f"{where}.join")
             if separator == "":
@@ -198,7 +198,7 @@ class ArgvReading:
         return MAX_ARGUMENT_BYTES
 
     def source(self, written: Any, where: str, scope: Scope, *, given: bool = False) -> Path | None:
-        """The path that a field names; `given`: only a payload can give what is asked for."""
+        """The path in a field; `given`: it must be in the payload."""
         if not isinstance(written, str):
             self.refuse(where, "must be a path such as payload.path")
             return None
@@ -225,7 +225,7 @@ class ArgvReading:
 
 
 def _merged(pieces: list[str | Slot]) -> tuple[str | Slot, ...]:
-    """The pieces without empty ones, and with neighbouring texts made one."""
+    """The pieces without empty ones; neighbouring texts are joined."""
     merged: list[str | Slot] = []
     for piece in pieces:
         last = merged[-1] if merged else None

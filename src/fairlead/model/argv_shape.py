@@ -1,6 +1,6 @@
-"""What an argv template makes of a payload: its fields and their types, as a check and as JSON Schema.
+"""The payload that an argv template expects: its fields and their types, as a check and as JSON Schema.
 
-A field has one type wherever it is used: a value that is given must fit also where its part is left out.
+A field has one type wherever it is used: a given value must fit even where its part is left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,20 +20,20 @@ DASHED = "must not begin with -, which the program could take for an option"
 
 
 class Field(msgspec.Struct):
-    """A value in the payload, and all that the template does with it."""
+    """A value in the payload, and every use that the template makes of it."""
 
-    # whether the command cannot do without it, whatever else is given
+    # whether the command needs it, whatever other values are given
     required: bool = False
     fields: dict[str, "Field"] = msgspec.field(default_factory=dict)
     items: "Field | None" = None
-    # the slots that it fills; whether its text begins an argument
+    # the slots that it fills, and for each whether its text begins an argument
     slots: dict[Slot, bool] = msgspec.field(default_factory=dict)
     flag: bool = False
 
 
 class _Scope(msgspec.Struct, frozen=True):
     field: Field
-    # whether the parts in hand are always there
+    # whether the current parts are always present
     sure: bool
 
 
@@ -41,7 +41,7 @@ _Scopes = Mapping[str, _Scope]
 
 
 def shape_of(parts: Iterable[Part]) -> Field:
-    """The payload that the parts are filled from."""
+    """The shape of the payload that fills these parts."""
     payload = Field(required=True)
     _grow(parts, {"payload": _Scope(payload, sure=True)})
     return payload
@@ -86,7 +86,7 @@ def _items(one: Field) -> Field:
 
 
 def _at(path: Path, scopes: _Scopes) -> Field:
-    """The field that a path leads to, made on the way; one of no account if the path is not into the payload."""
+    """The field at a path, created if missing; a throw-away field if the path is not in the payload."""
     root, *names = path.segments
     if root not in scopes:
         return Field()
@@ -102,7 +102,7 @@ def _at(path: Path, scopes: _Scopes) -> Field:
 
 
 def misfits(one: Field, value: Any, name: str) -> Iterator[Fault]:
-    """Where and why a payload does not fit. No fault tells a value."""
+    """Where and why a payload does not fit. No fault contains a value."""
     if value is MISSING or value is None:
         if one.required:
             yield Fault(name, ABSENT)
@@ -141,7 +141,7 @@ def _misfit_items(items: Field, value: Any, name: str) -> Iterator[Fault]:
 
 
 def contradictions(one: Field, name: str) -> Iterator[str]:
-    """Fields that the template uses in ways that no value can serve."""
+    """Fields that the template uses with types that exclude each other."""
     uses = [kinds(slot) for slot in one.slots]
     uses += [frozenset({kind}) for kind, used in _containers(one) if used]
     if uses and not frozenset.intersection(*uses):
@@ -161,7 +161,7 @@ def _containers(one: Field) -> list[tuple[str, bool]]:
 
 
 def payload_schema(payload: Field) -> dict[str, Any]:
-    """JSON Schema that every payload fits which the template accepts, unless it has fields that none uses."""
+    """A JSON Schema for the payloads that the template accepts; it forbids fields that no part uses."""
     return _object(payload)
 
 

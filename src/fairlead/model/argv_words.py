@@ -24,14 +24,14 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What slots may name here: the payload and our own facts, and within `each` also the item."""
+    """The names that slots may use: the payload, the system's own values, and within `each` also the item."""
 
-    # what `{item}` is, as its each says
+    # the slot of `{item}`, as its each declares it
     item: Slot | None = None
 
 
 def pieces_of(text: str, scope: Scope) -> Iterator[str | Slot]:
-    """The literal texts and slots of a word, or a Flaw. `{{` and `}}` are braces themselves."""
+    """The literal texts and slots of a word, or a Flaw. `{{` and `}}` are literal braces."""
     at = 0
     while brace := _BRACE.search(text, at):
         yield text[at : brace.start()]
@@ -40,7 +40,7 @@ def pieces_of(text: str, scope: Scope) -> Iterator[str | Slot]:
             yield brace[0]
             at += 1
         elif brace[0] == "}":
-            raise Flaw("a } that closes nothing is written }}")
+            raise Flaw("has a } without a {; write a literal } as }}")
         else:
             slot, at = _slot_at(text, at, scope)
             yield slot
@@ -48,10 +48,10 @@ def pieces_of(text: str, scope: Scope) -> Iterator[str | Slot]:
 
 
 def literal_of(text: str) -> str:
-    """The text, with its doubled braces, that has no slots; or a Flaw."""
+    """The text of a word without slots, its doubled braces resolved; or a Flaw."""
     pieces = list(pieces_of(text, Scope()))
     if any(isinstance(piece, Slot) for piece in pieces):
-        raise Flaw("must be literal text without slots; a { is written {{")
+        raise Flaw("must be literal text without slots; write a literal { as {{")
     if "\x00" in text:
         raise Flaw("must not have NUL")
     return "".join(str(piece) for piece in pieces)
@@ -63,7 +63,7 @@ def source_of(text: str, scope: Scope) -> Path:
 
 
 def own_type(path: Path) -> SlotType | None:
-    """The type of one of our own facts; None for what a payload gives."""
+    """The type of one of the system's own values; None for a path into the payload."""
     return OWN.get(str(path))
 
 
@@ -74,7 +74,7 @@ def _slot_at(text: str, at: int, scope: Scope) -> tuple[Slot, int]:
     at = said.end() if said else at
     if not text.startswith("}", at):
         raise Flaw(
-            f"{path} is not followed by }} or by a type such as :integer}}; a {{ itself is written {{{{"
+            f"{path} is not followed by }} or by a type such as :integer}}; write a literal {{ as {{{{"
         )
     return _slot(path, said[1] if said else None, scope), at + 1
 
@@ -90,7 +90,7 @@ def _slot(path: Path, said: str | None, scope: Scope) -> Slot:
     if said not in INLINE:
         raise Flaw(
             f"the type in braces must be one of {', '.join(INLINE)}; "
-            f'path and enum are written {{ slot = "{path}", type = … }}'
+            f'write path and enum as {{ slot = "{path}", type = … }}'
         )
     return Slot(path=path, type=SlotType(said))
 
@@ -99,12 +99,12 @@ def _checked(path: Path, scope: Scope) -> Path:
     root = path.segments[0]
     if root == ITEM:
         if scope.item is None:
-            raise Flaw("item is known only in the argv of an each")
+            raise Flaw("item exists only in the argv of an each")
     elif root == "payload":
         if len(path.segments) == 1:
             raise Flaw("payload must be followed by the name of a field, such as payload.path")
     elif str(path) not in OWN:
-        raise Flaw(f"{path} is none of payload.…, {', '.join(OWN)}")
+        raise Flaw(f"{path} is unknown: use payload.…, {', '.join(OWN)}")
     if any(_NUMBER.fullmatch(segment) for segment in path.segments):
-        raise Flaw(f"{path} must not have a number for a name; the items of a list are given by each")
+        raise Flaw(f"{path} must not have a number as a segment; use each for the items of a list")
     return path

@@ -1,4 +1,4 @@
-"""Whom to blame for a lost worker. A job is charged only where nothing else can have been the cause."""
+"""Which job caused the loss of a worker. A job is charged only if no other job can be the cause."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -10,19 +10,19 @@ from fairlead.model.outcome import Blame
 
 
 class Borne(msgspec.Struct, frozen=True):
-    """A lease of a worker, lost or not, under which an attempt had begun."""
+    """A lease of a worker, lost or not, whose attempt had started."""
 
     job_id: UUID
     attempt_no: int
     worker_id: str
     started_at: datetime
     expires_at: datetime
-    # of a suspect: until then its worker begins nothing else
+    # for a suspect: its worker starts no other job until then
     probation_until: datetime | None
 
 
 class Before(msgspec.Struct, frozen=True):
-    """What is remembered of a worker that lost leases before: the end of the last one, and whether a job was accused."""
+    """The record of a worker's earlier losses: when its last lease expired, and whether a job was accused."""
 
     worker_id: str
     expired_at: datetime
@@ -30,7 +30,7 @@ class Before(msgspec.Struct, frozen=True):
 
 
 def blame(lost: Borne, held: Sequence[Borne], before: Before | None, *, lease_seconds: float) -> Blame:
-    """What the loss of its worker means for a job. `held` are all leases of that worker, its own among them."""
+    """What the loss of its worker means for a job. `held` has all leases of that worker, also the job's."""
     if before is not None and not is_one_loss(lost, before, lease_seconds=lease_seconds):
         before = None
     if before is None and len(held) == 1:
@@ -42,7 +42,7 @@ def blame(lost: Borne, held: Sequence[Borne], before: Before | None, *, lease_se
 
 
 def find_accused(held: Sequence[Borne], *, lease_seconds: float) -> UUID | None:
-    """The suspect that was on probation when the worker was last known to live, beside others that began before it."""
+    """The suspect that was on probation when the worker was last seen alive, if all its other jobs started earlier."""
     newest = max(held, key=lambda one: one.started_at)
     if newest.probation_until is None:
         return None
@@ -53,9 +53,9 @@ def find_accused(held: Sequence[Borne], *, lease_seconds: float) -> UUID | None:
 
 
 def is_one_loss(lost: Borne, before: Before, *, lease_seconds: float) -> bool:
-    """Whether a lease was lost with those that its worker lost before: they ran at the same time, and ended within a lease.
+    """Whether a lease belongs to its worker's earlier loss: they ran at the same time, and expired close together.
 
-    Twice the time, since other processes may be set to a longer lease.
+    The limit is twice the lease time, since other processes may be configured with a longer one.
     """
     apart = (lost.expires_at - before.expired_at).total_seconds()
     return lost.started_at < before.expired_at and apart < 2 * lease_seconds

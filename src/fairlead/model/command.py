@@ -1,4 +1,4 @@
-"""Commands: the programs that a worker may run, as its fairlead.toml lists them. Nothing here runs or reads one."""
+"""Commands: the programs that a worker may run, as its fairlead.toml lists them. This module neither runs nor parses them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,14 +13,14 @@ from fairlead.model.outcome import Backoff
 
 
 class SecretSource(msgspec.Struct, frozen=True):
-    """Where the worker finds a secret when it starts the command: a variable of its own, or a file."""
+    """Where the worker reads a secret when it starts the command: its own environment, or a file."""
 
     kind: Literal["env", "file"]
     name: str
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel holds each process of the command to; None leaves it as the worker's own."""
+    """Kernel limits for each process of the command; None keeps the worker's limit."""
 
     memory_bytes: int | None = None
     cpu_seconds: int | None = None
@@ -30,14 +30,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One command of the allowlist. Made by `commands_of`, which checks it."""
+    """One command of the allowlist. `commands_of` reads and checks it."""
 
     key: str
     argv: Argv
     description: str | None = None
     timeout: int = 3600
     grace_seconds: float = 5.0
-    # the environment: names passed on, fixed values, and secrets
+    # the environment: names of the worker's variables, fixed values, and secrets
     env: tuple[str, ...] = ()
     set_env: Mapping[str, str] = msgspec.field(default_factory=dict)
     secrets: Mapping[str, SecretSource] = msgspec.field(default_factory=dict)
@@ -46,14 +46,14 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     user: str | int | None = None
     group: str | int | None = None
     limits: Limits = Limits()
-    # bytes of each stream that an attempt keeps, and of output that can be followed
+    # bytes of each stream that an attempt stores, and of output that a client can follow
     tail_bytes: int = 65_536
     max_log_bytes: int = 1_048_576
     success_exit_codes: frozenset[int] = frozenset({0})
     fatal_exit_codes: frozenset[int] = frozenset()
     # exit code → seconds
     snooze_exit_codes: Mapping[int, float] = msgspec.field(default_factory=dict)
-    # of the definition only
+    # these only go into the definition
     arg_schema: Mapping[str, Any] | None = None
     max_attempts: int | None = None
     max_running: int | None = None
@@ -64,12 +64,12 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def argv_for(spec: CommandSpec, facts: Facts) -> list[str]:
-    """Exactly what to execute for one attempt; CommandRefused names each slot that cannot be filled, never a value."""
+    """The argv of one attempt; CommandRefused names each slot that cannot be filled, never a value."""
     return filled_for(spec, facts).arguments
 
 
 def filled_for(spec: CommandSpec, facts: Facts) -> Filled:
-    """The same, and which of the arguments hold paths: whether these lead out by links, only the run can tell."""
+    """The argv and its paths: only at run time can links be checked against a path's root."""
     return filled(spec.key, spec.argv, facts)
 
 
@@ -79,7 +79,7 @@ def schema_of(spec: CommandSpec) -> dict[str, Any]:
 
 
 def definition_of(spec: CommandSpec) -> dict[str, Any]:
-    """What to publish as the command's definition; what the file does not say is left out."""
+    """The command's definition to publish; options that the file does not set are left out."""
     said = {
         "key": spec.key,
         "kind": Kind.COMMAND.value,

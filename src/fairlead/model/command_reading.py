@@ -44,7 +44,7 @@ FIELDS = frozenset((*_PLAIN, *_TABLES))
 
 
 def commands_of(document: Mapping[str, Any]) -> dict[str, CommandSpec]:
-    """The commands that a parsed fairlead.toml lists, by key; CommandInvalid tells all that is wrong with any."""
+    """The commands of a parsed fairlead.toml, by key; CommandInvalid names every fault of every command."""
     tables = document.get("commands", {})
     if not isinstance(tables, Mapping):
         raise _invalid([Fault("commands", "must be a table of commands, such as [commands.sync-dropbox]")])
@@ -69,12 +69,12 @@ class _Reading:
 
     def command(self, key: str, said: Any) -> CommandSpec | None:
         if not KEY.fullmatch(key):
-            self.refuse("", f"its key {KEY_WORDS}")
+            self.refuse("", f"has an invalid key: it {KEY_WORDS}")
         if not isinstance(said, Mapping):
             self.refuse("", "must be a table")
             return None
         for name in sorted(said.keys() - FIELDS):
-            self.refuse(name, f"is unknown; known are {', '.join(sorted(FIELDS))}")
+            self.refuse(name, f"is unknown; use one of {', '.join(sorted(FIELDS))}")
         values = self.read(said, "", _PLAIN)
         values |= {name: getattr(self, name)(said[name]) for name in _TABLES if name in said}
         if "argv" not in said:
@@ -124,30 +124,30 @@ class _Reading:
             self.faults += [Fault(f"{self.where}.{path}", message) for path, message in error.faults]
             return None
 
-    # What fields say together
+    # Checks across fields
 
     def outcomes(self, values: Mapping[str, Any]) -> None:
-        """Each exit code means one thing, and one at least is a success."""
+        """Each exit code has one meaning, and at least one means success."""
         known = set(values.get("success_exit_codes", {0}) or ())
         if values.get("success_exit_codes") == set():
             self.refuse("success_exit_codes", "must have one exit code or more")
         for name in ("fatal_exit_codes", "snooze_exit_codes"):
             codes = set(values.get(name) or ())
             if twice := sorted(codes & known):
-                self.refuse(name, f"has {twice[0]}, which another field has too")
+                self.refuse(name, f"has {twice[0]}, which another field also has")
             known |= codes
 
     def variables(self, values: Mapping[str, Any]) -> None:
-        """Each variable comes from one place."""
+        """Only one field sets each variable."""
         known = set(values.get("env") or ())
         for name in ("set_env", "secrets"):
             variables = set(values.get(name) or ())
             if twice := sorted(variables & known):
-                self.refuse(f"{name}.{twice[0]}", "is given by another field too")
+                self.refuse(f"{name}.{twice[0]}", "is also set by another field")
             known |= variables
 
     def published(self, spec: CommandSpec) -> None:
-        """What the definition's own rules refuse is refused here, before anybody publishes it."""
+        """Check the definition's rules now, before it is published."""
         try:
             DefinitionSpec(**{**definition_of(spec), "backoff": spec.backoff or Backoff()})
         except DefinitionInvalid as error:
@@ -163,16 +163,16 @@ class _Reading:
         }
 
     def known(self, field: str, said: Any, readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-        """A table that has these fields and no others."""
+        """Read a table that may have only these fields."""
         table = self.tried(field, words.table, said) or {}
         for name in sorted(table.keys() - readers.keys()):
-            self.refuse(f"{field}.{name}", f"is unknown; known are {', '.join(readers)}")
+            self.refuse(f"{field}.{name}", f"is unknown; use one of {', '.join(readers)}")
         return self.read(table, f"{field}.", readers)
 
     def named(
         self, field: str, said: Any, name: Callable[[str], Any], value: Callable[[Any], Any]
     ) -> dict[Any, Any]:
-        """A table whose names and values are both read."""
+        """Read a table of any names, each name and value by its reader."""
         table = self.tried(field, words.table, said) or {}
         return {
             self.tried(f"{field}.{key}", name, key): self.tried(f"{field}.{key}", value, one)

@@ -1,4 +1,4 @@
-"""What the fields of a command may say in fairlead.toml: each function gives the value, or a Flaw."""
+"""Readers for the fields of a command in fairlead.toml: each returns the value, or raises a Flaw."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([0-9]{1,18}) ?(B|[kK]B|MB|GB|TB|KiB|MiB|GiB|TiB)")
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _CODE = re.compile(r"0|[1-9][0-9]{0,2}")
-_SECRET = "must be env:NAME or file:/absolute/path; a secret itself does not belong here"  # noqa: S105
+_SECRET = "must be env:NAME or file:/absolute/path, not the secret itself"  # noqa: S105
 
 
 def whole(least: int, most: int) -> Callable[[Any], int]:
@@ -63,7 +63,7 @@ def size(least: int, most: int = LARGEST) -> Callable[[Any], int]:
 
 
 def text(said: Any) -> str:
-    """Any text that can be kept."""
+    """Any text."""
     if not isinstance(said, str):
         raise Flaw("must be a string")
     return said
@@ -79,7 +79,7 @@ def table(said: Any) -> Mapping[str, Any]:
 def names(said: Any) -> tuple[str, ...]:
     """Names of environment variables."""
     if not isinstance(said, list):
-        raise Flaw("must be a list of names of variables")
+        raise Flaw("must be a list of names of environment variables")
     for one in said:
         name(one)
     return tuple(dict.fromkeys(said))
@@ -88,7 +88,7 @@ def names(said: Any) -> tuple[str, ...]:
 def name(said: Any) -> str:
     """The name of an environment variable."""
     if not isinstance(said, str) or not _NAME.fullmatch(said):
-        raise Flaw("must be named with letters, digits and _, as variables are")
+        raise Flaw("must be the name of a variable: letters, digits and _")
     return said
 
 
@@ -100,7 +100,7 @@ def value(said: Any) -> str:
 
 
 def secret(said: Any) -> SecretSource:
-    """Where a secret is. Nothing of what is said is told again, since it may be the secret."""
+    """Where to read a secret. The error never repeats the value, since it may be the secret."""
     match said.partition(":") if isinstance(said, str) else None:
         case ("env", _, variable) if _NAME.fullmatch(variable):
             return SecretSource("env", variable)
@@ -142,7 +142,7 @@ def exit_codes(said: Any) -> frozenset[int]:
 
 
 def exit_code(said: str) -> int:
-    """An exit code, as the name of a field."""
+    """An exit code that is the name of a field."""
     if not _CODE.fullmatch(said) or int(said) > 255:
         raise Flaw("must be an exit code, 0 to 255")
     return int(said)

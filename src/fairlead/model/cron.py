@@ -1,6 +1,6 @@
-"""Cron expressions: cronsim reads the fields; when they run, through changes of clocks, is ours.
+"""Cron expressions: cronsim parses the fields; this module computes the runs, also across daylight saving changes.
 
-cronsim itself misses runs where clocks change by half an hour, and goes back in time in a repeated hour.
+cronsim misses runs where clocks change by half an hour, and goes back in time in a repeated hour.
 """
 
 import re
@@ -46,13 +46,13 @@ _VALUES = {
 }
 _TICK = timedelta.resolution
 _DAY = timedelta(days=1)
-# Any fifty years hold each pair of date and weekday that there is.
+# Any fifty years have every combination of date and weekday.
 _SEARCH = datetime(2000, 1, 1), datetime(2050, 1, 1)  # noqa: DTZ001
 _LAST = LATEST.replace(tzinfo=None) + _DAY
 
 
 class Expression(msgspec.Struct, frozen=True, eq=False):
-    """A cron expression that was read: which local times match it."""
+    """A parsed cron expression: the local times that match it."""
 
     text: str
     fields: CronSim
@@ -60,7 +60,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def elapses(self) -> bool:
-        """Whether it reads as an interval, which follows elapsed time and not the clock on the wall."""
+        """Whether it is an interval, which follows elapsed time and not local time."""
         minute, hour, *_ = self.text.split()
         return minute.startswith("*") or hour.startswith("*")
 
@@ -70,7 +70,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
         return self._elapsing(where, after) if self.elapses else self._showing(where, after)
 
     def matches(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """The local times after one and before another that match, in order, as if clocks never changed."""
+        """The matching local times after `after` and before `until`, in order, as if clocks never changed."""
         for day in self._days(after.date(), until.date()):
             midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001
             for n in range(bisect_right(self.times, after - midnight), len(self.times)):
@@ -79,14 +79,14 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
                 yield shown
 
     def _elapsing(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
-        """Every minute that passes while the clock on the wall matches."""
+        """Every elapsed minute whose local time matches."""
         for start, end, offset in zone.spans(where, after + _TICK):
             first, last = (start + offset).replace(tzinfo=None), (end + offset).replace(tzinfo=None)
             for shown in self.matches(first - _TICK, last):
                 yield shown.replace(tzinfo=UTC) - offset
 
     def _showing(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
-        """Every time of the clock that matches: once if it is shown twice, at the jump if it is left out."""
+        """Every matching local time: once if it occurs twice, at the clock change if it is skipped."""
         for shown in self.matches(zone.local(after, where), _LAST):
             at = zone.instant(shown, where)
             if at >= LATEST:
@@ -107,7 +107,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=4096)
 def read(expr: str) -> Expression:
-    """An expression, or a refusal: five fields, a nickname, or six fields of which the first is 0."""
+    """Parse an expression: five fields, a nickname, or six fields of which the first is 0. CronInvalid if it is wrong."""
     text = _five(expr)
     fields = _fields(text, expr)
     times = tuple(timedelta(hours=h, minutes=m) for h in sorted(fields.hours) for m in sorted(fields.minutes))
@@ -156,17 +156,17 @@ def _fields(text: str, expr: str) -> CronSim:
         ) from error
     try:
         return _parsed(text)
-    except CronSimError as error:  # each field is fine, but not all of them together
+    except CronSimError as error:  # each field is valid, but no date matches all of them
         raise _never(expr) from error
 
 
 def _parsed(text: str) -> CronSim:
-    # cronsim takes 5-5/2 for 5/2, which has no end
+    # cronsim reads 5-5/2 as 5/2, a range without an end
     return CronSim(_STEPPED.sub(_single, text), EARLIEST)
 
 
 def _single(span: re.Match[str]) -> str:
-    """A stepped span of one value as that value, any other as it is."""
+    """Replace a stepped range of one value by that value; keep any other."""
     first, last = (_VALUES.get(one.upper(), one).lstrip("0") for one in span.groups())
     return span[1] if first == last else span[0]
 

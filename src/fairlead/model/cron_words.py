@@ -17,14 +17,14 @@ _STEP = re.compile(r"\*/(\d+)")
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What an expression says, and whether that is a time of the clock on the wall, so of a zone."""
+    """An expression in words, and whether it depends on local time and so on a time zone."""
 
     text: str
     of_clock: bool
 
 
 def words(text: str) -> Words | None:
-    """Five fields in words, if they are of a common form."""
+    """Five cron fields in words; None if they have no common form."""
     minute, hour, day, month, weekday = text.upper().split()
     if (day, month, weekday) == ("*", "*", "*") and (found := _interval(minute, hour)):
         return Words(found, of_clock=hour != "*")
@@ -45,7 +45,7 @@ def _interval(minute: str, hour: str) -> str | None:
 
 
 def _even(field: str, whole: int) -> int | None:
-    """The step of `*/n` if its runs are equally far apart, also over the turn of the hour or day."""
+    """The step of `*/n` if it divides the hour or the day evenly."""
     found = _STEP.fullmatch(field)
     return int(found[1]) if found and int(found[1]) < whole and whole % int(found[1]) == 0 else None
 
@@ -96,14 +96,14 @@ def _weekday(number: str | int) -> str:
 
 
 def _numbered(field: str, names: tuple[str, ...], first: int) -> str:
-    """A field with the short names in it as numbers."""
+    """The field with its short names replaced by numbers."""
     for number, name in enumerate(names, first):
         field = field.replace(name[:3].upper(), str(number))
     return field
 
 
 def _numbers(field: str) -> list[int] | None:
-    """The numbers of a list such as `1,15`, in order; None if it is of another form."""
+    """The numbers of a list such as `1,15`, sorted; None if the field has another form."""
     if not all(_NUMBER.fullmatch(one) for one in field.split(",")):
         return None
     return sorted({int(one) for one in field.split(",")})

@@ -1,4 +1,4 @@
-"""A definition: a kind of work that may be run, and what its payload must look like."""
+"""A definition: a type of job, and the schema of its payload."""
 
 import re
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
 MAX_SCHEMA_BYTES = 262_144
 MAX_PATTERN_BYTES = 4_194_304
-# For one instance: about half a second; and a second at worst for its patterns, which no ordinary one takes.
+# Per instance: about half a second for checks, and in the worst case a second for patterns.
 MOST_CHECKS = 20_000_000
 MOST_MATCHED = 40_000_000
-# What comparing numbers takes, as multiples of a check: for each pair of them twice this.
+# The cost of comparing two numbers, in checks; each pair is compared twice.
 COMPARED, HUGE_COMPARED = 10, 200
-# Values that are copied for the errors of one instance: about a quarter of a second, and 90 MB.
+# Values copied into the errors of one instance: about a quarter of a second, and 90 MB.
 MOST_COPIED = 1_000_000
 MAX_FAULTS = 20
 MAX_TEXT = 10_000
@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 
 class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody may say about a definition; the rest of it is ours."""
+    """The fields of a definition that a user sets."""
 
     key: str
     description: str = ""
@@ -67,7 +67,7 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_active: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what the database would refuse, all of it at once and by name."""
+        """Raise DefinitionInvalid with every fault that the database would refuse."""
         checks = {
             "key": bool(KEY.fullmatch(self.key)) or KEY_WORDS,
             "timeout_seconds": 1 <= self.timeout_seconds <= 2_592_000 or "must be 1 to 2592000",
@@ -101,7 +101,7 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition as it is recorded."""
+    """A definition as it is stored."""
 
     id: UUID
     key: str
@@ -124,26 +124,26 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     pause_note: str | None
     created_at: datetime
     updated_at: datetime
-    # where in a payload secrets are: found in arg_schema, see model/redact.py
+    # the paths of secrets in a payload, derived from arg_schema: see model/redact.py
     secret_paths: tuple[str, ...] = ()
-    # whose it is, if it is not everybody's
+    # the tenants that may use it; None means all
     only_tenants: tuple[UUID, ...] | None = None
 
     def is_for(self, tenant_id: UUID) -> bool:
-        """Whether a tenant has it."""
+        """Whether a tenant may use it."""
         return self.only_tenants is None or tenant_id in self.only_tenants
 
 
 class Validator(msgspec.Struct, frozen=True):
-    """A compiled JSON Schema, and what validating one value of an instance costs at most."""
+    """A compiled JSON Schema, and the most that validating one value of an instance can cost."""
 
     compiled: jsonschema_rs.Draft202012Validator
     cost: Cost
 
     def is_valid(self, instance: Any, size: int | None = None) -> bool:
-        """Whether the instance fits; PayloadTooCostly if finding out would take too long.
+        """Whether the instance is valid; PayloadTooCostly if the check would take too long.
 
-        `size` is its length as JSON text, where that is known: it has fewer values than bytes, so most need no counting.
+        `size` is its length as JSON text, if known: values are fewer than bytes, so most instances need no counting.
         """
         cost = self.cost
         depends = cost.deepest is not None or cost.unique
@@ -155,7 +155,9 @@ class Validator(msgspec.Struct, frozen=True):
         extent = extent_of(instance)
         deepest = self.cost.deepest
         if deepest is not None and extent.depth > deepest:
-            raise too_costly(f"it is nested {extent.depth} levels deep, and at most {deepest} are affordable")
+            raise too_costly(
+                f"it is nested {extent.depth} levels deep, and the limit for this schema is {deepest}"
+            )
         checks, matched = extent.values * self.cost.checks, extent.characters * self.cost.states
         if checks > MOST_CHECKS:
             raise too_costly(f"it may take {checks} checks, and the limit is {MOST_CHECKS}")
@@ -163,14 +165,14 @@ class Validator(msgspec.Struct, frozen=True):
             COMPARED * extent.long_numbers + HUGE_COMPARED * extent.huge_numbers
         )
         if self.cost.unique and compared * (self.cost.checks // UNIQUE_CHECKS + 1) > MOST_CHECKS:
-            raise too_costly(f"it has {extent.long_numbers} numbers beyond 2^53 where items are to be unique")
+            raise too_costly(f"it has {extent.long_numbers} numbers beyond 2^53 in lists with uniqueItems")
         if matched > MOST_MATCHED:
             raise too_costly(f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}")
 
     def errors(self, instance: Any) -> Iterator[jsonschema_rs.ValidationError]:
-        """What does not fit. Each error holds a copy of the value it is about, so they are made for small instances only."""
+        """The validation errors. Each one copies the value it is about, so large instances are refused."""
         if extent_of(instance).held * self.cost.checks > MOST_COPIED:
-            raise too_costly("it does not fit, and is too large to say where")
+            raise too_costly("it does not fit, and is too large to report where")
         return iter(self.compiled.iter_errors(instance))
 
 
@@ -182,7 +184,7 @@ def too_costly(why: str) -> PayloadTooCostly:
 
 
 def validator(schema: Any) -> Validator:
-    """A compiled JSON Schema (2020-12): never fetches a reference, and every validation has a bound on its time."""
+    """Compile a JSON Schema (2020-12) that fetches no reference and whose validation time is bounded."""
     if not isinstance(schema, dict | bool):
         raise DefinitionInvalid(
             "arg_schema must be a JSON Schema: an object, or true or false.",
@@ -220,16 +222,16 @@ def _bad_schema(why: str) -> DefinitionInvalid:
 
 
 def words_of(error: jsonschema_rs.ValidationError) -> str:
-    """What a value does wrong, in words: those of a command's slot where its pattern is meant."""
+    """A validation error in words; a pattern of a command's slot has its own words."""
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
         return PATTERN_WORDS.get(error.kind.pattern, error.message)
     return error.message
 
 
 def check_payload(schema: Validator, key: str, payload: Any, *, size: int | None = None) -> None:
-    """Raise PayloadInvalid, naming each place, unless the payload fits the definition's schema.
+    """Raise PayloadInvalid, with the path of each fault, unless the payload fits the definition's schema.
 
-    `size` is the payload's length as JSON text, if it is known.
+    `size` is the payload's length as JSON text, if known.
     """
     if not isinstance(payload, dict):
         raise PayloadInvalid(f"The payload of {key} must be a JSON object.", [Fault("", "must be an object")])

@@ -1,4 +1,4 @@
-"""Which instants of a schedule are due, and which of them make jobs: decided purely, written by others."""
+"""Which instants of a schedule are due, and which of them create jobs. A pure decision: nothing is written here."""
 
 from datetime import datetime, timedelta
 from itertools import islice
@@ -8,9 +8,9 @@ import msgspec
 from fairlead.model.schedule import Every, Schedule, instants
 from fairlead.model.trigger import CatchUp
 
-# So many instants are looked back at one by one, and caught up with; what lies before them shares one record.
+# The latest missed instants are recorded and caught up one by one; all earlier ones share one record.
 MOST_MISSED = 1000
-# Where the latest of a cron expression are looked for at first; and then twice as far back, and so on.
+# The first search window for the latest instants of a cron expression; it doubles until it is large enough.
 REACH = timedelta(days=1)
 
 _JUST_BEFORE = timedelta(microseconds=1)
@@ -18,12 +18,12 @@ _JUST_BEFORE = timedelta(microseconds=1)
 MISSED = "missed"
 OVERTAKEN = "overtaken"
 TOO_MANY = "too_many_missed"
-# Of instants that had come when their schedule was changed: nobody decides on them any more.
+# For instants that were due when their schedule was changed: the old schedule no longer applies.
 CHANGED = "changed"
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """Instants that are not even recorded one by one: the first, the last, and how many if that is known."""
+    """Instants that share one record: the first, the last, and their number if known."""
 
     first: datetime
     until: datetime
@@ -31,7 +31,7 @@ class Passed(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What to do at a moment: fire these, skip those (and say why), and look again at next_fire_at."""
+    """The decision at one moment: instants to fire, instants to skip (with the reason), and the next due time."""
 
     fire: list[datetime] = msgspec.field(default_factory=list)
     skip: list[tuple[datetime, str]] = msgspec.field(default_factory=list)
@@ -40,9 +40,9 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def due(schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, grace: timedelta) -> Due:
-    """What is due at `now` of a schedule whose first instant that is not yet recorded is `first`.
+    """Decide what is due at `now`; `first` is the schedule's first instant that is not yet recorded.
 
-    An instant is missed when another came due after it, or when it is later than `grace`.
+    An instant is missed if a later one is already due, or if it is late by more than `grace`.
     """
     kept, passed = _kept(schedule, first, now)
     after = schedule.next_after(now)
@@ -58,7 +58,7 @@ def due(schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, g
 
 
 def _kept(schedule: Schedule, first: datetime, now: datetime) -> tuple[list[datetime], Passed | None]:
-    """The latest instants up to now, oldest first, and what lies before them."""
+    """The latest instants up to now, oldest first, and a summary of the earlier ones."""
     begin = _near(schedule, first, now)
     walked = list(instants(schedule, begin - _JUST_BEFORE, now))
     before, kept = walked[:-MOST_MISSED], walked[-MOST_MISSED:]
@@ -69,7 +69,7 @@ def _kept(schedule: Schedule, first: datetime, now: datetime) -> tuple[list[date
 
 
 def _near(schedule: Schedule, first: datetime, now: datetime) -> datetime:
-    """A moment after which more than MOST_MISSED instants lie, not many more; or the first, if there are fewer."""
+    """A start with slightly more than MOST_MISSED instants between it and now; or `first`, if there are fewer."""
     if isinstance(schedule, Every):
         return _near_of_interval(schedule, first, now)
     reach = REACH

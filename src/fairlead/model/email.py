@@ -1,4 +1,4 @@
-"""A message to be sent by email: who writes to whom, and what. Whatever could say more than it seems to is refused."""
+"""An email message: sender, recipients and content. Values that could inject headers are refused."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ LONGEST_HEADER = 900
 LONGEST_SAID = 300
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# What mail programs, and Python's own library, turn into other characters, line breaks among them (RFC 2047).
+# Encoded words (RFC 2047): mail programs and Python's library decode them, even to line breaks.
 _ENCODED = re.compile(r"=\?.*\?=")
 _NAMED = re.compile(r'(?:"([^"\\<>]*)"|([^"\\<>@]*))\s*<([^<>]*)>')
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
@@ -30,7 +30,7 @@ _SPEC = re.compile(rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_LOCAL}@({_LABEL}(?:\.{_
 _PLAIN_NAME = re.compile(r"[\w !#$%&'*+/=?^`{|}~-]*")
 _HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}")
-# Who it is from and to, what it is made of, and how it travelled: said elsewhere, or not the writer's to say.
+# Headers for sender, recipients, structure and transport: other fields set them, or the mail servers do.
 _FORBIDDEN = frozenset(
     {
         "authentication-results",
@@ -53,7 +53,7 @@ _FORBIDDEN_BY_PREFIX = ("arc-", "content-", "received-", "resent-", "x-fairlead-
 
 
 class Mailbox(NamedTuple):
-    """An address, and the name of whoever has it."""
+    """An email address and its display name."""
 
     name: str
     address: str
@@ -76,7 +76,7 @@ class Attachment(NamedTuple):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that can be sent by any provider."""
+    """A message that every provider can send."""
 
     sender: Mailbox
     to: Sequence[Mailbox]
@@ -91,17 +91,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recipients(self) -> list[str]:
-        """Every address once, those that others are not told of too."""
+        """Every address once, bcc included."""
         return list(dict.fromkeys(one.address for one in (*self.to, *self.cc, *self.bcc)))
 
 
 def message_id(job_id: UUID, sender: Mailbox) -> str:
-    """A message's id: the same at each attempt of its job, so that a second copy can be recognised."""
+    """The Message-ID: the same for each attempt of a job, so that a receiver can recognise a second copy."""
     return f"<{job_id}@{sender.domain}>"
 
 
 def mailbox_of(text: str) -> Mailbox:
-    """`ada@example.com` or `Ada Lovelace <ada@example.com>`, or a Flaw that repeats nothing of it."""
+    """`ada@example.com` or `Ada Lovelace <ada@example.com>`, or a Flaw that does not repeat the text."""
     if _CONTROLS.search(text) or "=?" in text:  # the rest of an encoded word may be in the next name
         raise Flaw("has line breaks, control characters or =?")
     match = _NAMED.fullmatch(text.strip())
@@ -114,7 +114,7 @@ def mailbox_of(text: str) -> Mailbox:
 
 
 def mailboxes_of(field: str, given: str | Sequence[str] | None) -> list[Mailbox]:
-    """One address or several, or a Flaw that says which is none."""
+    """One or several addresses; the Flaw names the invalid one."""
     found = []
     for number, one in enumerate([given] if isinstance(given, str) else given or ()):
         try:
@@ -125,11 +125,11 @@ def mailboxes_of(field: str, given: str | Sequence[str] | None) -> list[Mailbox]
 
 
 def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Headers of the writer's own, or a Flaw."""
+    """The user's own headers, or a Flaw."""
     found = dict(given or {})
     lower = [name.lower() for name in found]
     if len(found) > MAX_HEADERS or len(set(lower)) < len(lower):
-        raise Flaw(f"headers must be {MAX_HEADERS} at most, each of them once")
+        raise Flaw(f"headers must have at most {MAX_HEADERS} entries, each name once")
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name):
             raise Flaw("headers must have names of letters, digits and -")
@@ -154,13 +154,13 @@ def _says_more(text: str) -> bool:
 
 
 def attachment_of(number: int, filename: str, content_type: str, content: str) -> Attachment:
-    """A file that goes with a message, or a Flaw; `content` is base64."""
+    """An attached file, or a Flaw; `content` is base64."""
     where = f"attachments[{number}]"
     if not filename or len(filename) > 200 or _says_more(filename) or re.search(r'[/\\"]', filename):
         raise Flaw(f"{where}.filename must be a plain name of 200 characters at most")
     kind = content_type.lower()
     if not _TYPE.fullmatch(kind) or kind.startswith(("multipart/", "message/")):
-        raise Flaw(f"{where}.content_type must be such as application/pdf, without parameters")
+        raise Flaw(f"{where}.content_type must be a media type without parameters, such as application/pdf")
     try:
         return Attachment(filename, kind, base64.b64decode(content, validate=True))
     except (binascii.Error, ValueError):
@@ -168,18 +168,18 @@ def attachment_of(number: int, filename: str, content_type: str, content: str) -
 
 
 def check_sizes(message: Message) -> None:
-    """Raise a Flaw where there is nothing to send, nobody to send it to, or too much."""
+    """Raise a Flaw if the message has no content, no recipients, or exceeds a limit."""
     if not 1 <= len(message.recipients) <= MAX_RECIPIENTS:
         raise Flaw(f"to, cc and bcc must have 1 to {MAX_RECIPIENTS} addresses together")
     if not message.text and not message.html:
         raise Flaw("text or html is missing")
     if len(message.attachments) > MAX_ATTACHMENTS:
-        raise Flaw(f"attachments must be {MAX_ATTACHMENTS} at most")
+        raise Flaw(f"attachments must have at most {MAX_ATTACHMENTS} files")
     if sum(len(one.content) for one in message.attachments) > MAX_ATTACHMENT_BYTES:
-        raise Flaw(f"attachments must have {MAX_ATTACHMENT_BYTES} bytes at most together")
+        raise Flaw(f"attachments must have at most {MAX_ATTACHMENT_BYTES} bytes together")
 
 
 def without_addresses(text: str, mask: Mask | None = None) -> str:
-    """The beginning of what a mail server said, without secrets and without the addresses in it."""
+    """The beginning of a mail server's reply, without secrets and email addresses."""
     said = _CONTROLS.sub(" ", shorten(text, LONGEST_SAID, mask))
     return re.sub(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]*", "…@…", said)

@@ -1,4 +1,4 @@
-"""A message as it goes over SMTP."""
+"""A message in MIME format, as SMTP sends it."""
 
 from datetime import datetime
 from email.errors import MessageError
@@ -10,19 +10,19 @@ from email.utils import format_datetime
 from fairlead.model.email import Mailbox, Message
 from fairlead.model.path import Flaw
 
-# ASCII on the wire: not every server on the way takes more.
+# ASCII only: not every mail server accepts more.
 _POLICY = SMTP.clone(cte_type="7bit", refold_source="none")
 LONGEST_QUOTED = 60
 
 
 def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
-    """The message as bytes. Those in `bcc` are nowhere in it: only the envelope names them."""
+    """The message as bytes. Addresses in `bcc` are not in it: only the envelope has them."""
     mime = EmailMessage(policy=_POLICY)
     people = {"From": [message.sender], "To": message.to, "Cc": message.cc, "Reply-To": message.reply_to}
     for header, mailboxes in people.items():
         if mailboxes:
-            # a line for each, written here: the library loses the quotes of a name that does not fit into a line, and what is
-            # in it can be taken for addresses
+            # One line per mailbox, formatted here: the library drops the quotes of a name that is too long for a line,
+            # and a receiver could then read addresses in the name.
             mime.set_raw(header, ",\r\n ".join(_written(one) for one in mailboxes))
     mime["Subject"] = message.subject
     mime["Date"] = format_datetime(at)
@@ -39,14 +39,14 @@ def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
         mime.add_attachment(one.content, maintype=main, subtype=sub, filename=one.filename)
     try:
         wire = mime.as_bytes()
-    except MessageError:  # what newer versions of the library find of the same
-        raise Flaw("its headers cannot be written") from None
+    except MessageError:  # newer versions of the library refuse such headers themselves
+        raise Flaw("has headers that cannot be encoded") from None
     head, _, _ = wire.partition(b"\r\n\r\n")
     written = [
         line.partition(b":")[0].decode("ascii") for line in head.split(b"\r\n") if line[:1] not in b" \t"
     ]
     if written != mime.keys():
-        raise Flaw("it would have other headers than were asked for")
+        raise Flaw("has values that would add headers")
     return wire
 
 

@@ -1,4 +1,4 @@
-"""How email is sent, as [email] in fairlead.toml says: for the system, and for tenants that have their own."""
+"""The [email] settings in fairlead.toml: for the system, and for tenants with settings of their own."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -27,11 +27,11 @@ class Smtp(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuse what would show a password to the network."""
+        """Refuse settings that would send a password unencrypted."""
         if (self.username is None) != (self.password is None):
             raise Flaw("must have username and password, or neither")
         if self.tls == "none" and self.password and self.host not in _LOOPBACK:
-            raise Flaw('must not have tls = "none" with a password: it could be read on the way')
+            raise Flaw('must not have tls = "none" with a password: it would be sent unencrypted')
 
     @property
     def actual_port(self) -> int:
@@ -60,14 +60,14 @@ EmailSettings = Smtp | Resend | Graph
 
 
 def email_settings_of(document: Mapping[str, Any]) -> dict[str | None, EmailSettings]:
-    """Who sends for which tenant (None: for all others); nothing where [email] is not there."""
+    """The settings by tenant (None: for all other tenants); empty without [email]."""
     said = dict(_table("email", document.get("email", {})))
     tenants = _table("email.tenants", said.pop("tenants", {}))
     found: dict[str | None, EmailSettings] = {None: _read("email", said)} if said else {}
     for tenant, table in tenants.items():
         where = f"email.tenants.{tenant}"
         own = _table(where, table)
-        # with a provider of its own it stands alone; else it says what is different
+        # a tenant with another provider inherits nothing; else its table overrides single fields
         alone = "provider" in own and own["provider"] != said.get("provider")
         found[tenant] = _read(where, own if alone else {**said, **own})
     return found
@@ -80,7 +80,7 @@ def _read(where: str, said: Mapping[str, Any]) -> EmailSettings:
     made, readers, required = _PROVIDERS[provider]
     known = {**_COMMON, **readers}
     for name in sorted(said.keys() - known.keys() - {"provider"}):
-        raise _invalid(f"{where}.{name}", f"is unknown; known are {', '.join(sorted(known))}")
+        raise _invalid(f"{where}.{name}", f"is unknown; use one of {', '.join(sorted(known))}")
     for name in ("from", *required):
         if name not in said:
             raise _invalid(f"{where}.{name}", "is missing")
@@ -132,14 +132,12 @@ _ENDPOINTS = ("/emails", "/sendMail", "/token")
 
 
 def _service(said: Any) -> str:
-    """The base URL of an API: secrets go there, so it is https unless it is on this machine."""
+    """The base URL of an API: it receives secrets, so it must be https, except on this machine."""
     parts = urlsplit(words.text(said))
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise Flaw("must be a base URL that begins with https://, such as https://api.resend.com")
     if parts.query or parts.fragment or parts.path.rstrip("/").endswith(_ENDPOINTS):
-        raise Flaw(
-            "must be the base URL alone, such as https://api.resend.com: the path of the call is added to it"
-        )
+        raise Flaw("must be only the base URL, such as https://api.resend.com: the path is appended to it")
     return words.text(said).rstrip("/")
 
 
@@ -156,7 +154,7 @@ def _invalid(where: str, why: str) -> SettingInvalid:
 _Readers = Mapping[str, Callable[[Any], Any]]
 
 _COMMON: _Readers = {"from": _from, "timeout_seconds": words.seconds(1, 300)}
-# For each provider: what it becomes, its fields, and which of them must be there.
+# By provider: its class, the readers of its fields, and its required fields.
 _PROVIDERS: dict[str, tuple[Callable[..., EmailSettings], _Readers, tuple[str, ...]]] = {
     "smtp": (
         Smtp,

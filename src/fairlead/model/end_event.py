@@ -1,4 +1,4 @@
-"""Events that tell how jobs and runs of workflows ended, and webhooks: triggers that pass them on to a URL."""
+"""Events for the end of jobs and workflow runs, and webhooks: triggers that send them to a URL."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,15 +13,15 @@ _TOLD = {"job.": ("jobs", JOB_EVENTS), "workflow.": ("runs", RUN_EVENTS)}
 
 
 def unheard_of(name: str) -> str | None:
-    """What is wrong with the name of an end, if anything: nobody else emits one of these."""
+    """The fault in the name of an end event, or None; only the system emits names with these prefixes."""
     for prefix, (what, names) in _TOLD.items():
         if name.startswith(prefix) and name not in names:
-            return f"must be one of {', '.join(names)}: of {what}, no other events are told"
+            return f"must be one of {', '.join(names)}: there are no other events for {what}"
     return None
 
 
 def call_template(url: str, *, sign_with: str | None) -> dict[str, Any]:
-    """The template of the requests of a webhook: the body as Standard Webhooks has it, and an id that stays the same."""
+    """The template of a webhook's requests: a Standard Webhooks body, and an id that stays the same on retries."""
     call: dict[str, Any] = {
         "url": url,
         "method": "POST",
@@ -32,6 +32,6 @@ def call_template(url: str, *, sign_with: str | None) -> dict[str, Any]:
 
 
 def ends_of(event: str, *, definitions: Sequence[str], workflows: Sequence[str]) -> dict[str, Any]:
-    """The filter for ends of jobs of these definitions, or of runs of these workflows; where none is named, of all."""
+    """The filter for end events of these definitions or workflows; without names, of all."""
     field, names = ("definition_key", definitions) if event in JOB_EVENTS else ("workflow", workflows)
     return {field: {"in": list(names)}} if names else {}

@@ -1,4 +1,4 @@
-"""An event: something that happened in the application, in our own words or as a CloudEvent."""
+"""An event that the application emits, in Fairlead's own format or as a CloudEvent."""
 
 import re
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from fairlead.model.request import EARLIEST, LATEST, MAX_CORRELATION_ID
 
 EVENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:/@+-]{0,254}")
 CLOUD_EVENTS = "1.0"
-# What the system itself tells of: a receiver may believe these. fairlead.emit_one has the same list.
+# Only the system emits these, so that a receiver can trust them. fairlead.emit_one has the same list.
 RESERVED = ("job.", "workflow.", "usage.")
 _NEEDED = ("id", "source", "type")
 _READABLE = ("application/json", "+json")
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to emit."""
+    """A request to emit an event."""
 
     name: str
     tenant: str
@@ -35,7 +35,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as it is kept."""
+    """An event as it is stored."""
 
     id: UUID
     tenant_id: UUID
@@ -49,15 +49,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     replay_of: UUID | None
     only_trigger_id: UUID | None
     created_by: str | None
-    # the job that emitted it, or that ended; and the triggers that led to that job, the first of them first
+    # the job that emitted it, or whose end it reports; and the triggers that led to that job, oldest first
     caused_by: UUID | None = None
     lineage: tuple[UUID, ...] = ()
-    # where in the data triggers have found secrets
+    # the paths of secrets in the data, as its triggers found them
     secret_paths: tuple[str, ...] = ()
 
 
 def checked(new: NewEvent) -> NewEvent:
-    """The request itself, or a refusal that names every field that is wrong."""
+    """The request itself; EventInvalid names every invalid field."""
     faults = []
     if flaw := name_fault(new.name):
         faults.append(Fault("name", flaw))
@@ -78,28 +78,29 @@ def checked(new: NewEvent) -> NewEvent:
 
 def reserved(name: str) -> EventReserved:
     return EventReserved(
-        f"Cannot emit {name}: names that begin with {', '.join(RESERVED)} are the system's own. Choose another.",
+        f"Cannot emit {name}: names that begin with {', '.join(RESERVED)} are reserved for the system. Choose another.",
         [Fault("name", "is reserved")],
     )
 
 
 def name_fault(name: Any) -> str | None:
-    """What is wrong with an event's name, if anything."""
+    """The fault in an event's name, or None."""
     if isinstance(name, str) and EVENT_NAME.fullmatch(name):
         return None
     return "must begin with a letter and have up to 255 letters, digits and . _ : / @ + -, such as provider.folder.updated"
 
 
 def is_cloud_event(document: Any) -> bool:
-    """Whether a body speaks CloudEvents: it says so itself."""
+    """Whether a body is a CloudEvent: it has a specversion."""
     return isinstance(document, Mapping) and "specversion" in document
 
 
 def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
-    """A CloudEvent of version 1.0 in JSON: `type` is the event's name, `data` its data, and everything that
-    stands beside them is under `cloudevent` of the data, so that templates and filters can use it.
+    """Read a CloudEvent (1.0, JSON): `type` is the event's name and `data` its data. All other attributes go to
+    `cloudevent` in the data, so that templates and filters can use them.
     """
-    document = {name: value for name, value in document.items() if value is not None}  # null is unset there
+    # in CloudEvents null means unset
+    document = {name: value for name, value in document.items() if value is not None}
     faults = [
         Fault(name, "is required, as text")
         for name in _NEEDED
@@ -108,10 +109,10 @@ def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
     if document.get("specversion") != CLOUD_EVENTS:
         faults.append(Fault("specversion", f"must be {CLOUD_EVENTS!r}"))
     if "data_base64" in document:
-        faults.append(Fault("data_base64", "binary data is not taken; send data as JSON"))
+        faults.append(Fault("data_base64", "binary data is not supported; send data as JSON"))
     kind = document.get("datacontenttype", "application/json")
     if not (isinstance(kind, str) and kind.partition(";")[0].strip().lower().endswith(_READABLE)):
-        faults.append(Fault("datacontenttype", "must be a kind of JSON"))
+        faults.append(Fault("datacontenttype", "must be a JSON media type"))
     data = document.get("data", {})
     if not isinstance(data, Mapping):
         faults.append(Fault("data", "must be an object"))
@@ -119,9 +120,7 @@ def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
     if occurred_at is not None and not isinstance(moment := _read(occurred_at), datetime):
         faults.append(Fault("time", "must be a time such as 2026-02-16T10:30:00Z"))
     if faults:
-        raise EventInvalid(
-            f"This is not a CloudEvent that can be taken: {faults[0].path} {faults[0].message}.", faults
-        )
+        raise EventInvalid(f"Invalid CloudEvent: {faults[0].path} {faults[0].message}.", faults)
     attributes = {name: value for name, value in document.items() if name != "data"}
     correlation = document.get("correlationid")
     return checked(

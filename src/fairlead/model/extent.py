@@ -1,11 +1,11 @@
-"""How large a JSON value is."""
+"""The size of a JSON value."""
 
 from typing import Any, NamedTuple
 
 
 class Extent(NamedTuple):
-    """Values and keys, the characters in them, the deepest nesting, `held`: each value once for each level above, the
-    numbers that a float may not tell apart, and those of them that take more than 64 bits.
+    """Counts of a JSON value. `values` includes keys; `held` counts each value once per level above it; `long_numbers`
+    are beyond the exact range of a float, and `huge_numbers` beyond 64 bits.
     """
 
     values: int
@@ -16,7 +16,7 @@ class Extent(NamedTuple):
     huge_numbers: int
 
 
-# Above the first not every integer is a float; above the second it is no machine's word either.
+# Above the first, a float is not exact; above the second, an integer does not fit into 64 bits.
 MOST_EXACT = 2**53
 MOST_LONG = 2**63
 

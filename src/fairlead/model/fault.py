@@ -1,4 +1,4 @@
-"""A disagreement between the queue, the record and what is counted, and whether it can be mended by itself."""
+"""An inconsistency between the queue, the job records and the counters."""
 
 from enum import StrEnum
 from uuid import UUID
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Kind(StrEnum):
-    """What is wrong, in the order in which it is mended. All but OTHER can be: see `actions/repair.py`."""
+    """The types of inconsistency, in the order of their repair. All except OTHER can be repaired: `actions/repair.py`."""
 
     SLEEPING_PARENT = "sleeping_parent"
     RUNNING_WITHOUT_LEASE = "running_without_lease"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault: of a job, of a workflow run, or (COUNTS) of a tenant, as `id` says."""
+    """One inconsistency; `id` is the job, the workflow run, or (COUNTS) the tenant."""
 
     kind: Kind
     id: UUID

@@ -1,4 +1,4 @@
-"""A filter: which events a trigger is meant for. Declarative JSON; matching never raises and runs no code."""
+"""A filter selects events for a trigger. It is declarative JSON; matching never raises and runs no code."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ Where = tuple[str | int, ...]
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What one path must lead to."""
+    """The tests for the value at one path."""
 
     path: Path
     tests: tuple[tuple[str, Any], ...]
@@ -30,20 +30,20 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Conditions that must all hold, and alternatives of which at least one must match. Made by `filter_of`."""
+    """Conditions that must all hold, and alternatives of which at least one must match. `filter_of` creates it."""
 
     conditions: tuple[Condition, ...] = ()
     alternatives: tuple["Filter", ...] = ()
 
     def matches(self, data: Any) -> bool:
-        """Whether an event with this data is meant."""
+        """Whether an event with this data passes the filter."""
         if not all(condition.holds(data) for condition in self.conditions):
             return False
         return not self.alternatives or any(one.matches(data) for one in self.alternatives)
 
 
 def filter_of(document: Any) -> Filter:
-    """The filter that a JSON document says; FilterInvalid names each place in it that cannot be."""
+    """Parse a filter from JSON; FilterInvalid has the path of each fault."""
     reading = _Reading()
     result = reading.filter(_kept(document), ())
     if reading.faults:
@@ -123,7 +123,7 @@ class _Reading:
     def alternatives(self, filters: Any, where: Where) -> tuple[Filter, ...]:
         if type(filters) is not list or not filters:
             self.refuse(
-                where, 'must be a list of one or more filters; a field called any is written "\\"any\\""'
+                where, 'must be a list of one or more filters; write a field called any as "\\"any\\""'
             )
             return ()
         return tuple(self.alternative(one, (*where, index)) for index, one in enumerate(filters))
@@ -150,7 +150,7 @@ class _Reading:
             if name not in _OPERATORS:
                 self.refuse(
                     (*where, name),
-                    f'is none of {", ".join(_OPERATORS)}; an object to equal is written {{"eq": …}}',
+                    f'is none of {", ".join(_OPERATORS)}; to compare with an object, write {{"eq": …}}',
                 )
             elif not _OPERATORS[name].takes(operand):
                 self.refuse((*where, name), f"must be {_OPERATORS[name].expected}")
@@ -169,7 +169,7 @@ class _Reading:
 
 
 def _kept(document: Any) -> Any:
-    """A copy of our own, in plain JSON."""
+    """A copy of the document in plain JSON."""
     try:
         return msgspec.json.decode(encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)[1])
     except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:

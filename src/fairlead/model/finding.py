@@ -1,4 +1,4 @@
-"""What a check found, and what to do about it."""
+"""The result of a system check, with advice."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Verdict(StrEnum):
-    """How a check came out; `level` orders them for a metric."""
+    """The verdict of a check; `level` is its number in the metric."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One check: its verdict, what was seen, and what to do. `value` is the figure behind it, where there is one."""
+    """The result of one check: verdict, detail and advice. `value` is the measured number, if there is one."""
 
     check: str
     verdict: Verdict

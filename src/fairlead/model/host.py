@@ -1,4 +1,4 @@
-"""A host: a machine of a tenant whose jobs only its own agent runs; and the things on it that jobs act on."""
+"""Hosts: machines of a tenant whose jobs only their own agent runs; and resources: what jobs on a host act on."""
 
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     paused_by: str | None
     pause_note: str | None
     draining: bool
-    # when its agent began its session
+    # when its agent started its session
     session_at: datetime | None
     last_seen_at: datetime | None
     agent_version: str | None

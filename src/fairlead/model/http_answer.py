@@ -1,4 +1,4 @@
-"""What is kept of an answer over HTTP: as much as fits, and no secrets of it."""
+"""The part of an HTTP response that is stored: within limits, and without secrets."""
 
 import re
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ LONGEST_VALUE = 1000
 _SECRET_HEADER = re.compile(r"cookie|token|secret|password|passwd|api-?key|session|auth|credential|signature")
 _JSON_TYPE = re.compile(r"application/(?:[\w.+-]+\+)?json")
 _CHARSET = re.compile(r"\bcharset=\"?([a-z0-9-]+)")
-# Others are read as UTF-8: some of Python's codecs are slow with what was made to be slow.
+# All other charsets are read as UTF-8: some of Python's codecs are slow for malicious input.
 _CHARSETS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "windows-1252"})
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def shown_headers(headers: Iterable[tuple[str, str]], mask: Mask | None = None) -> dict[str, str]:
-    """Headers that may be seen, by their names in lower case; of one that comes twice, both values."""
+    """The headers without secret ones, by lower-case name; repeated headers are joined."""
     found: dict[str, str] = {}
     for name, value in headers:
         lower = name.lower()
@@ -30,25 +30,25 @@ def shown_headers(headers: Iterable[tuple[str, str]], mask: Mask | None = None) 
             continue
         joined = f"{found[lower]}, {value}" if lower in found else value
         found[lower] = _CONTROLS.sub("\ufffd", joined)
-    # masked before they are cut, while secrets in them are whole
+    # mask before truncating: the mask does not find a truncated secret
     return {
         name: (value if mask is None else mask.text(value))[:LONGEST_VALUE] for name, value in found.items()
     }
 
 
 def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool, mask: Mask | None = None) -> Any:
-    """JSON where the answer is JSON that can be kept, else text; None for what is neither, or compressed unasked."""
+    """The body as JSON if it is storable JSON, else as text; None for binary and compressed bodies."""
     if not content or headers.get("content-encoding", "identity") != "identity":
         return None
     kind, charset = _type(headers.get("content-type", ""))
     if _JSON_TYPE.fullmatch(kind) and not truncated:
         try:
-            # it stands one deeper in the output than here
+            # in the output it is nested one level deeper
             return encode(msgspec.json.decode(content), max_bytes=len(content) * 8, max_depth=MAX_DEPTH - 1)[
                 0
             ]
         except (msgspec.DecodeError, FairleadError, RecursionError):
-            pass  # then it is text
+            pass  # store it as text
     if b"\x00" in content:
         return None
     text = _CONTROLS.sub("\ufffd", content.decode(charset, errors="replace"))

@@ -1,4 +1,4 @@
-"""A request over HTTP as somebody asks for it: checked, and what a redirect makes of it. Nothing here sends one."""
+"""An HTTP request: its checks, and how a redirect changes it. This module sends nothing."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fairlead.model.network import host_of
 from fairlead.model.path import Flaw
 
-# the definition of jobs that make such requests
+# the key of the built-in definition
 KEY = "http.request"
 LONGEST_URL = 8000
 MAX_HEADERS = 50
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\<>\"^`{|}]")
 _SAFE = "/%:@!$&'()*+,;=~?[]"
-# They say how the message travels, which is ours to say; webhook-… is the signature.
+# The HTTP client sets these; webhook-… is the signature.
 _OURS = frozenset(
     {
         "accept-encoding",
@@ -38,18 +38,18 @@ _OURS = frozenset(
     }
 )
 _OURS_BY_PREFIX = ("proxy-", "webhook-")
-# All that another host is told of what this one was: anything else may be a credential.
+# The only headers that a redirect to another host keeps: any other may be a credential.
 _FOR_ANYBODY = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _OF_A_BODY = ("content-", "webhook-")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a request goes."""
+    """The parts of a request's URL."""
 
     scheme: str
     host: str
     port: int
-    # with the query
+    # includes the query
     path: str
 
     @property
@@ -58,7 +58,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """The host as its server is told: brackets around IPv6, the port where it is not the usual one."""
+        """The Host header: IPv6 in brackets, and the port unless it is the default."""
         host = bracketed(self.host)
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -67,12 +67,12 @@ class Target(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def at(self, address: str) -> str:
-        """The same with an address in place of the name."""
+        """The URL with an IP address instead of the host name."""
         return f"{self.scheme}://{bracketed(address)}:{self.port}{self.path}"
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request that can be sent."""
+    """A checked request."""
 
     method: str
     target: Target
@@ -80,7 +80,7 @@ class Call(msgspec.Struct, frozen=True):
     content: bytes
 
     def redirected(self, status: int, location: str) -> "Call":
-        """What to send next; another host is not told what this one was trusted with. A Flaw if it leads nowhere good."""
+        """The request to send next, without credentials if the host changes; a Flaw if the redirect is not allowed."""
         target = target_of(_joined(self.target.url, location))
         if (self.target.scheme, target.scheme) == ("https", "http"):
             raise Flaw("leads from https to http")
@@ -89,7 +89,7 @@ class Call(msgspec.Struct, frozen=True):
             kept = {name: value for name, value in self.headers.items() if not name.startswith(_OF_A_BODY)}
             call = replace(call, method="HEAD" if self.method == "HEAD" else "GET", headers=kept, content=b"")
         if call.content and not _is_same_server(self.target, target):
-            raise Flaw("leads to another server, which would get the body")
+            raise Flaw("leads to another server, which would receive the body")
         if target.origin != self.target.origin:
             kept = {name: value for name, value in call.headers.items() if name in _FOR_ANYBODY}
             call = replace(call, headers=kept)
@@ -97,7 +97,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def _is_same_server(one: Target, other: Target) -> bool:
-    """Whether two targets are on one server; from http to https it stays the same at the usual ports."""
+    """Whether two targets are the same server; an upgrade from http to https on the default ports counts as the same."""
     is_upgrade = (one.scheme, one.port, other.scheme, other.port) == ("http", 80, "https", 443)
     return one.origin == other.origin or (is_upgrade and one.host == other.host)
 
@@ -105,7 +105,7 @@ def _is_same_server(one: Target, other: Target) -> bool:
 def _joined(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
-    except ValueError:  # a bracket without its other half, and the like
+    except ValueError:  # such as an unbalanced bracket
         raise Flaw("is not a URL") from None
 
 
@@ -114,7 +114,7 @@ def bracketed(host: str) -> str:
 
 
 def target_of(url: str) -> Target:
-    """Where a URL leads, or a Flaw that says what is wrong with it and repeats nothing of it."""
+    """Parse a URL; the Flaw does not repeat any of it."""
     if len(url) > LONGEST_URL:
         raise Flaw(f"has more than {LONGEST_URL} characters")
     if _UNSAFE_IN_URL.search(url):
@@ -136,7 +136,7 @@ def target_of(url: str) -> Target:
 
 
 def headers_of(*given: Mapping[str, str] | None) -> dict[str, str]:
-    """Headers by their names in lower case; a Flaw for one that cannot be sent, or is not the caller's to say."""
+    """The headers by lower-case name; a Flaw for one that is invalid, or that only the HTTP client may set."""
     found: dict[str, str] = {}
     for name, value in ((name, value) for some in given for name, value in (some or {}).items()):
         lower = name.lower()
@@ -148,12 +148,12 @@ def headers_of(*given: Mapping[str, str] | None) -> dict[str, str]:
             raise Flaw(f"must not have {lower} twice")
         found[lower] = value.strip()
     if len(found) > MAX_HEADERS or sum(map(len, (*found, *found.values()))) > MAX_HEADER_BYTES:
-        raise Flaw(f"must be {MAX_HEADERS} at most, and {MAX_HEADER_BYTES} bytes together")
+        raise Flaw(f"must have at most {MAX_HEADERS} entries, and {MAX_HEADER_BYTES} bytes together")
     return found
 
 
 def content_of(body: Any) -> tuple[bytes, str | None]:
-    """A body and its type: text as it is, anything else as JSON, nothing for null."""
+    """The encoded body and its content type: text as it is, null as empty, anything else as JSON."""
     if body is None:
         return b"", None
     if isinstance(body, str):

@@ -1,4 +1,4 @@
-"""A job: what is asked for, what is kept of it, and which way its status may move."""
+"""A job: the request to enqueue it, its stored record, and the transitions of its status."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Source(StrEnum):
     SYSTEM = "system"
 
 
-# The whole life of a job. Leaving a terminal status takes a person (retry by hand).
+# All transitions of a job's status. Only a manual retry leaves a terminal status.
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.QUEUED: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),
     JobStatus.RUNNING: frozenset(
@@ -49,14 +49,14 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 
 
 def may_move(old: JobStatus, new: JobStatus) -> bool:
-    """Whether a job may go from one status to the other."""
+    """Whether a job may change from one status to the other."""
     return new in TRANSITIONS[old]
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A request to enqueue. Unset options come from the definition.
 
-    A Struct, since bulk loads make millions: ten times cheaper to create than a frozen dataclass.
+    A Struct, since bulk loads create millions: ten times cheaper than a frozen dataclass.
     """
 
     definition: str
@@ -77,7 +77,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> bool:
-        """Whether no option is given: most jobs, and worth knowing where there are many."""
+        """Whether no option is set. Most jobs are plain, and bulk loads have a faster path for them."""
         return (
             self.priority is None
             and self.scheduled_for is None
@@ -94,11 +94,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def delay_seconds(self) -> float:
-        """Its delay, 0 if it has none."""
+        """The delay in seconds; 0 if there is none."""
         return self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay or 0)
 
     def timed(self, now: datetime) -> Self:
-        """The same request with its delay, if it has one, as a time: counted from `now`."""
+        """The request with its delay replaced by a time, counted from `now`."""
         if self.delay is None:
             return self
         due = now + timedelta(seconds=self.delay_seconds)
@@ -106,7 +106,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is recorded."""
+    """A job as it is stored."""
 
     id: UUID
     tenant_id: UUID
@@ -138,13 +138,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     claimed_by_worker: str | None
     cancel_requested_at: datetime | None
-    # of a job that succeeded, None: what went wrong before is in its attempts
+    # None after a success: its attempts keep their errors
     last_error: str | None
     created_by: str | None
 
     @property
     def attempts_in_words(self) -> str:
-        """How many attempts were made, and what of its budget they used: a retry by hand and a loss use none of it."""
+        """The number of attempts, and how many failed or were lost."""
         used = [f"{self.failure_count} of {self.max_attempts} failed"] if self.failure_count else []
         used += [f"{self.lost_count} lost"] if self.lost_count else []
         return f"{self.attempt_count} ({', '.join(used)})" if used else str(self.attempt_count)
@@ -172,19 +172,19 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(NamedTuple):
-    """The answer to an enqueue: the job that will do the work, new or already there."""
+    """The result of an enqueue: the id of the new job, or of the active job with the same dedupe key."""
 
     id: UUID
     deduplicated: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A worker's ownership of a running job. Every write after the claim names all three."""
+    """A worker's ownership of a running job. Every write after the claim names all three fields."""
 
     job_id: UUID
     attempt_no: int
     token: UUID
 
     def __hash__(self) -> int:
-        """A worker keys what it holds by its leases, thousands of times a second: one number is enough."""
+        """The hash of the job id alone: workers look up leases thousands of times a second."""
         return hash(self.job_id.int)

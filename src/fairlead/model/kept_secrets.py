@@ -1,4 +1,4 @@
-"""Secrets in a document that was read, and is sent back: they stay only where nothing else of it was edited."""
+"""Masked secrets in a document that a user sends back: they are restored only if nothing else was edited."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -11,25 +11,25 @@ MOST_FAULTS = 20
 
 
 def restore_secrets(edited: Any, stored: Any, shown: Any) -> Any:
-    """The document as it is to be stored: sent back as it was shown, it is the stored one again.
+    """The document to store: the stored one, if it was sent back as it was shown.
 
-    An edit that leaves secrets as they were shown is refused. Who edits has not seen them: with another server, another
-    file or another command beside them, they could be read there.
+    An edit that keeps masked secrets is refused. The editor has not seen them, and could send them to another server,
+    file or command.
     """
     if edited == shown:
         return stored
     places = list(islice(_differences(edited, restored(edited, stored, shown), ()), MOST_FAULTS))
     if places:
         raise SecretsRequired(
-            "Something beside the secrets was edited, and they were given for what stood there before. Write them again in "
-            "place of [redacted], or leave the rest as it was.",
-            [Fault(path_to(place), "give it anew: something beside it was edited") for place in places],
+            "The document was edited, and its secrets were given for the earlier version. Replace each [redacted] with the "
+            "secret, or undo the other edits.",
+            [Fault(path_to(place), "enter the secret again: another part was edited") for place in places],
         )
     return edited
 
 
 def _differences(edited: Any, put_back: Any, at: Path) -> Iterator[Path]:
-    """The places where a secret would be put back."""
+    """The paths where a secret would be restored."""
     if isinstance(edited, dict) and isinstance(put_back, dict):
         for name, one in edited.items():
             yield from _differences(one, put_back[name], (*at, str(name)))

@@ -1,4 +1,4 @@
-"""Which addresses a request of a tenant may go to: public ones, and what the settings allow besides."""
+"""The addresses that a tenant's request may go to: public ones, and those that the settings allow."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _HOST = re.compile(
 )
 _NUMERIC_END = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
 
-# Said here rather than left to `is_global`, whose answers differ from one Python to the next.
+# Listed here, since the results of `is_global` differ between Python versions.
 _NOT_PUBLIC_4 = [
     IPv4Network(one)
     for one in (
@@ -30,8 +30,8 @@ _NOT_PUBLIC_4 = [
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
-        "168.63.129.16/32",  # where a cloud's machines find their host
-        "169.254.0.0/16",  # and their metadata
+        "168.63.129.16/32",  # Azure's host services
+        "169.254.0.0/16",  # link-local: cloud metadata
         "172.16.0.0/12",
         "192.0.0.0/24",
         "192.0.2.0/24",
@@ -45,13 +45,13 @@ _NOT_PUBLIC_4 = [
     )
 ]
 _GLOBAL_6 = IPv6Network("2000::/3")
-# Within it: protocols of their own (Teredo too), documentation, and 6to4, which leads to any IPv4 address.
+# Not public within it: IETF protocols (Teredo), documentation, and 6to4, which can reach any IPv4 address.
 _NOT_PUBLIC_6 = [IPv6Network(one) for one in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is somebody's on the open network, however it is written."""
+    """Whether an address is public, also when it is an IPv4 address in IPv6 form."""
     address = _plain(address)
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
@@ -61,19 +61,19 @@ def is_public(address: Address) -> bool:
 
 
 def _plain(address: Address) -> Address:
-    """An IPv4 address that is written as an IPv6 one is that IPv4 address."""
+    """The IPv4 address in an IPv4-mapped IPv6 address; any other address as it is."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """What may be reached although it is not public: networks, and hosts by their names."""
+    """Networks and host names that requests may reach although they are not public."""
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     hosts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> "Allowed":
-        """Networks such as 10.1.0.0/16, addresses and names of hosts, or a Flaw that says which is none of them."""
+        """Read networks such as 10.1.0.0/16, addresses and host names; a Flaw if an entry is none of these."""
         networks, hosts = [], set()
         for entry in entries:
             try:
@@ -91,13 +91,13 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 def host_of(text: str) -> str:
-    """A host as it is resolved and told to the server: a name, or an address in its one usual form; or a Flaw."""
+    """Normalize a host: a lower-case name, or an address in its canonical form; or a Flaw."""
     text = text.lower()
     try:
         return str(ip_address(text))
     except ValueError:
         pass
-    # what ends in a number is read as an address by some, in ways that differ
+    # resolvers read a name that ends in a number as an address, and differ in how
     if _NUMERIC_END.fullmatch(text):
         raise Flaw("must have its address written as four decimal numbers, or as IPv6 in brackets")
     if not _HOST.fullmatch(text):

@@ -1,4 +1,4 @@
-"""How an attempt ended, and what that does to its job: the retry rules."""
+"""The retry rules: how the outcome of an attempt changes its job."""
 
 import random
 from enum import StrEnum
@@ -10,16 +10,16 @@ from fairlead.errors import DefinitionInvalid, Fault, InvalidInput
 from fairlead.model.job import JobStatus
 
 DEFAULT_MAX_ATTEMPTS = 5
-# Losses that a job is charged with: it was all that its worker held.
+# Charged losses until a job is a dead letter: it was its worker's only job.
 MAX_LOST = 3
-# Losses beside other jobs, which are not charged: so many say that the job should not run any more without a person's
-# look at it. A healthy job would have to lose a hundred workers.
+# Uncharged losses, beside other jobs, until a job is a dead letter and a person has to look at it. A healthy job
+# would have to lose a hundred workers.
 MAX_SUSPECTED = 100
-# From this loss on a job is started by itself. After its first it comes back as any other: nearly always the worker was
-# killed or its machine lost, and all its jobs are to run again at once.
+# From this loss on, a worker starts the job alone. After the first loss it runs normally: nearly always the worker was
+# killed or its machine failed, and all its jobs should run again at once.
 LOSSES_OF_A_SUSPECT = 2
 LONGEST_MESSAGE = 2000
-# What other systems call theirs.
+# Words that other systems use.
 _OTHER_WORDS: dict[str, JobStatus] = {"success": JobStatus.SUCCEEDED, "cancelled": JobStatus.CANCELED}
 
 
@@ -32,7 +32,7 @@ class Backoff(msgspec.Struct, frozen=True):
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse a policy that could not be followed."""
+        """Raise DefinitionInvalid for values out of range."""
         faults = [
             Fault(f"backoff.{name}", advice)
             for name, least, most, advice in (
@@ -47,9 +47,9 @@ class Backoff(msgspec.Struct, frozen=True):
             raise DefinitionInvalid(f"Invalid backoff: {faults[0].path} {faults[0].message}.", faults)
 
     def delay(self, failures: int, *, spread: float | None = None) -> float:
-        """Seconds to wait after this many failures; `spread` in -1..1 stands in for chance."""
+        """Seconds to wait after this many failures; `spread` in -1..1 replaces the random jitter."""
         exponent = max(failures, 1) - 1
-        # past the cap the power may overflow, and need not be known
+        # the power may overflow, but then the cap applies anyway
         steps = exponent if self.factor == 1 else min(exponent, 1024)
         try:
             plain = min(self.cap_seconds, self.base_seconds * self.factor**steps)
@@ -60,12 +60,12 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 def _is_between(value: Any, least: float, most: float) -> bool:
-    # NaN is not between anything
+    # False for NaN, too
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def can_retry(status: JobStatus | str, attempts: int, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> bool:
-    """Whether a job that stands so may be tried again by the system. Its status, or the word for it."""
+    """Whether the system may retry a job with this status and number of attempts."""
     return _status(status) not in (JobStatus.SUCCEEDED, JobStatus.RUNNING) and attempts < max_attempts
 
 
@@ -75,12 +75,12 @@ def _status(word: JobStatus | str) -> JobStatus:
     except (ValueError, TypeError):
         known = ", ".join(JobStatus)
         raise InvalidInput(
-            f"{str(word)[:80]!r} is no status of a job. Use one of {known}.",
+            f"{str(word)[:80]!r} is not a job status. Use one of {known}.",
             [Fault("status", f"use one of {known}")],
         ) from None
 
 
-# Structs, since every attempt makes some: several times cheaper to create than frozen dataclasses.
+# Structs, since every attempt creates some: several times cheaper than frozen dataclasses.
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Succeeded(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The handler failed, or ran too long. A failure that is not retryable ends the job."""
+    """The handler failed or timed out. A failure that is not retryable ends the job."""
 
     kind: str
     message: str
@@ -100,20 +100,20 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True):
-    """The handler asked to come back later; nothing is charged to its budget."""
+    """The handler asked to run again later; no attempt is charged."""
 
     delay: float
     cost_cents: int = 0
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The worker stopped before the handler ended; nothing is charged to its budget."""
+    """The worker stopped before the handler ended; no attempt is charged."""
 
     cost_cents: int = 0
 
 
 class Canceled(msgspec.Struct, frozen=True):
-    """The owner did as it was asked and stopped."""
+    """The worker stopped the handler after a cancel request."""
 
     cost_cents: int = 0
 
@@ -121,22 +121,22 @@ class Canceled(msgspec.Struct, frozen=True):
 class Blame(StrEnum):
     """What a lost worker means for a job that it held."""
 
-    # the worker held nothing else
+    # it was the worker's only job
     CHARGED = "charged"
-    # it was the only one that had just begun, beside others that had run for a while
+    # it had just started, and all other jobs of the worker had run for a while
     ACCUSED = "accused"
-    # one of several, and any of them may be the cause
+    # one of several jobs, and any of them may be the cause
     SUSPECTED = "suspected"
-    # another was accused
+    # another job was accused
     CLEARED = "cleared"
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The owner did not renew its lease in time. `suspected`: how often that happened before without a charge."""
+    """The worker did not renew its lease in time. `suspected` counts the earlier losses that were not charged."""
 
     blame: Blame = Blame.CHARGED
     suspected: int = 0
-    # a host's jobs are only for its agent, and wait for no other worker
+    # only the host's agent runs its jobs, so they cannot wait for an idle worker
     on_host: bool = False
 
 
@@ -146,7 +146,7 @@ SUCCEEDED = Succeeded()
 
 
 class Spent(Protocol):
-    """What a job has used up, and what it may."""
+    """The attempts that a job has used, and its limits."""
 
     @property
     def max_attempts(self) -> int: ...
@@ -159,7 +159,7 @@ class Spent(Protocol):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """A Spent of its own, apart from any job."""
+    """A Spent without a job."""
 
     max_attempts: int
     failure_count: int
@@ -167,21 +167,21 @@ class Budget(msgspec.Struct, frozen=True):
     backoff: Backoff
 
 
-# What one attempt may cost: the sum of millions of them can still be kept.
+# The highest cost of one attempt: the sum of millions still fits into a bigint.
 MOST_CENTS = 10**12
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt's end does to its job."""
+    """The change to a job at the end of an attempt."""
 
     status: JobStatus
     attempt_status: str
     delay: float = 0.0
     charge: int = 0
     loss: int = 0
-    # added to the losses that are not charged
+    # to add to the losses that are not charged
     suspicion: int = 0
-    # the next attempt is started by itself; of an accused job, on a worker that runs nothing else
+    # a worker starts the next attempt alone; an accused job needs an idle worker
     alone: bool = False
     accused: bool = False
     output: Any = None
@@ -189,7 +189,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     cost_cents: int = 0
     log: str | None = None
-    # of an attempt that was a process: pid, exit_code, signal, stderr
+    # for an attempt in a subprocess: pid, exit_code, signal, stderr
     ran: dict[str, Any] | None = None
 
 
@@ -197,7 +197,7 @@ _DONE = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded")
 
 
 def decide(job: Spent, outcome: Outcome) -> Change:
-    """What an attempt's outcome does to its job. A cancel that was requested meanwhile is the database's to see."""
+    """The change that an outcome makes to its job. The database handles a cancel request that came meanwhile."""
     match outcome:
         case Succeeded():
             return _DONE if outcome is SUCCEEDED else _succeeded(outcome)
@@ -246,7 +246,7 @@ def _failed(job: Spent, outcome: Failed) -> Change:
 
 
 def _lost(job: Spent, outcome: Lost) -> Change:
-    """Lost attempts are counted apart: a job whose workers keep dying is poison, not failure."""
+    """Losses have their own counter: a job whose workers keep dying is a poison job, not a failing one."""
     charged = outcome.blame is Blame.CHARGED
     losses = job.lost_count + charged
     suspected = outcome.suspected + (outcome.blame in (Blame.ACCUSED, Blame.SUSPECTED))
@@ -266,7 +266,7 @@ def _lost(job: Spent, outcome: Lost) -> Change:
 
 
 def _why_lost(outcome: Lost, losses: int, suspected: int) -> tuple[str, bool]:
-    """What to tell of a loss, and whether it was the last."""
+    """The message for a loss, and whether it ends the job."""
     if outcome.blame is Blame.CHARGED:
         if losses < MAX_LOST:
             return "the worker was lost", False

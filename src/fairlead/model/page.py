@@ -1,4 +1,4 @@
-"""A part of a list, in the list's order."""
+"""One page of a list."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -8,9 +8,9 @@ U = TypeVar("U")
 
 
 class Page(list[T]):
-    """Rows of a list, and whether more come after the last of them.
+    """Rows of a list, and whether more rows follow.
 
-    A page can be shorter than was asked for and still not be the last: it also ends where it has too many bytes.
+    A page can be shorter than requested and still not be the last: its size in bytes is limited, too.
     """
 
     def __init__(self, rows: Iterable[T] = (), *, more: bool = False) -> None:
@@ -19,13 +19,13 @@ class Page(list[T]):
 
     @property
     def last(self) -> T | None:
-        """The row that the next page comes after; None where there is no next page."""
+        """The last row, if another page follows; else None."""
         return self[-1] if self.more else None
 
     def map(self, change: Callable[[T], U]) -> "Page[U]":
-        """The same page with each row changed."""
+        """The page with `change` applied to each row."""
         return Page((change(one) for one in self), more=self.more)
 
     def with_rows(self, rows: Iterable[U]) -> "Page[U]":
-        """The same page with other rows in place of these, one for each."""
+        """The page with these rows instead."""
         return Page(rows, more=self.more)

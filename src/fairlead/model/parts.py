@@ -24,7 +24,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class When(msgspec.Struct, frozen=True):
-    """Some parts if the value is given (neither missing nor null nor false), others if not."""
+    """`then` if the value is given (neither missing nor null nor false), `otherwise` if not."""
 
     path: Path
     then: tuple["Part", ...]
@@ -39,7 +39,7 @@ class Each(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """One argument of all items of a list."""
+    """One argument: all items of a list, joined."""
 
     path: Path
     slot: Slot
@@ -47,4 +47,4 @@ class Joined(msgspec.Struct, frozen=True):
     prefix: str = ""
 
 
-Part = Union[Text, Flag, When, Each, Joined]  # noqa: UP007 - named before it is made
+Part = Union[Text, Flag, When, Each, Joined]  # noqa: UP007 - a forward reference

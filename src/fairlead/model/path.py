@@ -1,4 +1,4 @@
-"""A path into JSON: `event.items.0."a.b"`. Looking up is all it can do."""
+"""A path into JSON: `event.items.0."a.b"`. It only looks up values."""
 
 import json
 import re
@@ -12,17 +12,17 @@ from fairlead.model.payload import unreadable
 MAX_LENGTH = 500
 MAX_SEGMENTS = 32
 
-# Possessive, so that no text makes the reading slow.
+# Possessive quantifiers: no text can make matching slow.
 _SEGMENT = re.compile(r'[\w-]++|"(?:[^"\\]|\\.)*+"')
 _WORD = re.compile(r"[\w-]+")
 _EXPECTED = (
-    'expected a path such as event.items.0.id; a segment with other signs stands in JSON quotes: event."a.b"'
+    'expected a path such as event.items.0.id; quote a segment with other characters as JSON: event."a.b"'
 )
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Missing(Enum):
-    """What a path leads to when there is nothing; null is something."""
+    """The result of a path that leads to nothing; null is a value."""
 
     MISSING = "missing"
 
@@ -31,7 +31,7 @@ MISSING = Missing.MISSING
 
 
 class Flaw(Exception):
-    """Why something written by a user cannot be read; whoever knows the place makes a refusal of it."""
+    """Why a user's input is invalid. The caller knows its path, and turns the Flaw into an error."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class Flaw(Exception):
 
 
 class Path(msgspec.Struct, frozen=True):
-    """Where to look. Two spellings of one path are equal."""
+    """A parsed path. Two spellings of one path are equal."""
 
     segments: tuple[str, ...]
 
@@ -50,7 +50,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def path_of(text: str) -> Path:
-    """The path that the whole text is, or a Flaw."""
+    """Parse a whole text as a path, or raise a Flaw."""
     path, end = path_at(text, 0)
     if end != len(text):
         raise Flaw(_EXPECTED)
@@ -58,7 +58,7 @@ def path_of(text: str) -> Path:
 
 
 def path_at(text: str, start: int) -> tuple[Path, int]:
-    """The path that begins at `start`, and where it ends; or a Flaw."""
+    """Parse the path at `start`; returns it and its end. Or raise a Flaw."""
     segments: list[str] = []
     at = start
     while match := _SEGMENT.match(text, at):
@@ -73,12 +73,12 @@ def path_at(text: str, start: int) -> tuple[Path, int]:
 
 
 def path_of_pointer(pointer: str) -> Path:
-    """The path that a JSON pointer such as /server/id is."""
+    """The path of a JSON pointer such as /server/id."""
     return Path(tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]))
 
 
 def look_up(path: Path, context: Any) -> Any:
-    """What the path leads to, or MISSING. Looks into plain objects and lists only, so it runs no code of theirs."""
+    """The value at the path, or MISSING. Only plain dicts and lists are searched, so no user code runs."""
     value = context
     for segment in path.segments:
         if type(value) is dict:

@@ -1,8 +1,8 @@
-"""How much a regular expression may cost: about how many states its automaton has."""
+"""The cost of a regular expression: about the number of states of its automaton."""
 
 import re
 
-# A class that may hold more than ASCII is several states in UTF-8.
+# A class with non-ASCII characters takes several states in UTF-8.
 CLASS_STATES = 2
 CEILING = 10**9
 
@@ -10,12 +10,12 @@ _REPEAT = re.compile(r"\{\s*(\d*)\s*(?:(,)\s*(\d*)\s*)?\}")
 
 
 def count_states(pattern: str) -> int:
-    """At least the states that the engine can be in at once, with each `{n}` written out.
+    """An upper bound of the states that the engine can be in at once, with each `{n}` expanded.
 
-    The engine does not backtrack, but for every character it may look at every state: `1[01]{5000}2` takes half a minute
+    The engine does not backtrack, but may visit every state for every character: `1[01]{5000}2` takes half a minute
     for 200 kB. So a match costs at most states × characters.
     """
-    # the sizes of the groups around, of this one, and of its last part, which a repetition multiplies
+    # the sizes of the outer groups, of this group, and of its last part, which a repetition multiplies
     outer, size, last = list[int](), 1, 0
     at = 0
     while at < len(pattern):
@@ -52,7 +52,7 @@ def _states_of_class(inside: str) -> int:
 
 
 def _end_of_class(pattern: str, at: int) -> int:
-    """Where the class that begins here ends; classes may hold others."""
+    """The end of the character class at this position; classes can be nested."""
     depth = 0
     while at < len(pattern):
         if pattern[at] == "\\":

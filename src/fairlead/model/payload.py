@@ -1,4 +1,4 @@
-"""What a payload may be: JSON that PostgreSQL can keep, within bounds."""
+"""Payloads: JSON that PostgreSQL can store, within limits."""
 
 import math
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class _Flaw(Exception):
 
 
 def encode(payload: Any, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> tuple[Any, bytes]:
-    """The payload as plain JSON values and as JSON text, or a refusal that says where it went wrong."""
+    """The payload as plain JSON values and as JSON text; the error has the path of the fault."""
     try:
         if not _plain(payload, max_depth):
             payload = msgspec.to_builtins(payload, enc_hook=_dumped)
@@ -54,7 +54,7 @@ def encode(payload: Any, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEP
 
 
 def pointer(path: Any) -> str:
-    """A JSON pointer to a place in a payload."""
+    """The JSON pointer of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
@@ -71,7 +71,7 @@ def whole(value: Any) -> Any:
 
 
 def unreadable(text: str) -> str | None:
-    """Why PostgreSQL could not keep this text, or None."""
+    """Why PostgreSQL cannot store this text, or None."""
     if "\x00" in text:
         return "the character \\u0000 cannot be stored"
     if not text.isascii():
@@ -83,7 +83,7 @@ def unreadable(text: str) -> str | None:
 
 
 def _plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of types
-    """Whether a value is plain JSON already; False if parts of it have to be converted first."""
+    """Whether a value is plain JSON; False if parts of it must be converted first."""
     kind = type(value)
     if kind is str:
         if flaw := unreadable(value):

@@ -1,4 +1,4 @@
-"""Places in a string: `{{path}}` and `{{path | default: JSON}}`. Read in one pass, from left to right."""
+"""Placeholders in a string: `{{path}}` and `{{path | default: JSON}}`. Parsed in one pass, from left to right."""
 
 import json
 import re
@@ -18,14 +18,14 @@ _DEFAULT = re.compile(r"default[ \t\r\n]*+:[ \t\r\n]*+")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a value comes from, and what stands there if it is missing."""
+    """A placeholder: the path of its value, and the default if the value is missing."""
 
     path: Path
     default: Any = MISSING
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A string with places in it."""
+    """A string with placeholders."""
 
     parts: tuple[str | Place, ...]
 
@@ -39,9 +39,9 @@ class Text(msgspec.Struct, frozen=True):
 
 
 def read(text: str) -> str | Place | Text:
-    r"""What a string of a template is: literal, exactly one place, or a mixture; or a Flaw.
+    r"""Parse a template's string: literal text, exactly one placeholder, or a mixture; or raise a Flaw.
 
-    Backslashes count only directly before `{{`: `\\` is a backslash there, and `\{{` is `{{`.
+    Backslashes are special only directly before `{{`: `\\` is a backslash there, and `\{{` is `{{`.
     """
     mixture = Text(tuple(part for part in _parts(text) if part != ""))
     if not mixture.places:
@@ -79,7 +79,7 @@ def _place_at(text: str, at: int) -> tuple[Place, int]:
 def _default_at(text: str, at: int) -> tuple[Any, int]:
     match = _DEFAULT.match(text, at)
     if match is None:
-        raise Flaw("after | only default: is known, followed by a JSON value")
+        raise Flaw("after | only default: is allowed, followed by a JSON value")
     try:
         value, end = _JSON.raw_decode(text, match.end())
         encode(value)

@@ -1,4 +1,4 @@
-"""Definitions that come ready made: a name, and what each of them says."""
+"""Ready-made definitions, by the name of their preset."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from fairlead.model.parts import Text
 from fairlead.model.path import Path
 from fairlead.model.slot import Slot
 
-# What a host's command makes of a payload, by the rules of commands themselves: what the server takes, an agent can run.
+# The schema comes from the rules of commands: an agent can run every payload that the server accepts.
 _SERVER_SLOT = Slot(path=Path(("payload", "serverInstanceId")), max_length=200)
 
 _SERVER: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""Pydantic's models as parameters, in payloads and as outputs, for applications that have them.
+"""Pydantic models as parameters, in payloads and as outputs, for applications that use them.
 
-It is never imported here: what is no model of it needs none of it, and importing it would take longer than all of ours.
+This module never imports pydantic: only applications that use it have models, and the import is slow.
 """
 
 import sys
@@ -8,35 +8,35 @@ from typing import Any
 
 import msgspec
 
-# What pydantic writes in the place of a secret: the job would get that, and nothing else.
+# Pydantic dumps a secret as these asterisks: the job would not receive the secret.
 _ASTERISKS = b'"**********"'
 
 
 def is_model(kind: Any) -> bool:
-    """Whether this is a class made from pydantic's BaseModel; without pydantic there is none."""
+    """Whether this is a subclass of pydantic's BaseModel; False if pydantic is not imported."""
     pydantic: Any = sys.modules.get("pydantic.main")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
 def dumped(value: Any) -> Any:
-    """A model as JSON values, by the names that it is read by; what is none is refused."""
+    """A model as JSON values, with its aliases; TypeError for any other value."""
     if not is_model(type(value)):
         raise TypeError(f"{type(value).__name__} has no JSON form")
     plain = value.model_dump(mode="json", by_alias=True)
     if _ASTERISKS in msgspec.json.encode(plain):
         raise TypeError(
-            f"{type(value).__name__} has a SecretStr, and pydantic gives asterisks for it. Make it a str that is marked "
+            f"{type(value).__name__} has a SecretStr, which pydantic dumps as asterisks. Make it a str that is marked "
             'with Field(json_schema_extra={"writeOnly": True})'
         )
     return plain
 
 
 def validated(kind: Any, value: Any) -> Any:
-    """The model that JSON values say. The refusal names places, and never a value."""
+    """The model from JSON values. The error has paths, never values."""
     if not is_model(kind):
         raise NotImplementedError
     try:
-        # as JSON: there even a strict model reads a time from text
+        # as JSON: in JSON mode even a strict model parses times from text
         return kind.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:
         raise ValueError(_told(error)) from None
@@ -48,7 +48,7 @@ def _told(error: Any) -> str:
 
 
 class ModelSchemas:
-    """Schemas of the models that are asked for, and beside them those that they refer to."""
+    """Creates the schemas of models, and collects the definitions that they refer to."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class ModelSchemas:
         return schema
 
     def _name(self, kind: Any) -> str:
-        """Two models of one name, of two modules, may refer to two that share a name."""
+        """A unique name: models of two modules may have the same name."""
         if kind not in self._names:
             same = sum(one.__name__ == kind.__name__ for one in self._names)
             self._names[kind] = f"{kind.__name__}.{same}" if same else kind.__name__

@@ -1,4 +1,4 @@
-"""Quotas: what a tenant may make us keep and do."""
+"""Quotas: limits on what a tenant may store and run."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -33,9 +33,9 @@ SETTINGS = {
     Quota.LIVE_SOCKETS: "max_sockets_per_tenant",
     Quota.FOLLOWED_LOGS: "max_followers_per_tenant",
 }
-# Those that the database looks at when a job is enqueued.
+# The database checks these when a job is enqueued.
 OF_JOBS = (Quota.QUEUED_JOBS, Quota.RUN_JOBS, Quota.STORED_BYTES)
-# Those that servers hold open.
+# Servers count these: open connections.
 OF_OPENINGS = (Quota.LONG_POLLS, Quota.LIVE_SOCKETS, Quota.FOLLOWED_LOGS)
 _DEFAULTS = Settings()
 
@@ -62,23 +62,23 @@ ADVICE = {
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How much of a quota a tenant uses. `allowed` None means any number; `used` None that it is not one number."""
+    """How much of a quota a tenant uses. `allowed` is None without a limit; `used` is None if there is no single number."""
 
     quota: Quota
     used: int | None
     allowed: int | None
-    # whether the tenant has this quota of its own, and not by the settings
+    # whether the quota is the tenant's own, not the settings'
     is_own: bool
 
 
 def allowed_of(quota: Quota, own: Mapping[str, int], settings: Settings) -> int | None:
-    """The quota in force: the tenant's own, or the settings'; None means any number."""
+    """The quota that applies: the tenant's own, or the settings'; None means no limit."""
     number = own.get(quota)
     return int(getattr(settings, SETTINGS[quota]) if number is None else number) or None
 
 
 def settings_for_jobs(settings: Settings) -> dict[str, int]:
-    """What the database has to know of the settings: nothing, where they are the defaults."""
+    """The settings that the database needs: those that differ from the defaults."""
     return {
         quota.value: getattr(settings, SETTINGS[quota])
         for quota in OF_JOBS
@@ -87,10 +87,10 @@ def settings_for_jobs(settings: Settings) -> dict[str, int]:
 
 
 def exceeded(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: Any = None) -> Refused:
-    """The refusal of what would exceed a quota."""
+    """The error for a request that would exceed a quota."""
     kind = _kind(quota)
-    whose = "This tenant" if run_id is None else f"Run {run_id}, with all that it started,"
-    asked = f", and {more} more were asked for" if more > 1 else ""
+    whose = "This tenant" if run_id is None else f"Run {run_id}, with all runs that it started,"
+    asked = f", and {more} more were requested" if more > 1 else ""
     return kind(
         f"{whose} has {used} {WHAT[quota]}{asked}; the quota {quota} is {allowed}. {ADVICE[quota]}, or raise the quota: "
         f"fairlead tenants set TENANT --quota {quota}=NUMBER",
@@ -105,7 +105,7 @@ def _kind(quota: Quota) -> type[Refused]:
 
 
 def exceeded_as_told(told: Mapping[str, Any], *, more: int = 1) -> Refused:
-    """The refusal that the database describes."""
+    """The error for a refusal that the database describes."""
     return exceeded(
         Quota(told["quota"]), used=told["used"], allowed=told["allowed"], more=more, run_id=told.get("run_id")
     )

@@ -1,7 +1,7 @@
-"""Secrets: which fields of a payload are, and how they are kept out of everything that people read.
+"""Secrets in payloads: which fields are secret, and how they are masked in everything that is shown.
 
 A schema marks a field with `"writeOnly": true` or `"x-secret": true`. From it come paths, such as `/smtp/password`
-or `/users/*/token`: `*` stands for any one name or place, `**` for any number of them.
+or `/users/*/token`: `*` matches any one key or index, `**` any number of them.
 """
 
 import json
@@ -19,21 +19,21 @@ from fairlead.model.outcome import Failed, Outcome, Succeeded
 
 MASK = "[redacted]"
 ANY, ANY_DEPTH = "*", "**"
-# Shorter ones would hide half of every text that they are in, and say little.
+# Shorter secrets are not masked: they would hide half of every text.
 SHORTEST_TEXT = 4
 SHORTEST_PART = 8
 FEWEST_DIGITS = 6
-# What has more is no header.
+# A text with more parts is not a header.
 MOST_PARTS = 16
-# So many are looked for in every text; where a payload has more, no text of the job is shown at all.
+# The most secrets to search for; if a payload has more, every text of the job is masked whole.
 MOST_SECRETS = 200
 MOST_PLACES = 100
 MOST_STEPS = 20_000
-# Of secrets that may be found by trying, nothing is compared with what a user chose.
+# Only secrets of this length are masked in a text that a user chose: a shorter one could be guessed from the mask.
 LEAST_TO_COMPARE = 16
-# How much is left out beside a cut tells of a secret's length this much, and nothing of its letters.
+# Cuts are rounded to this length: they reveal little of a secret's length, and nothing of its letters.
 REACH = 64
-# Nothing has another form for these.
+# A secret of these characters has only one form in all encodings.
 _ALWAYS_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
 Path = tuple[str, ...]
@@ -54,7 +54,7 @@ def Secret() -> msgspec.Meta:  # noqa: N802 - reads as a type where it stands: A
 
 
 def secret_paths(schema: Any) -> list[str]:
-    """The paths of the fields that the schema marks as secret; more than it marks where it is too tangled to tell."""
+    """The paths of the fields that the schema marks as secret; every path if the schema is too complex."""
     if not _marks(schema):
         return []
     try:
@@ -65,7 +65,7 @@ def secret_paths(schema: Any) -> list[str]:
 
 
 def _marks(schema: Any) -> bool:
-    """Whether there is a mark anywhere in it: most schemas have none."""
+    """Whether the schema has any mark: most have none."""
     left = [schema]
     while left:
         one = left.pop()
@@ -83,7 +83,7 @@ def _is_marked(schema: Mapping[str, Any]) -> bool:
 
 
 def without_examples(schema: Any) -> Any:
-    """The schema without values of secrets: a parameter's default would be in the definition for all to read."""
+    """The schema without defaults and examples of secrets: everyone can read the definition."""
     if isinstance(schema, list):
         return [without_examples(one) for one in schema]
     if not isinstance(schema, dict):
@@ -93,16 +93,16 @@ def without_examples(schema: Any) -> Any:
 
 
 def _any_marked(schema: Mapping[str, Any]) -> bool:
-    """Whether one of the forms that a value may have is a secret."""
+    """Whether an alternative of the schema is marked."""
     return any(isinstance(one, dict) and _is_marked(one) for one in _in_place(schema))
 
 
 class _Tangledness(Exception):
-    """The schema is too large or too strange to be followed."""
+    """The schema is too large, or has references that cannot be followed."""
 
 
 class _Reader:
-    """Finds marked places, following references within the schema."""
+    """Finds marked fields, and follows references within the schema."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -111,7 +111,7 @@ class _Reader:
         self._recursive: set[str] = set()
 
     def paths(self, schema: Any) -> set[Path]:
-        """The marked places below this part of the schema, seen from it."""
+        """The marked paths below this part of the schema, relative to it."""
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise _Tangledness
@@ -138,7 +138,7 @@ class _Reader:
         found = self.paths(target)
         self._open.pop()
         if reference in self._recursive:
-            # it comes again somewhere below itself, however deep the payload is
+            # a recursive schema: the same fields can occur at any depth
             found |= {(ANY_DEPTH, *path) for path in found}
         return found
 
@@ -158,7 +158,7 @@ class _Reader:
 
 
 def _in_place(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Parts that speak of the same value."""
+    """Subschemas that apply to the same value."""
     for keyword in _IN_PLACE:
         parts = schema.get(keyword)
         yield from parts if isinstance(parts, list) else ()
@@ -168,7 +168,7 @@ def _in_place(schema: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Parts that speak of what is in the value, with the name they speak of."""
+    """Subschemas that apply to parts of the value, with the name of the part."""
     yield from _named(schema, "properties").items()
     yield from ((ANY, below) for below in _named(schema, "patternProperties").values())
     yield from ((ANY, schema.get(keyword)) for keyword in (*_ANY_ITEM, *_ANY_NAME))
@@ -197,7 +197,7 @@ def _all(paths: Sequence[str]) -> set[Path]:
 
 
 def path_to(parts: Iterable[str]) -> str:
-    """The path that leads by these names; by none of them, to everything."""
+    """The path with these names; without names, the path of the whole value."""
     return "/".join(["", *map(_escaped, parts)])
 
 
@@ -210,17 +210,17 @@ def hidden(payload: Any, paths: Sequence[str]) -> Any:
 
 
 def shown_payload(payload: Any, paths: Sequence[str], patterns: Patterns) -> Any:
-    """A payload as it may be shown, and edited and sent back: masked where its secrets are, and where a pattern matches.
+    """A payload to show, edit and send back: its secret fields and all matches of patterns are masked.
 
-    What else is in it is compared with no secret: a user wrote it, and would see which of many guesses is masked.
+    Other fields are not compared with the secrets: a user writes them, and could test guesses against the mask.
     """
     shown = hidden(payload, paths)
     return Mask((), patterns).value(shown, names=False) if patterns else shown
 
 
 def restored(edited: Any, stored: Any, shown: Any) -> Any:
-    """An edited payload in which all that was left as it was shown is again as it is stored."""
-    if isinstance(edited, str):  # a mask is a text, or in one
+    """The edited payload with each value that is still as shown replaced by the stored value."""
+    if isinstance(edited, str):  # a mask is always text
         return stored if edited == shown else edited
     if isinstance(edited, Mapping) and isinstance(stored, dict) and isinstance(shown, dict):
         known = stored.keys() & shown.keys()
@@ -237,12 +237,12 @@ def restored(edited: Any, stored: Any, shown: Any) -> Any:
 def rewritten(
     value: Any, paths: Sequence[str], at: Callable[[Any], Any], before: Callable[[Any, set[Path]], Any]
 ) -> Any:
-    """A copy with each secret changed by `at`; and by `before` what paths lead on from, though it holds nothing more."""
+    """A copy with each secret changed by `at`, and by `before` each scalar where a path would lead further down."""
     return _replaced(value, _all(paths), at, before) if paths else value
 
 
 def secrets_in(payload: Any, paths: Sequence[str]) -> list[Any]:
-    """The secrets that are in the payload."""
+    """The values at the secret paths of the payload."""
     found: list[Any] = []
     if paths:
         _replaced(payload, _all(paths), found.append)
@@ -255,7 +255,7 @@ def _replaced(
     change: Callable[[Any], Any],
     before: Callable[[Any, set[Path]], Any] = lambda value, _: value,
 ) -> Any:
-    """A copy of the value with each place that a path leads to changed."""
+    """A copy of the value, changed at each path."""
     paths = _spread(paths)
     if () in paths:
         return change(value)
@@ -269,13 +269,13 @@ def _replaced(
 
 
 def _spread(paths: set[Path]) -> set[Path]:
-    """Any number of steps may also be none."""
+    """Add the paths in which `**` stands for no step."""
     more = {path[1:] for path in paths if path[:1] == (ANY_DEPTH,)}
     return paths if more <= paths else _spread(paths | more)
 
 
 def _below(paths: set[Path], name: str) -> set[Path]:
-    """What is left of the paths after a step."""
+    """The rest of the paths after a step."""
     return {path[1:] for path in paths if path and path[0] in (name, ANY)} | {
         path for path in paths if path[:1] == (ANY_DEPTH,)
     }
@@ -285,7 +285,7 @@ def _below(paths: set[Path], name: str) -> set[Path]:
 
 
 class Mask:
-    """Masks known secrets, and whatever matches a pattern, in texts and in JSON."""
+    """Masks known secrets, and matches of patterns, in texts and in JSON."""
 
     def __init__(self, secrets: Iterable[Any], patterns: Patterns = ()) -> None:
         self._numbers: set[int | float] = set()
@@ -294,7 +294,7 @@ class Mask:
         self._everything = len(leaves) > MOST_SECRETS
         for leaf in leaves:
             self._learn(leaf, texts)
-        # the longest first: one may be a part of another
+        # the longest first: a secret may contain another
         self._texts = sorted(texts, key=len, reverse=True)
         self._has_lines = any("\n" in text for text in texts)
         self.leaves = leaves
@@ -311,29 +311,29 @@ class Mask:
 
     @property
     def longest(self) -> int:
-        """The length of the longest text that is looked for."""
+        """The length of the longest text to search for."""
         return len(self._texts[0]) if self._texts else 0
 
     @property
     def reach(self) -> int:
-        """How far from a cut a secret may reach that is cut in two: the length of the longest, rounded up."""
+        """How far a secret can extend from a cut: the length of the longest, rounded up."""
         return -(-self.longest // REACH) * REACH
 
     def text(self, text: str) -> str:
-        """The text without secrets. It must be whole: of one that was cut, a secret may be left in part.
+        """The text without secrets. It must be complete: a truncated text may keep part of a secret.
 
-        Nothing is done about the beginning of a secret: who may choose a text would learn the secret letter by letter.
+        The beginning of a secret is not masked: a user who chooses a text could learn the secret letter by letter.
         """
         return self._patterned(self._replaced(text))
 
     def beginning(self, text: str) -> str:
-        """A text that lost its end, without secrets and without all that a secret may have begun in."""
+        """A text whose end was cut off, without secrets and without the part where a secret may have begun."""
         if not self._texts:
             return self.text(text)
         return self.text(text[: self._before_spans(text, max(0, len(text) - self.reach))])
 
     def chosen(self, text: str | None) -> str | None:
-        """A text that a user chose beside the payload, without those secrets that cannot be found by trying."""
+        """A text that a user chose, with only those secrets masked that are too long to guess."""
         if text is None:
             return None
         long = [secret for secret in self._texts if len(secret) >= LEAST_TO_COMPARE]
@@ -355,7 +355,7 @@ class Mask:
 
     @staticmethod
     def _spans(text: str, secrets: Sequence[str]) -> list[tuple[int, int]]:
-        """Where secrets are. Those that overlap are one: nothing of the second is left when the first is gone."""
+        """The positions of secrets. Overlapping ones are merged, so that no part of either is left."""
         found = []
         for secret in secrets:
             begin = text.find(secret)
@@ -371,12 +371,12 @@ class Mask:
         return spans
 
     def safe_start(self, text: str) -> int:
-        """Where a text that lost its beginning is free of what may be the end of a secret."""
+        """The first position in a text whose beginning was cut off that no secret can reach."""
         at = min(len(text), self.reach)
         return next((end for begin, end in self._spans(text, self._texts) if begin < at < end), at)
 
     def before_match(self, text: str, at: int) -> int:
-        """The place, or where the match of a pattern begins that reaches over it; one without end is cut."""
+        """The position, or the start of a match that extends over it; a match of the whole text is cut."""
         begins = [
             match.start()
             for pattern in self.patterns
@@ -386,16 +386,16 @@ class Mask:
         return min(begins, default=at) or at
 
     def safe_cut(self, text: str, at: int) -> int:
-        """The last place up to `at` where a text that goes on can be cut without cutting a secret in two.
+        """The last position up to `at` where an unfinished text can be cut without splitting a secret.
 
-        It does not depend on whether the text ends with the beginning of a secret: that could be seen, and tried.
+        It does not depend on whether the text ends with the beginning of a secret: a user could test guesses with it.
         """
-        if text[at - 1 : at] == "\n" and not self._has_lines:  # no secret reaches over the end of a line
+        if text[at - 1 : at] == "\n" and not self._has_lines:  # no secret spans lines
             return at
         return self._before_spans(text, self.before_match(text, max(0, min(at, len(text) - self.reach))))
 
     def _before_spans(self, text: str, at: int) -> int:
-        """The place, or where a secret begins that is there whole and reaches over it."""
+        """The position, or the start of a complete secret that extends over it."""
         moved = True
         while moved:
             cut = min((self._before(text, at, secret) for secret in self._texts), default=at)
@@ -408,7 +408,7 @@ class Mask:
         return begin if 0 <= begin < at else at
 
     def value(self, value: Any, *, names: bool = True) -> Any:
-        """The JSON without secrets, in names too."""
+        """The JSON without secrets, also in its keys."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -423,7 +423,7 @@ class Mask:
         return value
 
     def outcome(self, outcome: Outcome) -> Outcome:
-        """How an attempt ended, without secrets."""
+        """The outcome without secrets."""
         if isinstance(outcome, Succeeded) and outcome.output is not None:
             return msgspec.structs.replace(outcome, output=self.value(outcome.output))
         if isinstance(outcome, Failed):
@@ -453,9 +453,9 @@ def _leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it appears in texts: plain, as Python and JSON show it, in an address, and line by line."""
+    """The forms of a secret in texts: plain, as Python and JSON literals, in URLs, and its single lines."""
     yield secret
-    if _ALWAYS_PLAIN.fullmatch(secret):  # as most are, and a mask is made for every job that has secrets
+    if _ALWAYS_PLAIN.fullmatch(secret):  # most secrets; this runs for every job that has any
         return
     yield repr(secret)[1:-1]
     for encoded in (msgspec.json.encode(secret).decode()[1:-1], json.dumps(secret)[1:-1]):
@@ -469,11 +469,11 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _credentials(secret: str) -> Iterator[str]:
-    """What a header such as `Bearer …` or `Basic …` holds beside its scheme: who got it may say just that back."""
+    """The credentials in a header such as `Bearer …` or `Basic …`: a server may repeat them without the scheme."""
     scheme, *parts = secret.split(maxsplit=MOST_PARTS) or [""]
     if not parts or len(parts) == MOST_PARTS or "\n" in secret:
         return
-    # of more than a scheme and a token, mere words are left: they would hide half of every text
+    # with several parts, plain words are not masked: they would hide half of every text
     yield from (one for one in parts if len(one) >= SHORTEST_PART and (len(parts) == 1 or not one.isalpha()))
     if scheme.lower() == "basic":
         yield from (one for one in _of_basic(parts[0]) if len(one) >= SHORTEST_TEXT)
@@ -489,20 +489,20 @@ def _of_basic(encoded: str) -> tuple[str, ...]:
 
 
 def mask_for(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mask | None:
-    """What masks a job's secrets; None where there is nothing to mask."""
+    """The mask for a job's secrets; None if there is nothing to mask."""
     secrets = secrets_in(payload, paths)
     return Mask(secrets, patterns) if secrets or patterns else None
 
 
 def shorten(text: str, longest: int, mask: Mask | None = None) -> str:
-    """The beginning of a text. It is masked before it is cut: of a secret that was cut in two, a mask finds nothing."""
+    """The beginning of a text. It is masked before it is cut: the mask does not find a truncated secret."""
     if mask is not None:
         text = mask.text(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def places(payload: Any, mask: Mask) -> list[str]:
-    """The paths to what of a payload holds a secret that the mask knows; too many of them are one, to everything."""
+    """The paths of a payload's values that contain a known secret; if there are too many, the path of the whole payload."""
     found = list(islice(_places(payload, mask, ()), MOST_PLACES + 1))
     return [path_to(())] if len(found) > MOST_PLACES else [path_to(place) for place in found]
 
@@ -519,13 +519,13 @@ def _places(value: Any, mask: Mask, at: Path) -> Iterator[Path]:
 
 
 def shown_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -> str:
-    """A dedupe key as it may be shown: one that was made from a payload has its secrets too."""
+    """A dedupe key without secrets: a key derived from a payload contains them."""
     parts = key.split("::", 2)
     if len(parts) == 3 and parts[0] == definition_key:
         try:
             payload = msgspec.json.decode(parts[2])
         except msgspec.DecodeError:
-            pass  # it only looked like one
+            pass  # not derived from a payload
         else:
             key = "::".join([*parts[:2], msgspec.json.encode(hidden(payload, paths)).decode()])
     return str(mask.chosen(key))

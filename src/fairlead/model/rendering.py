@@ -1,4 +1,4 @@
-"""Filling a template: look up, write down, and keep count, so that no template makes more than it may."""
+"""Rendering a template: look up values and insert them, within a limit of bytes."""
 
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ Where = tuple[str | int, ...]
 
 
 def filled(tree: Any, context: dict[str, Any], *, literal_bytes: int, max_bytes: int) -> Any:
-    """A new JSON value: the tree with its places filled; or TemplateFailed with everything that is wrong."""
+    """A new JSON value: the tree with its placeholders filled; TemplateFailed has every fault."""
     rendering = _Rendering(context, max_bytes)
     rendering.spend(literal_bytes, ())
     result = rendering.filled(tree, ())
@@ -33,7 +33,7 @@ class _Rendering:
         self.context = context
         self.max_bytes = max_bytes
         self.room = max_bytes
-        # JSON texts by the identity of their values, so that each is encoded once however often it is used
+        # JSON texts by the identity of their values: each value is encoded once
         self.texts: dict[int, bytes] = {}
         self.faults: list[Fault] = []
 
@@ -62,10 +62,10 @@ class _Rendering:
         return "".join(part if isinstance(part, str) else self.form(part, where) for part in node.parts)
 
     def form(self, place: Place, where: Where) -> str:
-        """A value as it stands inside a longer string."""
+        """A value as text inside a longer string."""
         value = self.value(place)
         if value is None or type(value) in (dict, list):
-            raise Flaw(f"{place.path} is null, an object or a list, which a longer string cannot hold")
+            raise Flaw(f"{place.path} is null, an object or a list, which cannot be part of a longer string")
         text = self.encoded(place, value, where)
         self.spend(len(text) - (_QUOTES if type(value) is str else 0), where)
         return value if type(value) is str else text.decode()
@@ -101,7 +101,7 @@ class _Rendering:
             self.fail()
 
     def too_large(self, where: Where) -> NoReturn:
-        self.faults.append(Fault(pointer(where), f"here the result has more than {self.max_bytes} bytes"))
+        self.faults.append(Fault(pointer(where), f"at this point the result exceeds {self.max_bytes} bytes"))
         self.fail()
 
     def fail(self) -> NoReturn:
@@ -112,10 +112,10 @@ class _Rendering:
 
 
 def _weigh(value: Any, room: int) -> None:
-    """Refuse what is no plain JSON or surely larger than `room`, before any of it is encoded.
+    """Refuse values that are not plain JSON or certainly larger than `room`, before encoding.
 
-    The weight is at most the size as JSON text. It counts what stands in several places each time, so it also ends
-    where a value holds itself.
+    The weight is at most the size as JSON text. It counts shared values each time, so it also ends for a value that
+    contains itself.
     """
     stack = [value]
     while stack:

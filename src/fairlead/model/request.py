@@ -1,4 +1,4 @@
-"""Reading a request to enqueue: every field checked by name, nothing guessed."""
+"""Reading and checking a request to enqueue."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ _NEEDED = frozenset({"definition", "tenant", "source", "id"})
 
 
 def checked(new: NewJob, *, own_key: bool = False) -> NewJob:
-    """The request itself, or a refusal that names every field that is wrong. Its key may be the system's `own_key`."""
+    """The request itself; InvalidInput names every invalid field. `own_key` allows a reserved dedupe key."""
     if new.plain and type(new.id) is UUID and _well_named(new.definition, new.tenant):
         return new  # nearly every job of a bulk load
     found = []
@@ -54,7 +54,7 @@ def checked(new: NewJob, *, own_key: bool = False) -> NewJob:
 
 
 def parsed(request: Any) -> NewJob:
-    """A request from JSON: unknown and missing fields refused, times and ids read from text."""
+    """Read a request from JSON: refuse unknown and missing fields, parse times and ids."""
     if not isinstance(request, Mapping):
         raise InvalidInput(
             "A job to enqueue is an object with at least definition and tenant.",
@@ -82,7 +82,7 @@ def parsed(request: Any) -> NewJob:
 
 
 def as_id(value: Any, whose: str = "job") -> UUID:
-    """The id of a job or run, also from text."""
+    """Parse the id of a job or run."""
     try:
         return value if isinstance(value, UUID) else UUID(value)
     except (ValueError, TypeError, AttributeError) as error:
@@ -118,7 +118,7 @@ def _read_moment(text: str) -> Any:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        return text  # refused by name in `checked`
+        return text  # `checked` refuses it, with the field's name
 
 
 def _read_delay(text: str) -> Any:
@@ -169,7 +169,7 @@ def _delay(value: Any) -> str | None:
     if type(value) not in (int, float):
         return "must be seconds, or a time such as 90s, 5m, 2h or 1d"
     longest = LONGEST_DELAY.total_seconds()
-    # what is not a number is not between them either
+    # NaN fails this test, too
     return None if 0 <= value <= longest else f"must be between 0 and {longest:.0f} seconds"
 
 

@@ -1,4 +1,4 @@
-"""When a server that is busy wants to be asked again."""
+"""The Retry-After header."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -7,7 +7,7 @@ LONGEST = 86_400.0
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """The seconds that a Retry-After header asks for, a day at most; None if it says nothing that can be read."""
+    """The seconds of a Retry-After header, at most a day; None if it cannot be parsed."""
     if header is None:
         return None
     text = header.strip()

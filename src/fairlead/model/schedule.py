@@ -1,4 +1,4 @@
-"""Schedules: a cron expression in a zone, or every so many seconds; when they run, previewed and in words."""
+"""Schedules: a cron expression in a time zone, or an interval; their runs, a preview, and their description."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """Runs when clocks in the zone show a time that matches; made by `cron`, which checks both."""
+    """Runs at each matching local time of the zone. `cron` creates it and checks both fields."""
 
     expr: str
     zone: str
@@ -33,13 +33,13 @@ class Cron(msgspec.Struct, frozen=True):
 
 
 class Every(msgspec.Struct, frozen=True):
-    """Runs at start_at and every so many seconds from there, exactly; with 0 seconds, only at start_at."""
+    """Runs at start_at and then at this exact interval; with 0 seconds, only at start_at."""
 
     seconds: int
     start_at: datetime
 
     def __post_init__(self) -> None:
-        """Refuse what could not be followed; keep start_at in UTC."""
+        """Raise ScheduleInvalid for values out of range; convert start_at to UTC."""
         if type(self.seconds) is not int or not 0 <= self.seconds <= MAX_EVERY_SECONDS:
             raise _invalid("every_seconds", f"must be 0 (once) or 1 to {MAX_EVERY_SECONDS} (366 days)")
         if self.start_at.tzinfo is None:
@@ -70,7 +70,7 @@ Schedule = Cron | Every
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run to come: `local` is what clocks show, `offset` such as UTC-05:00, `note` on a change of clocks."""
+    """A future run: `local` is its local time, `offset` such as UTC-05:00, `note` explains a clock change."""
 
     at: datetime
     local: datetime
@@ -79,17 +79,17 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def cron(expr: str, zone: str) -> Cron:
-    """A cron schedule from what a person wrote, as five fields; or a refusal."""
+    """Parse a cron schedule; CronInvalid or TimezoneUnknown if it is wrong."""
     return Cron(crons.read(expr).text, zones.zone(zone).key)
 
 
 def instants(schedule: Schedule, after: datetime, until: datetime) -> Iterator[datetime]:
-    """When it runs after one instant (not at it) and until another (also at it), in UTC."""
+    """The runs after `after` (exclusive) and until `until` (inclusive), in UTC."""
     return takewhile(lambda at: at <= until, schedule.runs(after))
 
 
 def preview(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC") -> list[Run]:
-    """The next n runs, with notes on changes of clocks; an interval is shown in `zone`."""
+    """The next n runs, with notes on clock changes; an interval is shown in `zone`."""
     where = zones.zone(schedule.zone if isinstance(schedule, Cron) else zone)
     before, found = after.astimezone(where), list[Run]()
     for at in islice(schedule.runs(after), n):
@@ -104,7 +104,7 @@ def preview(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC
 
 
 def in_words(schedule: Schedule) -> str:
-    """A schedule as a person would say it; an uncommon expression as it is, with its zone."""
+    """A schedule in words; an uncommon expression as it is, with its zone."""
     if isinstance(schedule, Cron):
         said = words(crons.read(schedule.expr).text)
         if said and not said.of_clock:
@@ -115,7 +115,7 @@ def in_words(schedule: Schedule) -> str:
 
 
 def _clock_note(schedule: Cron, at: datetime, where: ZoneInfo) -> str | None:
-    """What a change of clocks does to this run of a time of the clock."""
+    """How a clock change moves this run, or None."""
     expression = crons.read(schedule.expr)
     if expression.elapses:
         return None

@@ -1,19 +1,19 @@
-"""What validating with a JSON Schema may cost at worst, found without compiling it.
+"""The worst-case cost of validating with a JSON Schema, computed without compiling it.
 
-A schema of 3 kB can ask for 2^40 checks: forty definitions, each naming the next twice. The compiled validator does them
-without returning to Python, so no deadline ends it. This bound is computed first, over the definitions and not over their
-expansion, and holds for every instance:
+A schema of 3 kB can require 2^40 checks: forty definitions, each of which refers to the next twice. The compiled
+validator runs them without returning to Python, so no timeout can stop it. This bound is computed first, over the
+definitions and not over their expansion, and holds for every instance:
 
 - A part of a schema is applied to one place of an instance at a time. Applied once, it applies the parts of `allOf`,
   `anyOf`, `oneOf`, `not`, `if`, `then`, `else`, `dependentSchemas` and `$ref` to the same place, at most once each. These
   references have no cycle (one would never end, and is refused), so the cost at a place is a sum over parts, children first.
-- `unevaluatedProperties` and `unevaluatedItems` ask again, for each of those parts, whether it holds, and what it looked at.
+- `unevaluatedProperties` and `unevaluatedItems` check again, for each of those parts, whether it holds, and which values it covers.
 - The other keywords lead to a place one level down: for a property that is at most one of `properties` and
   `additionalProperties`, and any of `patternProperties`; items likewise. So the cost at a place of depth d is a sum over costs at
   depth d - 1, also where definitions are recursive.
 
-- `uniqueItems` looks each item up by a hash, in which numbers that are one float are the same: of n such numbers each is
-  compared with every other.
+- `uniqueItems` looks up each item by a hash that is equal for numbers with the same float: n such numbers are all
+  compared with each other.
 
 With V, the most at any place, an instance of n values costs at most n × V; matching regular expressions costs states × characters.
 """
@@ -30,14 +30,14 @@ from fairlead.model.payload import pointer
 
 # For one place of an instance. One check takes about 25 ns.
 MOST_CHECKS = 100_000
-# Compiling `unevaluated…` writes all references out, at about 10 µs each; a state of a pattern takes about 2 µs.
+# Compiling `unevaluated…` expands all references, at about 10 µs each; a state of a pattern takes about 2 µs.
 MOST_WRITTEN_OUT = 20_000
 MOST_STATES = 100_000
-# Of this computation: parts × levels.
+# The limit of this computation: parts × levels.
 MOST_STEPS = 100_000
 DEEPEST = 64
 
-# What takes longer than one check, as multiples of it; measured with the instances that take longest.
+# Keywords that cost more than one check, in checks; measured with the slowest instances.
 _NUMBERS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
 _BOUND_CHECKS, _FRACTION_BOUND_CHECKS = 5, 200
 _MULTIPLE_CHECKS, _FRACTION_MULTIPLE_CHECKS = 500, 2500
@@ -55,7 +55,7 @@ _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
 class TooCostly(Exception):
-    """A schema whose validation has no bound that is small enough; `where` is a JSON pointer to the part."""
+    """The validation cost of a schema exceeds the limit; `where` is a JSON pointer to the costly part."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
@@ -64,11 +64,11 @@ class TooCostly(Exception):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The most that a schema does at one place of an instance, if that is nested no deeper than `deepest`."""
+    """The highest cost at one place of an instance that is nested at most `deepest` levels."""
 
     checks: int
     states: int
-    # None: however deep
+    # None: any depth
     deepest: int | None = None
     # whether items are compared with each other somewhere
     unique: bool = False
@@ -79,7 +79,7 @@ class _Part(msgspec.Struct):
     checks: int = 1
     states: int = 0
     in_place: list[int] = msgspec.field(default_factory=list)
-    # parts for what is one level down: one of the first, and all of the second
+    # parts one level down: one of `one_…` applies, and all of `all_…`
     one_property: list[int] = msgspec.field(default_factory=list)
     all_properties: list[int] = msgspec.field(default_factory=list)
     one_item: list[int] = msgspec.field(default_factory=list)
@@ -89,7 +89,7 @@ class _Part(msgspec.Struct):
 
 
 def cost_of(schema: Any) -> Cost:
-    """The cost of a schema, an object or true or false; TooCostly says which part of it to change."""
+    """The cost of a schema (an object, true or false); TooCostly names the part to change."""
     if not isinstance(schema, dict):
         return Cost(checks=1, states=0)
     parts = _Reading(schema).parts()
@@ -108,7 +108,7 @@ def cost_of(schema: Any) -> Cost:
 def _bounded(
     parts: Sequence[_Part], ordered: Sequence[int], checks: Sequence[int], states: Sequence[int]
 ) -> Cost:
-    """What is affordable; of a recursive schema perhaps only as long as the instance is not too deep."""
+    """The cost within the limits; for a recursive schema perhaps only up to a depth of the instance."""
     affordable = [
         max(level) <= MOST_CHECKS for level in zip(checks, [*states, *[0] * len(checks)], strict=False)
     ]
@@ -137,7 +137,7 @@ def _told(count: int) -> str:
 
 
 def _levels(parts: Sequence[_Part], ordered: Sequence[int], own: Sequence[int]) -> list[int]:
-    """The most at one place, for each depth below where the schema is applied; up to where there is nothing more."""
+    """The highest cost at one place for each depth, until no part applies."""
     levels, here, steps = list[int](), list(own), 0
     while True:
         level = _in_place(parts, ordered, here)
@@ -146,12 +146,12 @@ def _levels(parts: Sequence[_Part], ordered: Sequence[int], own: Sequence[int]) 
         if not any(level) or len(levels) > DEEPEST:
             return levels
         if steps > MOST_STEPS:
-            raise TooCostly("", "it is too large and too deeply nested, or recursive: leave definitions out")
+            raise TooCostly("", "it is too large and too deeply nested, or recursive: remove definitions")
         here = [_below(part, level) if part.leads_down else 0 for part in parts]
 
 
 def _in_place(parts: Sequence[_Part], ordered: Sequence[int], here: Sequence[int]) -> list[int]:
-    """The cost of each part, with all that it applies to the same place."""
+    """The cost of each part, including all parts that it applies to the same place."""
     whole, looked_at = [0] * len(parts), [0] * len(parts)
     for number in ordered:
         below = parts[number].in_place
@@ -165,7 +165,7 @@ def _in_place(parts: Sequence[_Part], ordered: Sequence[int], here: Sequence[int
 
 
 def _below(part: _Part, level: Sequence[int]) -> int:
-    """What a part costs at a place one level down."""
+    """The cost of a part one level down."""
     properties = max((level[one] for one in part.one_property), default=0) + sum(
         level[one] for one in part.all_properties
     )
@@ -194,7 +194,9 @@ def _children_first(parts: Sequence[_Part]) -> list[int]:
             number, others = stack[-1]
             for other in others:
                 if other in open_ and other not in done:
-                    raise TooCostly(parts[other].where, "it refers to itself for the same value, without end")
+                    raise TooCostly(
+                        parts[other].where, "it refers to itself for the same value, which never ends"
+                    )
                 if other not in done:
                     open_.add(other)
                     stack.append((other, iter(parts[other].in_place)))
@@ -208,7 +210,7 @@ def _children_first(parts: Sequence[_Part]) -> list[int]:
 
 
 class _Reading:
-    """Finds the parts of a schema: each object once, however often it is referred to."""
+    """Finds the parts of a schema: each object once, however many references it has."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -219,7 +221,7 @@ class _Reading:
     def parts(self) -> list[_Part]:
         self._number(self._root, "")
         at = 0
-        while at < len(self._found):  # it grows meanwhile
+        while at < len(self._found):  # _read appends to it
             self._read(*self._found[at])
             at += 1
         return [part for _, part in self._found]
@@ -282,7 +284,7 @@ class _Reading:
                     yield self._number(target, where)
 
     def _target(self, reference: str, where: str) -> tuple[str, Any]:
-        """What a reference means: always a part of this schema."""
+        """The part of this schema that a reference names."""
         document, _, fragment = reference.partition("#")
         if document and document != str(self._root.get("$id", "")).rstrip("#"):
             raise TooCostly(where, f"{reference[:200]!r} is not in this schema: refer to #/$defs/… only")
@@ -336,7 +338,7 @@ def _objects(root: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _checks(name: str, value: Any) -> int:
-    """What a keyword takes beyond one check."""
+    """The cost of a keyword beyond one check."""
     if name in ("enum", "const"):
         return _comparing(value)
     if name in _NUMBERS:
@@ -355,7 +357,7 @@ def _checks(name: str, value: Any) -> int:
 
 
 def _comparing(value: Any) -> int:
-    """Text, integers and words are looked up; the rest is compared part by part, and fractions as decimals."""
+    """The cost of enum or const: text, integers, true, false and null are hashed; other values are compared part by part."""
     total, stack = 0, [value]
     while stack:
         one = stack.pop()

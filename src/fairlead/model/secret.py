@@ -1,4 +1,4 @@
-"""Secrets of 256 bits: shown once, known afterwards by their hash."""
+"""Generated secrets of 256 bits: shown once, and stored as a hash."""
 
 import hashlib
 import secrets
@@ -9,7 +9,7 @@ SHOWN = 11
 
 
 class Secret(NamedTuple):
-    """A new secret: its text for whoever asked, its beginning for lists, its hash to keep."""
+    """A new secret: its text to show once, its beginning for lists, its hash to store."""
 
     text: str
     prefix: str
@@ -17,11 +17,11 @@ class Secret(NamedTuple):
 
 
 def new_secret() -> Secret:
-    """One that nobody has had before."""
+    """Generate a random secret."""
     text = PREFIX + secrets.token_urlsafe(32)
     return Secret(text, text[:SHOWN], secret_hash(text))
 
 
 def secret_hash(text: str) -> bytes:
-    """What is kept of a secret. 256 random bits need no salt and no slow hash."""
+    """The hash of a secret to store. 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

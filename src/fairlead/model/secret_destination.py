@@ -1,4 +1,4 @@
-"""Literal secrets in a template of `http.request` go to a server that the template's author names, and to no other."""
+"""Literal secrets in a template of `http.request` may only go to a host that is literal in the template."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,18 +9,18 @@ from fairlead.model.place import Place, Text, read
 from fairlead.model.redact import rewritten
 
 WHY = (
-    "stands beside secrets that are written out, and its host comes from elsewhere: whoever chooses the host would get "
-    "the secrets. Write the host out, or take the secrets from where the host comes from"
+    "has a placeholder as its host, and the template has literal secrets: the caller who chooses the host would receive "
+    "them. Write a literal host, or take the secrets from the same source as the host"
 )
 
-# What may stand before a credential, as in `Bearer {{input.token}}`.
+# The longest scheme before a credential, as in `Bearer {{input.token}}`.
 _LONGEST_SCHEME = 10
-# Places that nobody chooses who sets a template off.
+# Values of these roots come from the system, not from the caller.
 _OURS = ("tenant",)
 
 
 def sends_secrets_anywhere(definition_key: str, template: Any, secret_paths: Sequence[str]) -> bool:
-    """Whether a template sends a secret that is written out in it to a host that is chosen when it is filled in."""
+    """Whether a template sends a literal secret to a host that a placeholder chooses."""
     if definition_key != http_call.KEY or not isinstance(template, dict):
         return False
     return _host_is_chosen(template.get("url")) and _has_literal_secret(template, secret_paths)
@@ -30,7 +30,7 @@ def _host_is_chosen(url: Any) -> bool:
     try:
         found = read(url) if isinstance(url, str) else ""
     except Flaw:
-        return False  # refused elsewhere, with what is wrong
+        return False  # the template's own check refuses it
     if isinstance(found, str):
         return False
     before = ""
@@ -47,7 +47,7 @@ def _host_is_chosen(url: Any) -> bool:
 
 
 def _ends_host(url: str) -> bool:
-    """Whether what is known of a url names its host whole."""
+    """Whether this beginning of a URL has the complete host."""
     _, found, rest = url.partition("://")
     return bool(found) and any(mark in rest for mark in "/?#")
 
@@ -59,7 +59,7 @@ def _has_literal_secret(template: Any, secret_paths: Sequence[str]) -> bool:
 
 
 def _literals(value: Any) -> Iterator[str]:
-    """Texts and numbers of a secret that are written out."""
+    """The literal texts and numbers in a secret value."""
     if isinstance(value, dict):
         for one in value.values():
             yield from _literals(one)

@@ -1,4 +1,4 @@
-"""Secrets that are too short are refused: where a job writes chosen text beside one, all its values could be tried."""
+"""The minimum length of secrets: a user who chooses text that a job writes could guess a shorter one from the mask."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from fairlead.errors import Fault, PayloadInvalid
 from fairlead.model.redact import secrets_in
 
-# Of letters and digits, this many have more values than all the texts that an operator could have a job write.
+# Letters and digits of this length have more values than a job could ever write.
 SHORTEST_SECRET = 8
 
 
 def check_secrets(key: str, payload: Any, paths: Sequence[str]) -> None:
-    """Raise PayloadInvalid, naming each place, if a text or number that is a secret is too short.
+    """Raise PayloadInvalid, with each path, if a secret text or number is too short.
 
-    An empty text is no secret. What is in a marked object may be short: beside its secrets it holds other values.
+    An empty text is not a secret. Values in a marked object may be short: not all of them are secrets.
     """
     faults = [
         Fault(path, f"a secret must have at least {SHORTEST_SECRET} characters")

@@ -16,7 +16,7 @@ TAKEN = frozenset({"tenant", "tx"})
 
 
 def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """The JSON Schema of the payload that calls this function by name of its parameters."""
+    """The JSON Schema of this function's payload, from its parameters."""
     models = ModelSchemas()
     try:
         found = msgspec.json.schema(arguments_type(function), schema_hook=models)
@@ -27,7 +27,7 @@ def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
-    """The arguments a payload gives this function, as a type to convert it to; `**rest` lets in more."""
+    """A Struct type of this function's arguments; `**rest` allows unknown fields."""
     parameters = _parameters(function, _name(function))
     hints = typing.get_type_hints(function, include_extras=True)
     fields: list[Any] = []
@@ -64,11 +64,11 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
             raise SignatureInvalid(
-                f"{name} cannot be a job: {parameter} is positional, and a payload gives arguments by name."
+                f"{name} cannot be a job: {parameter} is positional, and a payload passes arguments by name."
             )
         if parameter.name in TAKEN:
             raise SignatureInvalid(
-                f"{name} cannot be a job: the parameter {parameter.name!r} is enqueue's own; rename it."
+                f"{name} cannot be a job: the parameter {parameter.name!r} is reserved for enqueue; rename it."
             )
     return parameters
 
@@ -80,7 +80,7 @@ def _default(value: Any) -> Any:
 
 
 def _flat(schema: dict[str, Any], of_models: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of the arguments itself, with the types it uses beside it."""
+    """The schema of the arguments at the top level, with all other types in $defs."""
     definitions = {**schema["$defs"], **of_models}
     top: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2])
     top.pop("title", None)

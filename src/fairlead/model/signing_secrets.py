@@ -1,4 +1,4 @@
-"""The secrets that `http.request` may sign with, as [http] in fairlead.toml names them, and who may sign what with each."""
+"""Signing secrets of `http.request`, from [http] in fairlead.toml, and the tenants and URLs that may use each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _FIELDS = {"source", "tenants", "urls"}
 
 
 class SigningSecret(msgspec.Struct, frozen=True):
-    """Where a secret is read, and what it is bound to: tenants, and the beginnings of urls."""
+    """The source of a secret, and the tenants and URL prefixes that it is bound to."""
 
     source: SecretSource
     tenants: tuple[str, ...] = ()
@@ -26,8 +26,8 @@ class SigningSecret(msgspec.Struct, frozen=True):
     def why_not(self, tenant: str, target: Target) -> str | None:
         """Why a tenant may not sign a request to this target with it; None if it may.
 
-        A receiver takes what is signed for the word of the secret's owner. With a secret of all tenants, one could sign
-        what another is to have said.
+        A receiver trusts the signature of the secret's owner. With a shared secret, one tenant could forge the
+        requests of another.
         """
         if not self.tenants and not self.urls and tenant != GLOBAL_TENANT:
             return (
@@ -42,12 +42,12 @@ class SigningSecret(msgspec.Struct, frozen=True):
         return None
 
 
-# by tenant (None for all) and name
+# by tenant (None: all tenants) and name
 SigningSecrets = Mapping[tuple[str | None, str], SigningSecret]
 
 
 def signing_secrets_of(document: Mapping[str, Any]) -> SigningSecrets:
-    """The secrets and what they are bound to, or a refusal that names what cannot be read so."""
+    """Read the signing secrets; SettingInvalid names the invalid field."""
     http = _table("http", document.get("http", {}), {"secrets", "tenants"})
     found = dict(_secrets(None, "http", http))
     for tenant, said in _table("http.tenants", http.get("tenants", {})).items():
@@ -95,7 +95,7 @@ def _url(said: str) -> Target:
 
 
 def _is_below(target: Target, url: Target) -> bool:
-    """Whether a target is this url, or leads on from it."""
+    """Whether a target is this URL or below it."""
     path = target.path.partition("?")[0]
     if target.origin != url.origin or ".." in unquote(path).split("/"):
         return False
@@ -106,7 +106,7 @@ def _table(where: str, said: Any, known: set[str] | None = None) -> Mapping[str,
     if not isinstance(said, Mapping):
         raise _invalid(where, "must be a table")
     for name in sorted(said.keys() - (said.keys() if known is None else known)):
-        raise _invalid(f"{where}.{name}", f"is unknown; known are {', '.join(sorted(known or ()))}")
+        raise _invalid(f"{where}.{name}", f"is unknown; use one of {', '.join(sorted(known or ()))}")
     return said
 
 

@@ -1,4 +1,4 @@
-"""A slot: the place in a command's argument that one value fills, and what that value may be."""
+"""A slot: the part of a command's argument that one value fills, and the type of that value."""
 
 import math
 import re
@@ -16,11 +16,11 @@ DASH = "-"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# The same rules for whoever validates with the schema: no control characters, and no dash first.
+# The same rules as JSON Schema patterns: no control characters, and no leading dash.
 _TEXT_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 _DASHLESS_PATTERN = r"^([^\u0000-\u001f\u007f-\u009f-][^\u0000-\u001f\u007f-\u009f]*)?$"
 
-# What the patterns say: whoever enqueues knows nothing of them.
+# The patterns in words, for error messages.
 PATTERN_WORDS = {
     _TEXT_PATTERN: "must have no control characters such as line breaks or tabs",
     _DASHLESS_PATTERN: (
@@ -39,32 +39,32 @@ class SlotType(StrEnum):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a value comes from and what it may be."""
+    """The path of a value, and its type and limits."""
 
     path: Path
     type: SlotType = SlotType.STRING
-    # of a path: the folder that it may not leave
+    # for a path: the folder that it may not leave
     root: str = "/"
-    # of an enum: all that it may be
+    # for an enum: the allowed values
     values: tuple[str | int, ...] = ()
     # whether the value may make an argument begin with a dash
     allow_dash: bool = False
-    # characters of a string or a path, as given
+    # the most characters of a string or a path
     max_length: int = MAX_ARGUMENT_BYTES
 
 
 def text_of(slot: Slot, value: Any) -> str:
-    """The text that a value fills the slot with; a Flaw, which never tells the value, if it must not."""
+    """The text of a value in the slot; a Flaw, which never contains the value, if it is not allowed."""
     return _TEXTS[slot.type](slot, value)
 
 
 def dashed(slot: Slot, text: str) -> bool:
-    """Whether the text must not be the beginning of an argument."""
+    """Whether the text has a leading dash that the slot does not allow."""
     return text.startswith(DASH) and not slot.allow_dash
 
 
 def unprintable(text: str) -> str | None:
-    """Why a text cannot be part of an argument, or None. Tells nothing of the text."""
+    """Why a text cannot be part of an argument, or None. It never contains the text."""
     if _CONTROL.search(text):
         return "must have no control characters such as line breaks, tabs or NUL"
     if not text.isascii():
@@ -76,12 +76,12 @@ def unprintable(text: str) -> str | None:
 
 
 def under(root: str, given: str) -> str:
-    """The path that lies under the root, absolute and without `.` and `..`; or a Flaw. Links are not looked at."""
+    """The absolute path under the root, without `.` and `..`; or a Flaw. Links are not followed."""
     top = _steps(root)
     steps = _steps(given)
     if given.startswith("/"):
         if steps[: len(top)] != top:
-            raise Flaw("must lie under its root")
+            raise Flaw("must be under its root")
         steps = steps[len(top) :]
     below: list[str] = []
     for step in steps:
@@ -154,7 +154,7 @@ _TEXTS: dict[SlotType, Callable[[Slot, Any], str]] = {
 
 
 def kinds(slot: Slot) -> frozenset[str]:
-    """The types of JSON, as JSON Schema calls them, that can fill the slot."""
+    """The JSON Schema types that can fill the slot."""
     match slot.type:
         case SlotType.INTEGER:
             return frozenset({"integer"})
@@ -166,7 +166,7 @@ def kinds(slot: Slot) -> frozenset[str]:
 
 
 def schema(slot: Slot, *, leading: bool) -> dict[str, Any]:
-    """JSON Schema for what fills the slot: all of it, and little else. `leading`: its text begins an argument."""
+    """A JSON Schema for the slot's values, nearly exact. `leading`: the text begins an argument."""
     dashless = leading and not slot.allow_dash
     match slot.type:
         case SlotType.STRING:

@@ -1,16 +1,16 @@
-"""Tables for spreadsheets: CSV as RFC 4180 has it, and nothing in it that one would run."""
+"""CSV (RFC 4180) for spreadsheets, without cells that run as formulas."""
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-# What a spreadsheet would take for a formula.
+# A spreadsheet reads a cell with such a beginning as a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A line for each row, under the names of the columns."""
+    """The column names, then a line for each row."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\r\n")
     lines.writerow(columns)
@@ -19,7 +19,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(value: object) -> object:
-    """A value that a spreadsheet reads as what it is: never as a formula."""
+    """A value that a spreadsheet does not read as a formula."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, str) and value.startswith(FORMULA):

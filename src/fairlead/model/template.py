@@ -1,4 +1,4 @@
-"""A template: JSON whose strings may hold places, `{{path}}`. Look-up only: no expressions, no code."""
+"""A template: JSON whose strings may have placeholders, `{{path}}`. Look-up only: no expressions, no code."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -20,7 +20,7 @@ MAX_BYTES = 262_144
 
 _NULL = len(b"null")
 _Kind = jsonschema_rs.ValidationErrorKind
-# faults of an object or list that no value inside it could mend
+# faults of an object or list that no value inside it can correct
 _OF_SHAPE = (
     _Kind.Type,
     _Kind.Required,
@@ -36,15 +36,15 @@ _NAMING = {"properties", "patternProperties", "dependentSchemas"}
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A template that was read: made by `compiled`, never changed, rendered any number of times."""
+    """A parsed template. `compiled` creates it; it is immutable and can be rendered many times."""
 
-    # JSON in which a Place stands for itself and a Text for a string
+    # JSON with Place objects for values, and Text objects for strings
     tree: Any
     paths: tuple[Path, ...]
     literal_bytes: int
 
     def render(self, context: Mapping[str, Any], *, max_bytes: int) -> Any:
-        """The template filled from plain JSON values; TemplateFailed unless every place is, within `max_bytes`.
+        """Fill the template from plain JSON values; TemplateFailed if a value is missing or `max_bytes` is exceeded.
 
         The result shares nothing with the context, the template or another result.
         """
@@ -52,7 +52,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def compiled(template: Any, roots: Collection[str]) -> Template:
-    """The template, read once; TemplateInvalid names each place in it that cannot be."""
+    """Parse a template; TemplateInvalid has the path of each fault."""
     reading = _Reading(tuple(roots))
     tree = reading.node(_kept(template), ())
     if reading.faults:
@@ -63,7 +63,7 @@ def compiled(template: Any, roots: Collection[str]) -> Template:
 
 
 def outline(tree: Any) -> Any:
-    """The literal parts of a template: null for a place, and strings without theirs."""
+    """The literal parts of a template: null for a placeholder, and strings without their placeholders."""
     match tree:
         case dict():
             return {key: outline(item) for key, item in tree.items()}
@@ -77,7 +77,7 @@ def outline(tree: Any) -> Any:
 
 
 def leaves(tree: Any, where: Where = ()) -> Iterator[tuple[Where, Any]]:
-    """Everything in a template that is not an object or a list, with its place."""
+    """Every value in a template that is not an object or a list, with its path."""
     if type(tree) is dict or type(tree) is list:
         for key, item in tree.items() if type(tree) is dict else enumerate(tree):
             yield from leaves(item, (*where, key))
@@ -86,7 +86,7 @@ def leaves(tree: Any, where: Where = ()) -> Iterator[tuple[Where, Any]]:
 
 
 def misfits(template: Template, arg_schema: Any) -> list[Fault]:
-    """What can be seen, before anything is filled in, not to fit a definition's schema."""
+    """The faults against a definition's schema that are certain before the template is filled."""
     whole = outline(template.tree)
     if type(whole) is not dict and type(template.tree) is not Place:
         return [Fault("", "must be an object")]
@@ -100,7 +100,7 @@ def misfits(template: Template, arg_schema: Any) -> list[Fault]:
 
 
 class _Surroundings:
-    """Where the places of a template are, to tell the faults that they could mend from the others."""
+    """The positions of a template's placeholders: a fault there may disappear when they are filled."""
 
     def __init__(self, tree: Any) -> None:
         nodes = dict(leaves(tree))
@@ -110,7 +110,7 @@ class _Surroundings:
         self.above = {where[:depth] for where in filled_in for depth in range(len(where))}
 
     def certain(self, error: jsonschema_rs.ValidationError) -> bool:
-        """Whether the fault is there whatever the places are filled with."""
+        """Whether the fault remains, whatever values fill the placeholders."""
         where = tuple(error.instance_path)
         if where in self.exact:
             return False
@@ -122,7 +122,7 @@ class _Surroundings:
 
 
 def _keywords(path: Iterable[str | int]) -> Iterator[str | int]:
-    """The keywords on the way to a part of a schema, without the names of properties."""
+    """The keywords in the path of a subschema, without the names of properties."""
     steps = iter(path)
     for step in steps:
         yield step
@@ -150,7 +150,7 @@ class _Reading:
 
     def item(self, key: str, value: Any, where: Where) -> Any:
         if OPEN in key:
-            self.refuse((*where, key), "a key cannot hold {{: only values are filled")
+            self.refuse((*where, key), "a key cannot have {{: only values can have placeholders")
         return self.node(value, (*where, key))
 
     def string(self, value: str) -> Any:
@@ -172,7 +172,7 @@ class _Reading:
             raise Flaw(f"{place.path} begins with none of {', '.join(self.roots)}")
         self.paths.append(place.path)
         if len(self.paths) > MAX_PLACES:
-            raise Flaw(f"a template has at most {MAX_PLACES} places")
+            raise Flaw(f"a template has at most {MAX_PLACES} placeholders")
 
     def refuse(self, where: Where, message: str) -> None:
         self.faults.append(Fault(pointer(where), message))
@@ -181,7 +181,7 @@ class _Reading:
 
 
 def _kept(template: Any) -> Any:
-    """A copy of our own, in plain JSON."""
+    """A copy of the template in plain JSON."""
     try:
         return msgspec.json.decode(encode(template, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)[1])
     except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:

@@ -1,4 +1,4 @@
-"""Secrets and templates: what of a template may be shown, and which fields of an event become a job's secrets."""
+"""Secrets in templates: masking a template, and finding the event fields that become secrets of a job."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from fairlead.model.template import compiled
 
 
 def shown_template(template: Any, secret_paths: Sequence[str]) -> Any:
-    """The template with what would be a secret masked; a place that only says where one comes from may be seen."""
+    """The template with literal secrets masked; a bare placeholder, which only names a path, stays."""
     return rewritten(template, secret_paths, _shown, lambda value, _: _shown_before(value))
 
 
@@ -20,7 +20,7 @@ def _shown(value: Any) -> Any:
 
 
 def _shown_before(value: Any) -> Any:
-    # where an object with a secret in it belongs: a text there is a place, or nothing that could be right
+    # an object with a secret belongs here: a valid text can only be a placeholder
     return MASK if isinstance(value, str) and not _says_where(value) else value
 
 
@@ -32,7 +32,7 @@ def _says_where(value: Any) -> bool:
 def secret_fields(
     template: Any, secret_paths: Sequence[str], roots: Collection[str], *, of: str = "event"
 ) -> list[str]:
-    """Where in an event's data, or below another root, the secrets of a template's jobs come from, as paths."""
+    """The paths in an event's data, or below another root, that fill the secrets of a template's jobs."""
     found: set[str] = set()
 
     def add(fields: Iterable[Field], onwards: Iterable[Path] = ((),)) -> None:

@@ -1,4 +1,4 @@
-"""A trigger: the rule that makes jobs of events, or at times; and what became of each firing."""
+"""Triggers: rules that create jobs for events or at scheduled times; and the record of each firing."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,12 +22,12 @@ class TriggerType(StrEnum):
     SCHEDULE = "schedule"
 
 
-# What the templates of each may begin a path with.
+# The roots that a template's paths may begin with.
 ROOTS = {TriggerType.EVENT: EVENT_ROOTS, TriggerType.SCHEDULE: SCHEDULE_ROOTS}
 
 
 class CatchUp(StrEnum):
-    """What becomes of instants that were missed: of none, of the latest, or of each a job."""
+    """Which missed instants create a job: none, the latest, or all."""
 
     SKIP = "skip"
     ONE = "one"
@@ -35,7 +35,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """Whether a schedule makes a job while its last one is still queued or running."""
+    """Whether a schedule creates a job while its previous one is still queued or running."""
 
     SKIP = "skip"
     ALLOW = "allow"
@@ -49,7 +49,7 @@ class FiringOutcome(StrEnum):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger as it is kept, with what it says of its tenant and its definition."""
+    """A trigger as it is stored, with fields of its tenant and its definition."""
 
     id: UUID
     tenant_id: UUID
@@ -82,17 +82,17 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def zone(self) -> str:
-        """The zone in which its times are meant."""
+        """The time zone of its schedule."""
         return self.timezone or self.tenant_timezone
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """What its template may begin a path with."""
+        """The roots that its template's paths may begin with."""
         return ROOTS[self.trigger_type]
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one instant or event of a trigger."""
+    """The outcome of one instant or event of a trigger."""
 
     id: UUID
     trigger_id: UUID
@@ -130,20 +130,20 @@ def schedule_for(trigger: Trigger) -> Schedule:
 
 
 def when(trigger: Trigger) -> str:
-    """What sets it off, in words."""
+    """When the trigger fires, in words."""
     if trigger.trigger_type is TriggerType.EVENT:
         return f"on {trigger.event_name}"
     try:
         return in_words(schedule_for(trigger))
-    except Refused:  # a zone that is not known here
+    except Refused:  # this machine does not know the time zone
         return f"{trigger.cron_expr} ({trigger.zone})"
 
 
-# What templates see
+# Values for templates
 
 
 def event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
-    """What a template may take from an event."""
+    """The values that a template may use for an event."""
     meta = {
         "event_id": str(event.id),
         "event_name": event.name,
@@ -154,7 +154,7 @@ def event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
 
 
 def schedule_context(trigger: Trigger, instant: datetime) -> dict[str, Any]:
-    """What a template may take from an instant."""
+    """The values that a template may use for a scheduled instant."""
     schedule = {
         "scheduled_for": instant.astimezone(UTC).isoformat(),
         "local_time": instant.astimezone(zone(trigger.zone)).isoformat(),

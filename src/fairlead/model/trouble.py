@@ -1,4 +1,4 @@
-"""What went wrong, folded: errors that differ only in numbers and ids are one kind of error."""
+"""Errors in groups: errors that differ only in numbers and ids belong to one group."""
 
 import hashlib
 import re
@@ -21,7 +21,7 @@ _FOLDED = (
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A job that ended badly, and what it said."""
+    """A failed job and its error."""
 
     job_id: UUID
     tenant: str
@@ -31,13 +31,13 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct):
-    """Jobs of one definition that ended with one kind of error."""
+    """Jobs of one definition whose errors have the same pattern."""
 
     definition_key: str
     pattern: str
     first_at: datetime
     last_at: datetime
-    # the one that ended last
+    # the latest job
     example: Trouble
     job_ids: list[UUID] = msgspec.field(default_factory=list)
     tenants: set[str] = msgspec.field(default_factory=set)
@@ -48,12 +48,12 @@ class Group(msgspec.Struct):
 
     @property
     def mark(self) -> str:
-        """A short name by which the group is found again."""
+        """A short stable id of the group."""
         return hashlib.sha256(f"{self.definition_key}\n{self.pattern}".encode()).hexdigest()[:12]
 
 
 def pattern(error: str | None) -> str:
-    """The first line of an error, with what differs from job to job folded."""
+    """The first line of an error, with its numbers and ids replaced by markers."""
     lines = (error or "").strip().splitlines()
     if not lines:
         return NO_ERROR
@@ -64,7 +64,7 @@ def pattern(error: str | None) -> str:
 
 
 def grouped(troubles: Iterable[Trouble]) -> list[Group]:
-    """The groups that these jobs make, the largest first."""
+    """The groups of these jobs, the largest first."""
     found: dict[tuple[str, str], Group] = {}
     for one in troubles:
         key = (one.definition_key, pattern(one.error))

@@ -1,4 +1,4 @@
-"""Usage: what runs used, in steps of time."""
+"""Usage: what attempts used, per hour, day or month."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,12 +14,12 @@ from fairlead.model.zone import instant, local
 
 USAGE_RECORDED = "usage.recorded"
 HOUR = timedelta(hours=1)
-# In one answer: the hours of six weeks, or the days of almost three years.
+# The most steps of one report: six weeks of hours, or almost three years of days.
 MOST_STEPS = 1000
 
 
 class By(StrEnum):
-    """How long a step is."""
+    """The length of a step."""
 
     HOUR = "hour"
     DAY = "day"
@@ -27,7 +27,7 @@ class By(StrEnum):
 
 
 class Per(StrEnum):
-    """What is told apart within a step."""
+    """How a step is split."""
 
     DEFINITION = "definition"
     TENANT = "tenant"
@@ -36,14 +36,14 @@ class Per(StrEnum):
 
 K = TypeVar("K", By, Per)
 
-# How far back an answer goes if nobody says.
+# How far back a report goes by default.
 _BACK = {By.HOUR: timedelta(days=1), By.DAY: timedelta(days=30), By.MONTH: timedelta(days=365)}
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs used: every attempt that ended is one, and its job then had one of these six fates.
+    """What attempts used: each ended attempt is one of `runs`, and counts in one of the next six fields.
 
-    `retried`: it went wrong and its job was queued again; `released`: it was given back unharmed, and queued again.
+    `retried`: it failed and its job was queued again; `released`: it did not fail, and its job was queued again.
     """
 
     runs: int = 0
@@ -59,12 +59,12 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wrong(self) -> int:
-        """How many went wrong, whether or not their jobs were tried again."""
+        """How many attempts failed, whether or not their jobs were retried."""
         return self.failed + self.dead_letter + self.retried
 
     @property
     def wrong_percent(self) -> float | None:
-        """Of those that ran to an end of their own, how many went wrong."""
+        """The percentage of failures among attempts that succeeded or failed."""
         ended = self.succeeded + self.wrong
         return 100 * self.wrong / ended if ended else None
 
@@ -73,7 +73,7 @@ FIGURES = Used.__struct_fields__
 
 
 class Usage(Used, frozen=True, kw_only=True):
-    """What was used in a step of time; of one definition or tenant, if they are told apart."""
+    """The usage in one step, of one definition or tenant if the report is split by it."""
 
     definition_key: str | None
     tenant: str | None
@@ -81,7 +81,7 @@ class Usage(Used, frozen=True, kw_only=True):
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """The hours that begin from `since` up to, but not at, `until`; and where the steps begin that they are in."""
+    """The hours from `since` (inclusive) to `until` (exclusive), and the starts of their steps."""
 
     since: datetime
     until: datetime
@@ -92,9 +92,9 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 def period(
     *, by: By, where: ZoneInfo, now: datetime, since: datetime | None, until: datetime | None
 ) -> Period:
-    """The time that is asked about, in whole hours of UTC and in steps of that zone; or a refusal.
+    """The requested period, in whole UTC hours and in steps of the time zone; or InvalidInput.
 
-    An hour is never divided: in a zone that is half an hour off it belongs to the day in which it begins.
+    An hour is never divided: in a zone with an offset of half an hour it belongs to the day in which it begins.
     """
     until = now if until is None else until
     for name, moment in (("from", since), ("to", until)):
@@ -112,14 +112,14 @@ def period(
         if len(starts) == MOST_STEPS:
             raise _refused(
                 "from",
-                f"there are more than {MOST_STEPS} {by}s up to `to`: ask for less, or for longer steps",
+                f"there are more than {MOST_STEPS} {by}s up to `to`: choose a shorter period, or longer steps",
             )
         starts.append(start)
     return Period(since=first, until=end, by=by, starts=starts)
 
 
 def one_of(kind: type[K], name: str, given: str) -> K:
-    """The step or split of this name, or a refusal that names all."""
+    """The step or split of this name; InvalidInput lists all names."""
     try:
         return kind(given)
     except ValueError:
@@ -127,7 +127,7 @@ def one_of(kind: type[K], name: str, given: str) -> K:
 
 
 def total(used: Iterable[Used]) -> Used:
-    """All of it together."""
+    """The sum of all."""
     sums = dict.fromkeys(FIGURES, 0)
     for one in used:
         for name in FIGURES:
@@ -136,14 +136,14 @@ def total(used: Iterable[Used]) -> Used:
 
 
 def hours_of(since: datetime, until: datetime) -> Period:
-    """Whole hours of UTC, one a step."""
+    """A period of whole UTC hours, one per step."""
     count = int((until - since) / HOUR)
     starts = [since + n * HOUR for n in range(count)]
     return Period(since=since, until=until, by=By.HOUR, starts=starts)
 
 
 def record(hour: datetime, used: Sequence[Usage]) -> dict[str, Any]:
-    """What a usage.recorded event says of an hour: each definition's part, and all of it."""
+    """The data of a usage.recorded event: the usage of an hour, per definition and in total."""
     return {
         "hour": hour,
         "definitions": [{"definition_key": one.definition_key, **figures(one)} for one in used],
@@ -152,23 +152,23 @@ def record(hour: datetime, used: Sequence[Usage]) -> dict[str, Any]:
 
 
 def figures(used: Used) -> dict[str, int]:
-    """The numbers alone, by name."""
+    """The numbers by name."""
     return {name: getattr(used, name) for name in FIGURES}
 
 
 def _next_hour(moment: datetime) -> datetime:
-    """The first hour of UTC that begins at this moment or later."""
+    """The first UTC hour that begins at this moment or later."""
     begun = _hour(moment)
     return begun if begun == moment.astimezone(UTC) else begun + HOUR
 
 
 def _hour(moment: datetime) -> datetime:
-    """The hour of UTC that this moment is in."""
+    """The UTC hour of this moment."""
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _starts(by: By, where: ZoneInfo, first: datetime) -> Iterator[datetime]:
-    """Where the steps begin, from the one that this hour is in; on that zone's clocks."""
+    """The starts of the steps in the time zone, from the step of this hour on."""
     if by is By.HOUR:
         while True:
             yield first.astimezone(where)

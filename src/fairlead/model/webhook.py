@@ -1,4 +1,4 @@
-"""Signatures of webhooks, as https://www.standardwebhooks.com has them."""
+"""Webhook signatures, by https://www.standardwebhooks.com."""
 
 import base64
 import binascii
@@ -11,18 +11,18 @@ PREFIX = "whsec_"
 
 
 def key_of(secret: str) -> bytes:
-    """The key in a secret such as whsec_MfKQ…, or a Flaw; nothing of the secret is told again."""
+    """The key in a secret such as whsec_MfKQ…, or a Flaw that never contains the secret."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not secret.startswith(PREFIX) or not 24 <= len(key) <= 64:
-        raise Flaw(f"must be {PREFIX} and 24 to 64 bytes in base64")
+        raise Flaw(f"must be {PREFIX} followed by 24 to 64 bytes in base64")
     return key
 
 
 def signed(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that let a receiver tell who sent a message, when, and that it is as it was."""
+    """The headers that prove to a receiver the sender, the time and the content of a message."""
     content = f"{message_id}.{timestamp}.".encode() + body
     signature = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
     return {

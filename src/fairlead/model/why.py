@@ -17,7 +17,7 @@ SEEN_SECONDS = 60
 
 
 class Code(StrEnum):
-    """What a reason is called, for machines. In the order in which they decide."""
+    """The codes of reasons, the most decisive first."""
 
     TERMINAL = "terminal"
     RUNNING = "running"
@@ -42,7 +42,7 @@ class Code(StrEnum):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One reason: a code for machines, a sentence for people, and what it rests on."""
+    """One reason: a code for machines, a sentence for people, and its facts."""
 
     code: Code
     message: str
@@ -59,7 +59,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it stands at `now`. `due_at` is only there while it has to wait for its time."""
+    """The state of a job at `now`. `due_at` is set only while the job waits for that time."""
 
     now: datetime
     job_id: UUID
@@ -83,7 +83,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     last_attempt_status: str | None
     due_at: datetime | None
     waits_for_jobs: bool
-    # it is to be started by itself; an accused one, where nothing else runs
+    # a worker starts it alone; an accused job needs an idle worker
     alone: bool
     accused: bool
     suspected: int
@@ -99,7 +99,7 @@ class ClosedGate(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit on what may run, how many do, and the oldest of the tenant's own jobs among them."""
+    """A limit on running jobs, the number that runs, and the oldest running jobs of the tenant."""
 
     scope: str
     most: int
@@ -108,7 +108,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Workers(msgspec.Struct, frozen=True):
-    """How many workers were seen lately, how many of them serve the definition, and when any was seen last."""
+    """How many workers are alive, how many of them serve the definition, and when one was last seen."""
 
     alive: int = 0
     serving: int = 0
@@ -116,7 +116,7 @@ class Workers(msgspec.Struct, frozen=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queued job meets on its way. `ahead` is counted no further than one past MOST_AHEAD."""
+    """The conditions for a queued job. `ahead` is counted up to MOST_AHEAD + 1."""
 
     gates: Sequence[ClosedGate] = ()
     limits: Sequence[Limit] = ()
@@ -125,7 +125,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(job: Standing, around: Surroundings) -> list[Reason]:
-    """Every reason why the job is not running (or that it is), most decisive first; never none."""
+    """Every reason why the job is not running (or that it is), most decisive first; never empty."""
     if job.status.terminal:
         return [_terminal(job)]
     if job.status is JobStatus.RUNNING:
@@ -144,7 +144,7 @@ def _held_back(job: Standing, around: Surroundings) -> Iterator[Reason]:
         yield _closed(job, gate)
     if job.host_draining:
         yield _draining(job)
-    if not waiting:  # who is not due yet takes no place: these will have changed by then
+    if not waiting:  # the limits will have changed when the job is due
         for limit in around.limits:
             if limit.running >= limit.most:
                 yield _full(job, limit)
@@ -159,7 +159,7 @@ def _terminal(job: Standing) -> Reason:
     again = "" if succeeded else " It runs again only if it is retried."
     return Reason(
         Code.TERMINAL,
-        f"It is over: {job.status}{when}.{again}",
+        f"It has ended: {job.status}{when}.{again}",
         {
             "status": job.status,
             "finished_at": job.finished_at,
@@ -180,7 +180,7 @@ def _running(job: Standing) -> Reason:
         return Reason(
             Code.WORKER_LOST,
             f"Worker {job.claimed_by_worker} was lost during attempt {job.attempt_count}: its lease expired "
-            f"{_span(job.now, job.lease_expires_at)} ago. The watchdog puts the job back at its next sweep.",
+            f"{_span(job.now, job.lease_expires_at)} ago. The watchdog queues the job again at its next sweep.",
             facts,
         )
     asked = (
@@ -219,7 +219,7 @@ def _backing_off(job: Standing, facts: dict[str, Any], when: str) -> Reason:
             f"Attempt {job.attempt_count} was lost with its worker: it runs again {when}.",
             facts,
         )
-    what = "ran out of time" if job.last_attempt_status == "timeout" else "failed"
+    what = "timed out" if job.last_attempt_status == "timeout" else "failed"
     error = f" Last error: {job.last_error}" if job.last_error else ""
     return Reason(
         Code.BACKING_OFF,
@@ -229,12 +229,14 @@ def _backing_off(job: Standing, facts: dict[str, Any], when: str) -> Reason:
 
 
 def _suspect(job: Standing) -> Reason:
-    beside = "Its worker was lost while it ran beside others" if job.suspected else "Its worker was lost"
-    where = "when nothing else runs there" if job.accused else "when what else runs there has run for a while"
+    beside = (
+        "Its worker was lost while it ran this job and others" if job.suspected else "Its worker was lost"
+    )
+    where = "when it runs no other job" if job.accused else "when its other jobs have run for a while"
     text = (
-        f"It waits to run by itself. {beside}, and nobody knows which job was the cause. A worker starts it {where}, and "
-        f"starts nothing beside it for some seconds. If that worker is lost too, the loss is charged to this job; after "
-        f"{MAX_LOST} it is a dead letter."
+        f"It waits to run alone. {beside}, and it is unknown which job was the cause. A worker starts it {where}, and "
+        f"starts no other job for some seconds. If that worker is lost too, the loss is charged to this job; after "
+        f"{MAX_LOST} charged losses it is a dead letter."
     )
     facts = {"suspected": job.suspected, "charged": job.lost_count, "needs_idle_worker": job.accused}
     return Reason(Code.SUSPECT, text, facts)
@@ -260,7 +262,7 @@ def _closed(job: Standing, gate: ClosedGate) -> Reason:
 
 
 def _draining(job: Standing) -> Reason:
-    text = f"Host {job.host} is drained: its agent takes no more jobs until it is resumed."
+    text = f"Host {job.host} is draining: its agent takes no more jobs until the host is resumed."
     return Reason(Code.HOST_DRAINING, text, {"host_id": job.host_id, "host": job.host})
 
 
@@ -295,9 +297,9 @@ def _nobody(job: Standing, workers: Workers) -> Iterator[Reason]:
             yield _no_agent(job)
     elif not workers.serving:
         text = (
-            f"No worker serves {job.definition_key}: {workers.alive} run, none of them has it."
+            f"No worker serves {job.definition_key}: {workers.alive} are running, but none has this definition."
             if workers.alive
-            else f"No worker runs: none was seen in the last {SEEN_SECONDS} s."
+            else f"No worker is running: none was seen in the last {SEEN_SECONDS} s."
         )
         facts = {
             "definition": job.definition_key,
@@ -327,7 +329,7 @@ def _behind(job: Standing, ahead: int) -> Reason:
 
 
 def moment(at: datetime) -> str:
-    """A time as people read it."""
+    """A time for people, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -336,7 +338,7 @@ def _seconds(start: datetime, end: datetime) -> float:
 
 
 def _span(start: datetime, end: datetime) -> str:
-    """How long it is from one to the other, roughly."""
+    """The rounded time between two moments."""
     seconds = max(0.0, _seconds(start, end))
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:

@@ -1,4 +1,4 @@
-"""A workflow: steps that are jobs, what each waits for, and what it takes from the others."""
+"""A workflow: steps that are jobs, their dependencies, and the values they use from each other."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from fairlead.model.payload import encode, unreadable
 from fairlead.model.place import Place, read
 from fairlead.model.request import MAX_ATTEMPTS, MAX_PRIORITY
 
-# the definition of jobs that run a workflow and wait for its end
+# the key of the definition whose jobs run a workflow and wait for its end
 ENGINE_RUN = "ENGINE_RUN"
 MAX_STEPS = 10_000
 MAX_ITEMS = 10_000
@@ -23,7 +23,7 @@ MAX_TIMEOUT_SECONDS = 604_800
 MAX_BYTES = 8_388_608
 MAX_DEPTH = 80
 MAX_TEXT = 1000
-# what stands for them where a workflow is named: /workflows/runs
+# not allowed as a key, since /workflows/runs is a route
 RESERVED = "runs"
 STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 STEP_NAME_WORDS = "must begin with a letter or _ and have up to 64 letters, digits, underscores and hyphens"
@@ -31,7 +31,7 @@ _PLACE = re.compile(r" - at `(?P<path>[^`]*)`$")
 
 
 class OnFailure(StrEnum):
-    """What becomes of a run when one of its steps fails for good."""
+    """What a run does when one of its steps has finally failed."""
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -39,21 +39,21 @@ class OnFailure(StrEnum):
 
 
 class Compensate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The step that undoes what was done, when this one fails."""
+    """The step that runs when this one fails, to undo its effects."""
 
     compensate: str
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One step as it is written down."""
+    """One step of a workflow document."""
 
     name: str
     definition: str
     payload: Any = {}
     after: tuple[str, ...] = ()
-    # a filter over the same places as the payload's: where it does not match, the step is skipped
+    # a filter over the same values as the payload's template: the step is skipped if it does not match
     when: Any = None
-    # a list, or a place where one is: the step is a job for each item
+    # a list, or a placeholder for one: the step creates a job for each item
     for_each: Any = None
     max_items: int = MAX_ITEMS
     on_failure: str | Compensate = OnFailure.STOP.value
@@ -73,18 +73,18 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A workflow as it is written down. Read by `workflow_of`; whether it can run is told by `graph_of`."""
+    """A workflow document. `workflow_of` reads it; `graph_of` checks whether it can run."""
 
     key: str
     steps: tuple[Step, ...]
     description: str = ""
     input_schema: Any = True
-    # a template of the run's output; without one it is the outputs of the steps that nobody waits for
+    # a template of the run's output; by default the outputs of all steps without successors
     output: Any = None
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with a workflow, gathered."""
+    """Collects the faults of a workflow."""
 
     faults: list[Fault]
 
@@ -105,7 +105,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 def workflow_of(document: Any) -> Workflow:
-    """The workflow that a JSON document describes, each field checked by itself; WorkflowInvalid names the others."""
+    """Read a workflow from JSON and check each field; WorkflowInvalid has every fault."""
     workflow = _read(document)
     trouble = Trouble([])
     if not KEY.fullmatch(workflow.key) or workflow.key == RESERVED:
@@ -124,7 +124,7 @@ def workflow_of(document: Any) -> Workflow:
 
 
 def document_of(workflow: Workflow) -> dict[str, Any]:
-    """The workflow as it is read back from JSON: with lists where it has tuples."""
+    """The workflow as plain JSON values."""
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(workflow))
     return document
 
@@ -133,7 +133,7 @@ def _read(document: Any) -> Workflow:
     try:
         _, text = encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except FairleadError as error:
-        raise WorkflowInvalid(f"The workflow cannot be kept: {error.message}", error.faults) from None
+        raise WorkflowInvalid(f"The workflow cannot be stored: {error.message}", error.faults) from None
     if not isinstance(document, Mapping):
         Trouble([Fault("", "must be an object with key and steps")]).refuse()
     try:
@@ -143,7 +143,7 @@ def _read(document: Any) -> Workflow:
 
 
 def _fault_of(told: str) -> Fault:
-    """Where msgspec found something wrong, as a JSON pointer."""
+    """The fault in an error message of msgspec, with a JSON pointer."""
     found = _PLACE.search(told)
     path = "" if found is None else re.sub(r"\[(\d+|\.\.\.)\]", r".\1", found["path"]).removeprefix("$")
     message = told if found is None else told[: found.start()]
@@ -170,25 +170,25 @@ def _check_step(trouble: Trouble, at: str, step: Step) -> None:
 
 
 def _check_shapes(trouble: Trouble, at: str, step: Step) -> None:
-    """What no run could fill in, whatever its input."""
+    """Refuse values that no input could make valid."""
     told = f"step {step.name!r}: must be"
     if not isinstance(step.payload, dict) and not _is_place(step.payload):
-        trouble.at(f"{at}/payload", f"{told} an object, or a place such as {{{{item}}}}")
+        trouble.at(f"{at}/payload", f"{told} an object, or a placeholder such as {{{{item}}}}")
     if isinstance(step.for_each, list):
         if len(step.for_each) > step.max_items:
-            trouble.at(f"{at}/for_each", f"{told} at most {step.max_items} items, as max_items says")
+            trouble.at(f"{at}/for_each", f"{told} a list of at most {step.max_items} items (max_items)")
     elif step.for_each is not None and not _is_place(step.for_each):
-        trouble.at(f"{at}/for_each", f"{told} a list, or a place such as {{{{input.names}}}}")
+        trouble.at(f"{at}/for_each", f"{told} a list, or a placeholder such as {{{{input.names}}}}")
     for name, value in (("host_id", step.host_id), ("resource_id", step.resource_id)):
         if value is not None and not _is_place(value) and not _is_id(value):
-            trouble.at(f"{at}/{name}", f"{told} a UUID, or a place such as {{{{input.{name}}}}}")
+            trouble.at(f"{at}/{name}", f"{told} a UUID, or a placeholder such as {{{{input.{name}}}}}")
 
 
 def _is_place(value: Any) -> bool:
     try:
         return isinstance(value, str) and isinstance(read(value), Place)
     except Flaw:
-        return True  # what is wrong with it is told where templates are read
+        return True  # the template's own check reports the fault
 
 
 def _is_id(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The graph of a workflow: who waits for whom, and whether all of it can be reached and filled in."""
+"""The graph of a workflow: its dependencies, and the check that every step can run."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,24 +11,24 @@ from fairlead.model.template import compiled
 from fairlead.model.workflow import Step, Trouble, Workflow
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS, STEPS, paths_of, recipe_of
 
-# what of a step others may look at
+# the fields of a step that other steps may use
 SEEN = ("output", "status", "error")
 MAX_IN_LINE = 2000
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A step in its place: whom it waits for, who waits for it, and who undoes what was done when it fails."""
+    """A step in the graph: the steps that it waits for, the steps that wait for it, and its compensation."""
 
     step: Step
     before: tuple[int, ...]
     next: tuple[int, ...]
     compensation: int | None
-    # waits for nobody, since it only runs when another step fails
+    # it has no dependencies, since it runs only when another step fails
     is_compensation: bool
 
 
 def graph_of(workflow: Workflow) -> list[Node]:
-    """The steps in their places; WorkflowInvalid names each step that cannot run, and why."""
+    """Build the graph; WorkflowInvalid names each step that cannot run, and why."""
     trouble = Trouble([])
     graph = _Graph(workflow.steps, trouble)
     trouble.settle()
@@ -42,7 +42,7 @@ def graph_of(workflow: Workflow) -> list[Node]:
 
 
 class _Graph:
-    """Steps by their places, and the edges between them."""
+    """The steps by index, and the edges between them."""
 
     def __init__(self, steps: Sequence[Step], trouble: Trouble) -> None:
         self.steps = steps
@@ -69,7 +69,7 @@ class _Graph:
         for name in step.after:
             if name not in self.places:
                 self.trouble.at(
-                    f"/steps/{place}/after", f"step {step.name!r} is after {name!r}, which is no step"
+                    f"/steps/{place}/after", f"step {step.name!r} is after {name!r}, which does not exist"
                 )
         if len(set(step.after)) < len(step.after):
             self.trouble.at(f"/steps/{place}/after", f"step {step.name!r} names a step twice")
@@ -83,7 +83,7 @@ class _Graph:
         if name not in self.places or name == step.name:
             self.trouble.at(
                 f"/steps/{place}/on_failure",
-                f"step {step.name!r} is compensated by {name!r}, which is no other step",
+                f"step {step.name!r} is compensated by {name!r}, which is not another step",
             )
         return self.places.get(name)
 
@@ -92,12 +92,12 @@ class _Graph:
             if self.before[place] or self.after[place] or self.undoes[place] is not None:
                 self.trouble.at(
                     f"/steps/{place}",
-                    f"step {self.steps[place].name!r} compensates another: it can be after nobody, nobody after it, "
-                    "and it has no compensation of its own",
+                    f"step {self.steps[place].name!r} compensates another: it cannot have after, no step can be after it, "
+                    "and it cannot have a compensation",
                 )
 
     def ordered(self) -> list[int]:
-        """The places so that each comes after those it waits for."""
+        """The indexes in topological order: each step after its dependencies."""
         waits = [len(parents) for parents in self.before]
         free = deque(place for place, number in enumerate(waits) if not number)
         order: list[int] = []
@@ -117,7 +117,7 @@ class _Graph:
         return order
 
     def _check_length(self, order: Sequence[int]) -> None:
-        """Steps that are skipped are over in the transaction of the one before: a line of them must end in time."""
+        """Limit the longest chain: all skipped steps of a chain end in one transaction."""
         levels = [1] * len(self.steps)
         for place in order:
             for child in self.after[place]:
@@ -125,12 +125,12 @@ class _Graph:
         if max(levels) > MAX_IN_LINE:
             self.trouble.at(
                 "/steps",
-                f"{max(levels)} steps wait for one another in a line, and {MAX_IN_LINE} are the most",
+                f"the longest chain has {max(levels)} steps, and the limit is {MAX_IN_LINE}",
             )
             self.trouble.refuse()
 
     def _circle(self, stuck: set[int]) -> list[int]:
-        """Some steps that wait for each other, the first one named again at the end."""
+        """A cycle of steps; the first one is repeated at the end."""
         place, way = min(stuck), list[int]()
         while place not in way:
             way.append(place)
@@ -138,7 +138,7 @@ class _Graph:
         return [place, *reversed(way[way.index(place) :])]
 
     def known(self, order: Sequence[int]) -> list[int]:
-        """Of each step, those that are over when it begins, as bits."""
+        """For each step, the steps that have ended when it starts, as a bit set."""
         known = [0] * len(self.steps)
         for place in order:
             for parent in self.before[place]:
@@ -160,7 +160,7 @@ class _Graph:
 
 
 class _Looks(msgspec.Struct, frozen=True):
-    """What a step looks at, held against what there will be to see."""
+    """Checks that every value that a step uses will exist."""
 
     step: Step
     at: str
@@ -176,24 +176,24 @@ class _Looks(msgspec.Struct, frozen=True):
             return
         for path in recipe.paths:
             if why := self._wrong(path):
-                self.trouble.at(self.at, f"step {self.step.name!r} looks at {path}: {why}")
+                self.trouble.at(self.at, f"step {self.step.name!r} uses {path}: {why}")
         for path in () if recipe.when is None else paths_of(recipe.when):
             if path.segments[0] in ITEM_ROOTS or (path.segments[0] == PREVIOUS and len(self.step.after) != 1):
                 self.trouble.at(
                     f"{self.at}/when",
-                    f"step {self.step.name!r} looks at {path}, which is not there for a condition",
+                    f"step {self.step.name!r} uses {path}, which a condition cannot use",
                 )
 
     def _wrong(self, path: Path) -> str | None:
         root, *rest = path.segments
         if root not in (*ROOTS, *ITEM_ROOTS, PREVIOUS):
-            return f"it begins with none of {', '.join(ROOTS)}"
+            return f"begin the path with one of {', '.join(ROOTS)}"
         if root == PREVIOUS and (not rest or rest[0] not in SEEN):
             return _OF_A_STEP
         return _not_seen(rest, self.places, self.known) if root == STEPS else None
 
 
-_OF_A_STEP = f"of a step there are {', '.join(SEEN)}"
+_OF_A_STEP = f"a step has {', '.join(SEEN)}"
 
 
 def _not_seen(rest: Sequence[str], places: dict[str, int], known: int) -> str | None:
@@ -203,7 +203,7 @@ def _not_seen(rest: Sequence[str], places: dict[str, int], known: int) -> str | 
     if name not in places:
         return f"there is no step {name!r}"
     if not known >> places[name] & 1:
-        return f"{name!r} need not be over then; put it in after"
+        return f"{name!r} may not have ended by then; add it to after"
     return None if more and more[0] in SEEN else _OF_A_STEP
 
 
@@ -219,7 +219,7 @@ def _check_output(workflow: Workflow, places: dict[str, int], trouble: Trouble) 
     for path in paths:
         root, *rest = path.segments
         if root == STEPS and (why := _not_seen(rest, places, everything)):
-            trouble.at("/output", f"looks at {path}: {why}")
+            trouble.at("/output", f"uses {path}: {why}")
 
 
 def _add(trouble: Trouble, error: FairleadError, at: str, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""A run of a workflow: how it stands, step by step."""
+"""A run of a workflow, and its steps."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +18,7 @@ class RunStatus(StrEnum):
 
 
 class StepState(StrEnum):
-    """`stopped` is a step that was not begun since its run was over; `skipped` one that was not wanted."""
+    """`stopped`: the run ended before the step started; `skipped`: the step's condition did not match."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -30,7 +30,7 @@ class StepState(StrEnum):
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a workflow as it is recorded."""
+    """A version of a workflow as it is stored."""
 
     id: UUID
     tenant_id: UUID
@@ -45,7 +45,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is recorded."""
+    """A run as it is stored."""
 
     id: UUID
     tenant_id: UUID
@@ -57,7 +57,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     live: int
     cancel_requested_at: datetime | None
-    # the job that waits for it, and the one that started it
+    # the job that waits for the run, and the job that started it
     parent_job_id: UUID | None
     started_by_job: UUID | None
     correlation_id: str | None
@@ -71,7 +71,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a run as it is recorded; `job_id` is its job, or of one for each item the first that failed."""
+    """A step of a run as it is stored; `job_id` is its job, or for a step with items the first failed one."""
 
     place: int
     name: str
@@ -96,7 +96,7 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trouble(self) -> Any:
-        """What went wrong: why it could not be released, else what its job said last."""
+        """The step's error: why its jobs could not be created, else the last error of its job."""
         if self.error is not None or self.last_error is None or self.state is StepState.SUCCEEDED:
             return self.error
         return {"message": self.last_error}

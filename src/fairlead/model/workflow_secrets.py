@@ -1,4 +1,4 @@
-"""Secrets and workflows: what of a spec, a run and its steps may be shown, and what was shown is put back into it."""
+"""Secrets in workflows: masking specs, runs and steps, and restoring masked secrets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,20 +11,20 @@ from fairlead.model.template_secrets import secret_fields, shown_template
 from fairlead.model.workflow_run import Run, RunStep
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
 
-# The paths to secrets in payloads, by the keys of their definitions.
+# The paths of secrets in payloads, by definition key.
 Secrets = Mapping[str, Sequence[str]]
 
-# Of a step: what may hold secrets, written out.
+# The fields of a step that may have literal secrets.
 _WITH_SECRETS = ("payload", "for_each")
 
 
 def shown_spec(spec: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
-    """A workflow's document with the secrets masked that its payloads spell out."""
+    """A workflow's document with its literal secrets masked."""
     return {**spec, "steps": [shown_step(step, secrets, patterns) for step in spec["steps"]]}
 
 
 def shown_step(step: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
-    """The same of one step."""
+    """One step of a document with its literal secrets masked."""
     paths = secrets.get(step["definition"], ())
     if "payload" not in step or not (paths or patterns):
         return step
@@ -36,12 +36,12 @@ def shown_step(step: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
 
 
 def _of_items(payload: Any, paths: Sequence[str]) -> list[str]:
-    """Where in an item of for_each the secrets of a step's jobs come from."""
+    """The paths in an item of for_each that fill the secrets of the step's jobs."""
     return secret_fields(payload, paths, (*ROOTS, PREVIOUS, *ITEM_ROOTS), of="item")
 
 
 def restored_spec(spec: Any, known: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
-    """A document in which all payloads that are as they were shown of the `known` one are again as they are there."""
+    """The document with each payload that is still as shown replaced by the payload of the `known` document."""
     before = {(step["name"], step["definition"]): step for step in known["steps"]}
     return {**spec, "steps": [_restored_step(step, before, secrets, patterns) for step in spec["steps"]]}
 
@@ -51,7 +51,7 @@ def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patte
     if "payload" not in step or "payload" not in stored:
         return step
     shown = shown_step(stored, secrets, patterns)
-    # items fill the payload: who changes them changes what stands beside its secrets
+    # items fill the payload: a user who edits them edits the request that has the secrets
     edited, was, seen = (
         {name: one[name] for name in _WITH_SECRETS if name in one} for one in (step, stored, shown)
     )
@@ -59,7 +59,7 @@ def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patte
 
 
 def shown_run(run: Run, patterns: Patterns = ()) -> Run:
-    """The run without the secrets of its input, wherever they got to."""
+    """The run with the secrets of its input masked, also in its output and error."""
     mask = mask_for(run.input, run.secret_paths, patterns)
     if mask is None:
         return run
@@ -75,7 +75,7 @@ def shown_run(run: Run, patterns: Patterns = ()) -> Run:
 def shown_steps(
     steps: Iterable[RunStep], run: Run, secrets: Secrets, patterns: Patterns = ()
 ) -> list[RunStep]:
-    """Steps of a run, which is as it is recorded, without secrets."""
+    """The steps of a run with secrets masked; `run` must be unmasked."""
     mask = mask_for(run.input, run.secret_paths, patterns) or Mask(())
     return [
         replace(
@@ -89,6 +89,6 @@ def shown_steps(
 
 
 def kept_output(output: Any, *, given: Any, secret_paths: Sequence[str], patterns: Patterns = ()) -> Any:
-    """A run's output as it may be kept: without the secrets of the input that was given."""
+    """A run's output to store: the secrets of its input are masked."""
     mask = mask_for(given, secret_paths, patterns)
     return output if mask is None else mask.value(output)

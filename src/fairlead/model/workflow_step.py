@@ -1,4 +1,4 @@
-"""A step that is about to be released: what it needs of the others, and which jobs it becomes."""
+"""A step of a workflow whose jobs are created: the values it needs, and its jobs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -22,14 +22,14 @@ MAX_LIST_BYTES = 16_777_216
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A job that a step becomes: its payload and, of a step for each item, which one."""
+    """A job of a step: its payload and, for a step with for_each, the index of its item."""
 
     payload: Any
     item: int | None = None
 
 
 class Released(msgspec.Struct, frozen=True):
-    """What a step becomes: its jobs, and where they run. Payloads are made one at a time, as they are asked for."""
+    """The jobs of a step, and where they run. Payloads are rendered lazily, one at a time."""
 
     tasks: Iterator[Task]
     count: int
@@ -38,7 +38,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """A step, read once: its templates and its condition."""
+    """A compiled step: its templates and its condition."""
 
     step: Step
     payload: Template
@@ -48,7 +48,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
     @property
     def paths(self) -> Iterator[Path]:
-        """Everything that it looks up."""
+        """All paths that the step uses."""
         yield from self.payload.paths
         yield from self.where.paths
         if self.for_each is not None:
@@ -58,7 +58,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
     @property
     def needs(self) -> set[str]:
-        """The steps whose ends it looks at."""
+        """The steps whose results it uses."""
         named = {path.segments[1] for path in self.paths if path.segments[0] == STEPS}
         if len(self.step.after) == 1 and any(path.segments[0] == PREVIOUS for path in self.paths):
             named.add(self.step.after[0])
@@ -69,7 +69,7 @@ class Recipe(msgspec.Struct, frozen=True):
         return self.when is None or self.when.matches(dict(context))
 
     def released(self, context: Mapping[str, Any], *, max_bytes: int) -> Released:
-        """The jobs it becomes; TemplateFailed says why it cannot."""
+        """Render the step's jobs; TemplateFailed if a template cannot be filled."""
         where = self.where.render(context, max_bytes=max_bytes)
         places = {name: _uuid(name, value) for name, value in where.items()}
         if self.for_each is None:
@@ -85,7 +85,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
     def _bounded(self, items: Any) -> list[Any]:
         if not isinstance(items, list):
-            raise TemplateFailed("for_each must lead to a list.", [Fault("/for_each", "must lead to a list")])
+            raise TemplateFailed("for_each must be a list.", [Fault("/for_each", "must be a list")])
         if len(items) > self.step.max_items:
             raise TemplateFailed(
                 f"for_each has {len(items)} items, and max_items is {self.step.max_items}.",
@@ -95,7 +95,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 def recipe_of(step: Step) -> Recipe:
-    """The step with its templates compiled; TemplateInvalid or FilterInvalid where they cannot be."""
+    """Compile a step; TemplateInvalid or FilterInvalid if a template or the condition is wrong."""
     roots = (*ROOTS, *((PREVIOUS,) if len(step.after) == 1 else ()))
     where = {
         name: value
@@ -113,7 +113,7 @@ def recipe_of(step: Step) -> Recipe:
 
 
 def _part(name: str, make: Callable[[], T]) -> T:
-    """A part of a step; what is wrong with it is told with its name."""
+    """Compile a field of a step; the paths of its faults begin with the field's name."""
     try:
         return make()
     except (TemplateInvalid, FilterInvalid) as error:
@@ -122,7 +122,7 @@ def _part(name: str, make: Callable[[], T]) -> T:
 
 
 def paths_of(wanted: Filter) -> Iterator[Path]:
-    """Everything that a filter looks at."""
+    """All paths that a filter uses."""
     for condition in wanted.conditions:
         yield condition.path
     for one in wanted.alternatives:

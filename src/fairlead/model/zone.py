@@ -1,4 +1,4 @@
-"""Time zones: which there are, when their clocks change, and which instant a local time means."""
+"""Time zones: their names, their clock changes, and the conversion of local times to instants."""
 
 import zoneinfo
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from fairlead.model.request import LATEST
 ADVICE = "must be an IANA zone such as Europe/Paris"
 MACHINE_DEPENDENT = frozenset({"localtime", "Factory"})
 
-# No zone changed its clocks twice within six days since 1970, so a look a day misses no change.
+# Since 1970 no zone changed its clocks twice within six days, so one check per day finds every change.
 _STRIDE = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 
 
 class Span(NamedTuple):
-    """A stretch of time, in UTC, during which a zone's offset stays the same."""
+    """A period, in UTC, with a constant offset of the zone."""
 
     start: datetime
     end: datetime
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 def zone(name: str) -> ZoneInfo:
-    """The zone of this name, or a refusal that suggests one."""
+    """The zone of this name; TimezoneUnknown suggests a similar name."""
     if known(name):
         return ZoneInfo(name)
     close = get_close_matches(name[:80].title(), names(), 1)
@@ -39,38 +39,38 @@ def zone(name: str) -> ZoneInfo:
 
 
 def known(name: str) -> bool:
-    """Whether there is a zone of this name, the same on every machine."""
+    """Whether this is the name of a zone that is the same on every machine."""
     return name in names()
 
 
 @lru_cache(maxsize=1)
 def names() -> frozenset[str]:
-    """All zones there are."""
+    """The names of all zones."""
     return frozenset(zoneinfo.available_timezones()) - MACHINE_DEPENDENT
 
 
 def local(at: datetime, where: ZoneInfo) -> datetime:
-    """What clocks there show at an instant, without zone."""
+    """The local time of an instant, without a zone."""
     return at.astimezone(where).replace(tzinfo=None)
 
 
 def instant(shown: datetime, where: ZoneInfo) -> datetime:
-    """The first instant at which clocks there show this time, or have just jumped over it; in UTC."""
+    """The first instant of a local time in UTC, or the clock change that skips the local time."""
     at = shown.replace(tzinfo=where, fold=0).astimezone(UTC)
     if local(at, where) == shown:
         return at
-    # In a gap fold=1 reckons with the offset after it: an instant before the clocks change.
+    # In a gap, fold=1 uses the offset after it: the result is before the clock change.
     return _change(where, shown.replace(tzinfo=where, fold=1).astimezone(UTC), at)
 
 
 def happens_twice(shown: datetime, where: ZoneInfo) -> bool:
-    """Whether clocks there show this time, go back, and show it again."""
+    """Whether this local time occurs twice because clocks go back."""
     first, second = (_offset_of(shown.replace(tzinfo=where, fold=fold)) for fold in (0, 1))
     return first > second
 
 
 def spans(where: ZoneInfo, start: datetime) -> Iterator[Span]:
-    """The spans from an instant on, cut also at every new year, until the latest time there is."""
+    """The spans from an instant until the latest supported time, also split at every new year."""
     for year in range(start.year, LATEST.year):
         for end in (*_changes(where, year), datetime(year + 1, 1, 1, tzinfo=UTC)):
             if start < end:
@@ -80,7 +80,7 @@ def spans(where: ZoneInfo, start: datetime) -> Iterator[Span]:
 
 @lru_cache(maxsize=4096)
 def _changes(where: ZoneInfo, year: int) -> tuple[datetime, ...]:
-    """The instants of a UTC year at which clocks change."""
+    """The clock changes of a UTC year."""
     found = []
     before, new_year = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     while before < new_year:
@@ -92,7 +92,7 @@ def _changes(where: ZoneInfo, year: int) -> tuple[datetime, ...]:
 
 
 def _change(where: ZoneInfo, before: datetime, after: datetime) -> datetime:
-    """The instant in (before, after] at which clocks change, given that they do; by halving."""
+    """The clock change in (before, after], by bisection; there must be one."""
     old = _offset(where, before)
     while after - before > _SECOND:
         middle = before + (after - before) // 2 // _SECOND * _SECOND
