@@ -1,4 +1,4 @@
-"""Every refusal Fairlead makes: one root, one class per refusal, each with a stable code."""
+"""Every error that Fairlead raises: one root, one class per error, each with a stable code."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -6,14 +6,14 @@ from uuid import UUID
 
 
 class Fault(NamedTuple):
-    """One thing that was wrong, and where."""
+    """One fault in the input, and its path."""
 
     path: str
     message: str
 
 
 class FairleadError(Exception):
-    """The root. `code` is stable and for machines; the message tells a person what to do."""
+    """The root of all errors. Programs use the stable `code`; the message tells a person what to do."""
 
     code: ClassVar[str] = "error"
 
@@ -23,7 +23,7 @@ class FairleadError(Exception):
         self.faults = tuple(faults)
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape that `--json` and the API answer with."""
+        """The error as `--json` and the API return it."""
         return {
             "code": self.code,
             "detail": self.message,
@@ -35,7 +35,7 @@ class FairleadError(Exception):
 
 
 class Refused(FairleadError):
-    """The caller asked for something that cannot be done as asked; nothing was done."""
+    """The request cannot be carried out; nothing was changed."""
 
 
 class InvalidInput(Refused):
@@ -65,7 +65,7 @@ class PayloadTooDeep(Refused):
 
 
 class SecretsRequired(Refused):
-    """Secrets that were left as they were shown cannot be used for what was edited."""
+    """An edited document still has masked secrets; the user must enter them again."""
 
     code = "secrets_required"
 
@@ -103,7 +103,7 @@ class ResourceExists(Refused):
 
 
 class ResourceElsewhere(Refused):
-    """The resource is on another host than the one that was named."""
+    """The resource is on a different host than the request names."""
 
     code = "resource_elsewhere"
 
@@ -135,13 +135,13 @@ class DefinitionInvalid(Refused):
 
 
 class SchemaTooCostly(DefinitionInvalid):
-    """Checking a payload against this schema could take too long, whatever the payload's size."""
+    """Checking a payload against this schema could take too long, even for a small payload."""
 
     code = "schema_too_costly"
 
 
 class DefinitionUnsettled(Refused):
-    """The definition changed again and again while the payload was checked against it."""
+    """The definition changed repeatedly while the payload was checked against it."""
 
     code = "definition_unsettled"
 
@@ -151,7 +151,7 @@ class TemplateInvalid(Refused):
 
 
 class TemplateFailed(Refused):
-    """A template could not be filled with what it was given."""
+    """A template could not be filled with the given values."""
 
     code = "template_failed"
 
@@ -181,7 +181,7 @@ class JobNotRetryable(Refused):
 
 
 class KeyReserved(Refused):
-    """A dedupe key, or the key of a run, that only the system itself may have."""
+    """The dedupe key or run key is reserved for the system."""
 
     code = "key_reserved"
 
@@ -191,7 +191,7 @@ class TriggerUnknown(Refused):
 
 
 class TriggerCircle(Refused):
-    """A trigger that does not fire, as too many triggers have set one another off."""
+    """A trigger did not fire, because the chain of triggers that led to it is too long."""
 
     code = "circle"
 
@@ -201,7 +201,7 @@ class TriggerInvalid(Refused):
 
 
 class TriggerFormInvalid(Refused):
-    """Neither an event nor a schedule, or both."""
+    """The trigger has neither an event nor a schedule, or both."""
 
     code = "trigger_form_invalid"
 
@@ -215,7 +215,7 @@ class EventInvalid(Refused):
 
 
 class EventReserved(Refused):
-    """An event that only the system itself tells of."""
+    """The event's name is reserved for the system."""
 
     code = "event_reserved"
 
@@ -233,7 +233,7 @@ class WorkflowRunUnknown(Refused):
 
 
 class WorkflowRunOver(Refused):
-    """What is asked can only be done to a run that still goes on."""
+    """The run has ended, and the request needs a running one."""
 
     code = "workflow_run_over"
 
@@ -247,7 +247,7 @@ class WorkflowRunNotRetryable(Refused):
 
 
 class WorkflowRunFailed(FairleadError):
-    """Raised where the output of a run was asked for and there is none."""
+    """The run whose output was requested ended without one."""
 
     code = "workflow_run_failed"
 
@@ -261,7 +261,7 @@ class RegistrationUnknown(Refused):
 
 
 class JobFailed(FairleadError):
-    """The job whose result was waited for ended without one. `status` is how: failed, dead_letter or canceled."""
+    """The awaited job ended without a result. `status` is failed, dead_letter or canceled."""
 
     code = "job_failed"
     job_id: UUID
@@ -270,19 +270,19 @@ class JobFailed(FairleadError):
 
 
 class ResultTimeout(FairleadError):
-    """The job whose result was waited for had not ended in time."""
+    """The awaited job did not end in time."""
 
     code = "result_timeout"
 
 
 class LeaseLost(FairleadError):
-    """The lease is not ours any more: somebody else may own the job, and nothing was changed."""
+    """The caller has lost the lease: another worker may own the job, and nothing was changed."""
 
     code = "lease_lost"
 
 
 class ClaimSettled(Refused):
-    """The id of this claim was used before, and the jobs that it took have ended."""
+    """The id of this claim was used before, and the jobs of that claim have ended."""
 
     code = "claim_settled"
 
@@ -292,7 +292,7 @@ class Forbidden(Refused):
 
 
 class Unauthenticated(Refused):
-    """Who asks is not known: no token, none that is good, or a wrong password."""
+    """The request has no valid token or session, or the password is wrong."""
 
     code = "unauthenticated"
 
@@ -310,7 +310,7 @@ class UserExists(Refused):
 
 
 class NotFound(Refused):
-    """There is nothing at this address."""
+    """There is no route at this path."""
 
     code = "not_found"
 
@@ -328,7 +328,7 @@ class BodyNotJson(Refused):
 
 
 class ContentTypeUnsupported(Refused):
-    """The body is declared as something else than JSON, or not declared at all."""
+    """The Content-Type is missing or not JSON."""
 
     code = "content_type_unsupported"
 
@@ -340,7 +340,7 @@ class IdempotencyClash(Refused):
 
 
 class RequestTooSlow(Refused):
-    """The header or the body of a request was not here in time."""
+    """The header or the body of a request did not arrive in time."""
 
     code = "request_too_slow"
 
@@ -350,7 +350,7 @@ class HeaderTooLarge(Refused):
 
 
 class ServerFull(FairleadError):
-    """There are as many connections as the server, or the address, may have."""
+    """The limit of connections, of the server or of one address, is reached."""
 
     code = "server_full"
 
@@ -361,13 +361,13 @@ class TooManyRequests(Refused):
 
 
 class QueueFull(Refused):
-    """The tenant has as many jobs waiting as it may."""
+    """The tenant has reached its limit of queued jobs."""
 
     code = "queue_full"
 
 
 class QuotaExceeded(Refused):
-    """The tenant uses as much of a quota as it may; the fault says which."""
+    """The tenant has reached a quota; the fault names it."""
 
     code = "quota_exceeded"
 
@@ -379,7 +379,7 @@ class CrossSite(Refused):
 
 
 class InternalError(FairleadError):
-    """Something went wrong here; the log of the server says what."""
+    """An unexpected error; the server's log has the details."""
 
     code = "internal_error"
 
@@ -405,13 +405,13 @@ class TimezoneUnknown(Refused):
 
 
 class ScheduleInvalid(Refused):
-    """An interval or a start that cannot be."""
+    """The interval or the start is invalid."""
 
     code = "schedule_invalid"
 
 
 class CommandInvalid(Refused):
-    """A command of the allowlist, in fairlead.toml, cannot be."""
+    """A command of the allowlist in fairlead.toml is invalid."""
 
     code = "command_invalid"
 
@@ -426,7 +426,7 @@ class SettingInvalid(Refused):
     code = "setting_invalid"
 
 
-# Surroundings
+# Environment
 
 
 class DatabaseUnreachable(FairleadError):
@@ -434,7 +434,7 @@ class DatabaseUnreachable(FairleadError):
 
 
 class DatabaseRefused(FairleadError):
-    """PostgreSQL answered, but not with what we need (version, rights, encoding), or has no room for it."""
+    """PostgreSQL is reachable, but lacks what Fairlead needs: version, rights, encoding or disk space."""
 
     code = "database_refused"
 
@@ -448,13 +448,13 @@ class MigrationFailed(FairleadError):
 
 
 class EmbeddedUnavailable(FairleadError):
-    """No PostgreSQL binaries to run, or none that fit the data folder."""
+    """There are no PostgreSQL binaries, or none that match the data folder."""
 
     code = "embedded_unavailable"
 
 
 class EmbeddedFailed(FairleadError):
-    """The embedded PostgreSQL did not start or stop as it should."""
+    """The embedded PostgreSQL did not start or stop."""
 
     code = "embedded_failed"
 
@@ -464,25 +464,25 @@ class NotOpen(FairleadError):
 
 
 class AlreadyOpen(FairleadError):
-    """It was to be opened a second time: whoever closed it first would close it for both."""
+    """It is open already: a second user would lose it when the first one closes it."""
 
     code = "already_open"
 
 
 class WrongLoop(FairleadError):
-    """It was opened on another event loop than the one that it is used on."""
+    """It is used on another event loop than the one it was opened on."""
 
     code = "wrong_loop"
 
 
 class DatabaseBusy(FairleadError):
-    """A statement waited too long for a lock, or ran too long."""
+    """A statement reached its lock timeout or its statement timeout."""
 
     code = "database_busy"
 
 
 class TransactionIdle(FairleadError):
-    """A transaction was left idle for too long, and PostgreSQL ended it: nothing of it remains."""
+    """A transaction was idle for too long, and PostgreSQL rolled it back."""
 
     code = "transaction_idle"
 
@@ -492,18 +492,18 @@ class PortTaken(FairleadError):
 
 
 class ServerUnreachable(FairleadError):
-    """The server of an agent does not answer, or not now."""
+    """The agent's server does not respond, or is temporarily unavailable."""
 
     code = "server_unreachable"
 
 
 class ServerNotWaitedFor(ServerUnreachable):
-    """A proxy before the server of an agent did not wait for its answer."""
+    """A proxy in front of the agent's server timed out."""
 
     code = "server_not_waited_for"
 
 
 class ServerRefused(FairleadError):
-    """The server of an agent answered, but not with what we asked for."""
+    """The agent's server sent an unexpected response."""
 
     code = "server_refused"

@@ -15,9 +15,9 @@ from typing import Any
 from fairlead.errors import Fault, SettingInvalid
 
 PREFIX = "FAIRLEAD_"
-# Read elsewhere: the file of settings itself, and where root's embedded servers live.
+# Other modules read these: the settings file, and the folder of root's embedded servers.
 OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR"})
-# Given to commands, which may use our command line themselves.
+# Workers set these for commands, and a command may run `fairlead` itself.
 GIVEN_VARIABLES = frozenset(
     {
         "FAIRLEAD_JOB_ID",
@@ -39,17 +39,17 @@ def _setting(default: Any, about: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be set. The text of each is what the reference documents."""
+    """All settings; `about` describes each."""
 
     database_url: str | None = _setting(
         None,
-        "PostgreSQL to use, as a connection URI; one of SQLAlchemy's, such as `postgresql+psycopg://…`, will do. "
+        "PostgreSQL to use, as a connection URI; a SQLAlchemy URL such as `postgresql+psycopg://…` is accepted. "
         "Unset: an embedded PostgreSQL in `data_dir`.",
         secret=True,
     )
     direct_url: str | None = _setting(
         None,
-        "A way to the same database that does not pass a pooler. Set it when `database_url` goes through "
+        "A URI of the same database that bypasses the pooler. Set it when `database_url` goes through "
         "PgBouncer in transaction mode: LISTEN and migrations use it, and prepared statements are turned off "
         "on the pooled connections.",
         secret=True,
@@ -58,7 +58,7 @@ class Settings:
         "fairlead", "The PostgreSQL schema that holds Fairlead's tables (lower-case letters, digits, `_`)."
     )
     data_dir: Path = _setting(Path(".fairlead"), "Where the embedded PostgreSQL and `dev.json` live.")
-    pool_size: int = _setting(10, "The most database connections one process keeps open for its work.")
+    pool_size: int = _setting(10, "The most database connections of one process.")
     connect_timeout_seconds: float = _setting(
         30.0, "How long to wait for a free or new connection before giving up."
     )
@@ -70,12 +70,12 @@ class Settings:
         10.0, "PostgreSQL ends a statement that waits longer for a lock. 0 means never."
     )
     lease_seconds: float = _setting(
-        30.0, "How long a worker owns a job it claimed before it has to renew. It renews every third of it."
+        30.0, "How long a worker's lease on a job lasts. The worker renews it after a third of this time."
     )
     poll_seconds: float = _setting(
-        1.0, "How often an idle worker looks for work when no notification tells it to."
+        1.0, "How often an idle worker polls for jobs when it gets no notification."
     )
-    sweep_seconds: float = _setting(10.0, "How often the watchdog looks for leases that expired.")
+    sweep_seconds: float = _setting(10.0, "How often the watchdog looks for expired leases.")
     maintenance: bool = _setting(
         True,
         "Whether a server (`fairlead serve`, or an application that mounts the API) and `fairlead scheduler` also rescue "
@@ -83,24 +83,23 @@ class Settings:
         "always do. Turn it off only where a worker runs.",
     )
     drain_seconds: float = _setting(
-        25.0, "How long a worker that is told to stop lets its jobs run on before it gives them back."
+        25.0, "How long a stopping worker lets its jobs run before it releases them."
     )
     schedule_grace_seconds: float = _setting(
         60.0,
-        "How late a scheduled run may be and still be made, where its trigger does not catch up with missed runs.",
+        "How late a scheduled run may start if its trigger does not catch up with missed runs.",
     )
     retention_days: int = _setting(
         30,
         "How many days finished jobs (unless their definition says otherwise), dispatched events and the records of "
-        "firings are kept. 0 means for ever.",
+        "firings are kept. 0 means forever.",
     )
     audit_retention_days: int = _setting(
-        365, "How many days the audit log is kept: after that its days are dropped whole. 0 means for ever."
+        365, "How many days the audit log is kept; older days are dropped as a whole. 0 means forever."
     )
     max_trigger_chain: int = _setting(
         16,
-        "How many triggers may set one another off, each by the job of the one before it, until the next does not fire "
-        "(`circle`).",
+        "The longest chain of triggers that fire each other through their jobs; the next trigger does not fire (`circle`).",
     )
     max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
     max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
@@ -113,8 +112,8 @@ class Settings:
     )
     request_body_seconds: float = _setting(
         30.0,
-        "How long the body of an HTTP request may take, and how long a client may leave its answer unread; a second more "
-        "for every 16 kB. Only for `fairlead serve` and `fairlead dev`.",
+        "How long the body of an HTTP request may take, and how long a client may leave its response unread; one more "
+        "second for every 16 kB. Only for `fairlead serve` and `fairlead dev`.",
     )
     connection_idle_seconds: float = _setting(
         5.0,
@@ -122,14 +121,14 @@ class Settings:
     )
     max_connections: int = _setting(
         0,
-        "How many connections `fairlead serve` has open at once. Above, those that have owed a request for longest are "
-        "closed; if there are none, new ones are refused with `server_full`. 0 means as many as descriptors allow "
-        "(`ulimit -n`).",
+        "The most open connections of `fairlead serve`. Above it, the connections that have waited longest for a request "
+        "are closed; if there are none, new ones are refused with `server_full`. 0 means as many as file descriptors "
+        "allow (`ulimit -n`).",
     )
     max_connections_per_address: int = _setting(
         256,
-        "How many connections `fairlead serve` has open at once from one address (of IPv6, from one /64). Proxies that "
-        "`FORWARDED_ALLOW_IPS` names are exempt. 0 means any number.",
+        "The most open connections of `fairlead serve` from one address (for IPv6, from one /64). Proxies in "
+        "`FORWARDED_ALLOW_IPS` are exempt. 0 means any number.",
     )
     max_sockets_per_caller: int = _setting(
         50,
@@ -154,12 +153,12 @@ class Settings:
     )
     max_queued_per_tenant: int = _setting(
         1_000_000,
-        "How many jobs of a tenant may wait until more are refused with `queue_full`. 0 means any number. Like the four "
-        "quotas that follow, for tenants that have none of their own (`fairlead tenants set --quota`).",
+        "The most queued jobs of a tenant; more are refused with `queue_full`. 0 means any number. Like the next four "
+        "quotas, for tenants without a quota of their own (`fairlead tenants set --quota`).",
     )
     max_run_jobs: int = _setting(
         100_000,
-        "How many jobs a workflow run and everything that it starts may make (`quota_exceeded`). 0 means any number.",
+        "The most jobs of a workflow run and all runs that it starts (`quota_exceeded`). 0 means any number.",
     )
     max_triggers_per_tenant: int = _setting(
         10_000, "How many triggers a tenant may have (`quota_exceeded`). 0 means any number."
@@ -176,41 +175,41 @@ class Settings:
         200.0, "How many requests a second a token or a user may make, over all server processes."
     )
     rate_limit_burst: int = _setting(
-        1000, "How many requests a token or a user may make at once after a pause, over all server processes."
+        1000, "How many requests a token or a user may send in a burst, over all server processes."
     )
-    session_hours: float = _setting(12.0, "How long somebody who signed in stays signed in.")
+    session_hours: float = _setting(12.0, "How long a user stays signed in.")
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
     )
     redact_patterns: tuple[str, ...] = _setting(
         (),
-        "Regular expressions (Python's): what matches one is shown as `[redacted]` in jobs, audit, logs and errors. "
-        "In the environment a JSON list, or one expression.",
+        "Regular expressions (Python's): matches are shown as `[redacted]` in jobs, audit, logs and errors. "
+        "In the environment: a JSON list, or one expression.",
     )
     http_requests: bool = _setting(
         False,
-        "Whether workers serve `http.request`: jobs that make requests from where the worker is, to public addresses.",
+        "Whether workers run `http.request` jobs: HTTP requests from the worker's network to public addresses.",
     )
     http_allow: tuple[str, ...] = _setting(
         (),
-        "Where `http.request` may go although it is not public: networks, addresses, names of hosts. "
-        "In the environment a JSON list, or one of them.",
+        "Networks, addresses and host names that `http.request` may reach although they are not public. "
+        "In the environment: a JSON list, or one entry.",
     )
     metrics_public: bool = _setting(
-        False, "Whether `/metrics` answers without a token. Otherwise it takes a super admin's."
+        False, "Whether `/metrics` needs no token. Otherwise it needs a super admin's token."
     )
     metrics_port: int = _setting(
         0,
-        "Where a worker process answers Prometheus, without a token: at this port, or the next free one. 0 means nowhere.",
+        "The port where a worker process serves Prometheus metrics, without a token; or the next free port. 0 means none.",
     )
-    metrics_host: str = _setting("127.0.0.1", "The address that `metrics_port` is opened at.")
+    metrics_host: str = _setting("127.0.0.1", "The address that `metrics_port` listens on.")
     log_format: str = _setting(
         "console",
-        "How commands that stay write their log: `console` for people, `json` for machines, a line each.",
+        "The log format of long-running commands: `console` for people, `json` for machines, one line each.",
     )
 
     def __post_init__(self) -> None:
-        """Refuse what could never work, naming the setting."""
+        """Raise SettingInvalid, with the setting's name, for values out of range."""
         for name in ("database_url", "direct_url"):
             object.__setattr__(self, name, _without_driver(getattr(self, name)))
         _check(
@@ -275,7 +274,7 @@ class Settings:
 
 @lru_cache
 def compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """`redact_patterns`, ready to be looked for, or a refusal that names the one that is not good."""
+    """`redact_patterns`, compiled; SettingInvalid names the invalid pattern."""
     found = []
     for pattern in patterns:
         try:
@@ -317,7 +316,7 @@ def load(
 
 
 def config_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The file of settings: the one that FAIRLEAD_CONFIG names, or fairlead.toml in the working folder."""
+    """The settings file: FAIRLEAD_CONFIG, or fairlead.toml in the working folder."""
     named = environ.get(PREFIX + "CONFIG")
     if named and not Path(named).is_file():
         raise SettingInvalid(
@@ -327,7 +326,7 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Variables that look like ours and that nothing reads: most likely misspelt."""
+    """FAIRLEAD_* variables that are no setting: most likely misspelt."""
     known = (
         {PREFIX + setting.name.upper() for setting in fields(Settings)} | OTHER_VARIABLES | GIVEN_VARIABLES
     )
@@ -335,7 +334,7 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """All that a fairlead.toml says; nothing where there is none."""
+    """The parsed fairlead.toml; empty if the file does not exist."""
     if not path.is_file():
         return {}
     try:
@@ -344,7 +343,7 @@ def document(path: Path) -> dict[str, Any]:
         raise SettingInvalid(f"{path} is not valid TOML: {error}") from error
 
 
-# Tables of fairlead.toml belong to other features; settings are its top-level values.
+# Settings are the top-level values of fairlead.toml; its tables belong to other features.
 def _from_file(path: Path) -> dict[str, Any]:
     return {name: value for name, value in document(path).items() if not isinstance(value, dict)}
 
@@ -369,7 +368,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         if typing.get_origin(hint) is tuple:
             return _texts(value)
     except (TypeError, ValueError):
-        pass  # refused below, with the setting's name
+        pass  # raised below, with the setting's name
     shown = "" if "url" in name else f" {value!r}"
     raise SettingInvalid(
         f"Invalid value{shown} for the setting {name}: it must be {_KINDS.get(hint, 'a list of texts')}.",
@@ -387,7 +386,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _truth(value: Any) -> bool:
-    """Yes or no: a boolean, or a word for one."""
+    """A boolean, or a word for one."""
     words = {
         "true": True,
         "yes": True,
@@ -415,7 +414,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _without_driver(url: str | None) -> str | None:
-    """An address as libpq reads it: SQLAlchemy's also names a driver, `postgresql+psycopg://`."""
+    """A URI as libpq reads it: SQLAlchemy's also has a driver, `postgresql+psycopg://`."""
     return None if url is None else re.sub(r"^(postgres(?:ql)?)\+\w+(?=://)", r"\1", url)
 
 
