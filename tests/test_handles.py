@@ -97,5 +97,5 @@ async def test_who_waited_in_vain_is_told_what_to_ask(fl: Fairlead) -> None:
 
     with pytest.raises(ResultTimeout, match=f"still queued after 0.01 s.*fairlead jobs why {job.id}$"):
         await job.result(timeout=0.01)
-    with pytest.raises(ResultTimeout, match=f"still goes on after 0 s.*fairlead workflows run {run.id}$"):
+    with pytest.raises(ResultTimeout, match=f"is still running after 0 s.*fairlead workflows run {run.id}$"):
         await run.result(0)

@@ -1,4 +1,4 @@
-"""Fairlead: the library's face."""
+"""Fairlead: the main class of the library."""
 
 import asyncio
 import getpass
@@ -59,9 +59,9 @@ R = TypeVar("R")
 
 
 class Fairlead(Triggers, Workflows):
-    """Jobs, enqueue and all that goes with them, on one database.
+    """Defines, enqueues and runs jobs on one database.
 
-    Without `FAIRLEAD_DATABASE_URL` (or `database_url=`) it runs an embedded PostgreSQL of its own.
+    Without `FAIRLEAD_DATABASE_URL` (or `database_url=`) it starts an embedded PostgreSQL.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Fairlead(Triggers, Workflows):
         actor: str | None = None,
         name: str | None = None,
     ) -> None:
-        """`name` tells code bases apart that keep schedules in one database; else their package does."""
+        """`name` identifies the code base that owns schedules in a shared database; the default is its package."""
         self.settings = settings or load({"database_url": database_url})
         self.principal: Principal = trusted(actor or f"app:{_user()}")
         self.catalog = Catalog(self.settings)
@@ -91,9 +91,9 @@ class Fairlead(Triggers, Workflows):
     # Opening and closing
 
     async def open(self) -> None:
-        """Connect (starting the embedded database if there is no other) and publish the functions' definitions.
+        """Connect (and start the embedded database if needed), and publish the functions' definitions.
 
-        Refused while it is open; it can be opened again once it is closed.
+        AlreadyOpen if it is open; it can be opened again after close.
         """
         if self._database is not None:
             self._database.check_loop()
@@ -122,7 +122,7 @@ class Fairlead(Triggers, Workflows):
         database, self._database = self._database, None
         embedded, self._embedded = self._embedded, None
         self._claims = None
-        self._published.clear()  # the next database may be another
+        self._published.clear()  # the next open may use another database
         if database is not None:
             await database.close()
         if embedded is not None:
@@ -151,7 +151,7 @@ class Fairlead(Triggers, Workflows):
 
     @property
     def direct_url(self) -> str:
-        """The database without a pooler in between."""
+        """The database URL that bypasses the pooler."""
         return self.settings.direct_url or self.database.url
 
     async def _start_embedded(self) -> str:
@@ -194,9 +194,9 @@ class Fairlead(Triggers, Workflows):
     ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Make a function a job. Its parameters become the schema of the payload; `ctx` is not one of them.
+        """Make a function a job. Its parameters, except `ctx`, become the schema of the payload.
 
-        What is given here is what the code says; the rest is left to whoever runs the system.
+        Options given here override the definition; all others can be changed by an administrator.
         """
 
         def register(function: Callable[P, R]) -> JobFunction[P, R]:
@@ -251,7 +251,7 @@ class Fairlead(Triggers, Workflows):
         return await self.submit(new, tx=tx)
 
     async def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
-        """Enqueue a request that is put together already; in a handler, as a child of its job."""
+        """Enqueue a NewJob; in a handler, as a child of its job."""
         new = as_child(new)
         if tx is not None:
             [enqueued] = await self._join([new], tx)
@@ -266,7 +266,7 @@ class Fairlead(Triggers, Workflows):
         tx: Any = None,
         progress: Callable[[int], None] | None = None,
     ) -> list["EnqueuedJob"]:
-        """Enqueue all of them or none, and answer in their order. `progress` is told how many are through."""
+        """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
         new = [as_child(one if isinstance(one, NewJob) else parsed(one)) for one in requests]
         if tx is not None:
             enqueued = await self._join(new, tx)
@@ -283,7 +283,7 @@ class Fairlead(Triggers, Workflows):
         async def once(tx: Tx) -> Enqueued:
             nonlocal tries
             tries += 1
-            # the id is ours, so a call whose answer was lost is recognised and not made twice
+            # this side chooses the id, so a call whose response was lost is recognised and not repeated
             return await enqueue.enqueue(tx, self.principal, self.catalog, new, again=tries > 1)
 
         return await self.database.reach(once)
@@ -292,7 +292,7 @@ class Fairlead(Triggers, Workflows):
         send = sender(tx, f"{self.settings.schema}.enqueue_joined")
         return await drive(enqueue.joined(self.principal, self.catalog, new), send)
 
-    # Running them
+    # Running jobs
 
     async def work(
         self,
@@ -304,7 +304,7 @@ class Fairlead(Triggers, Workflows):
     ) -> None:
         """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set.
 
-        `stopping` is told how many jobs run when the draining begins.
+        `stopping` is called with the number of running jobs when draining begins.
         """
         await self.sync_schedules()
         served = await self._served()
@@ -323,9 +323,9 @@ class Fairlead(Triggers, Workflows):
             await WorkerProcess(plan).run(stop, abandon)
 
     async def tick(self, limit: int = 100) -> Tick:
-        """Claim up to `limit` due jobs, run them here and now, and say what became of them.
+        """Claim up to `limit` due jobs, run them in this process, and return their statuses.
 
-        Events that wait are dispatched first, and schedules that are due are fired.
+        It first dispatches waiting events and fires due schedules.
         """
         seconds = self.settings.lease_seconds
         with closing(Supervised(seconds)) as supervised:
@@ -339,7 +339,7 @@ class Fairlead(Triggers, Workflows):
             )
 
     async def claim(self, n: int = 1, *, definitions: Sequence[str | Keyed] | None = None) -> list[JobLease]:
-        """Take up to `n` due jobs to run in a loop of your own: of these definitions, or of every one."""
+        """Claim up to `n` due jobs to run in your own loop: of these definitions, or of all."""
         if self._claims is None:
             self._claims = Claims(self.database, self.principal)
         return await self._claims.claim(n, definitions)
@@ -359,17 +359,17 @@ class Fairlead(Triggers, Workflows):
         )
 
     def allow_commands(self, file: Path | None = None) -> None:
-        """Serve the commands of this fairlead.toml too (by default the one that settings come from)."""
+        """Also serve the commands of this fairlead.toml (by default the settings file)."""
         found = commands_from(file or config_file())
         _check_apart(found, self.functions)
         self.commands = found
 
     def allow_builtins(self, file: Path | None = None) -> None:
-        """Serve the built-in functions whose settings are there (by default in the file that settings come from).
+        """Serve the built-in functions that are configured (by default in the settings file).
 
-        A function of your own that has the key of one stands in its place.
+        Your own function with the same key replaces a built-in one.
         """
-        # it brings an HTTP client along, which few need and all would wait for
+        # imports an HTTP client, which few applications need and which is slow to import
         from fairlead.handlers.built_in import builtins_of  # noqa: PLC0415
 
         for function, options in builtins_of(self.settings, document(file or config_file())):
@@ -382,16 +382,16 @@ class Fairlead(Triggers, Workflows):
         await served.look(self.database, self.principal)
         return served
 
-    # What became of them
+    # Reading and changing jobs
 
     async def read(self, job_id: UUID | str) -> Job:
-        """A job as it stands now."""
+        """The current state of a job."""
         wanted = as_id(job_id)
         job, _ = await self.database.transact(lambda tx: jobs.show(tx, self.principal, wanted))
         return job
 
     async def cancel(self, job_id: UUID | str) -> Job:
-        """Stop a job: at once if it waits; if it runs, its owner is asked to."""
+        """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
         wanted = as_id(job_id)
         return await self.database.transact(lambda tx: jobs.cancel(tx, self.principal, wanted))
 
@@ -417,7 +417,7 @@ class Fairlead(Triggers, Workflows):
         until: datetime | None = None,
         timezone: str | None = None,
     ) -> UsageReport:
-        """What runs used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
+        """What attempts used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
         return await self.database.transact(
             lambda tx: used.report(
                 tx,
@@ -431,7 +431,7 @@ class Fairlead(Triggers, Workflows):
             )
         )
 
-    # What may run
+    # Pausing
 
     async def pause(
         self,
@@ -441,7 +441,7 @@ class Fairlead(Triggers, Workflows):
         host: str | UUID | None = None,
         note: str | None = None,
     ) -> Gate:
-        """Claim nothing more of a tenant, a definition or a host, or (none named) at all; what runs goes on."""
+        """Pause a tenant, a definition or a host, or (none named) the whole system: nothing more is claimed; running jobs go on."""
         return await self.database.transact(
             lambda tx: gates.pause(
                 tx, self.principal, tenant=tenant, definition=definition, host=host, note=note
@@ -456,14 +456,14 @@ class Fairlead(Triggers, Workflows):
         host: str | UUID | None = None,
         note: str | None = None,
     ) -> Gate:
-        """Open a gate again; one that is open stays so."""
+        """End a pause; without a pause nothing changes."""
         return await self.database.transact(
             lambda tx: gates.resume(
                 tx, self.principal, tenant=tenant, definition=definition, host=host, note=note
             )
         )
 
-    # Whose work it is
+    # Tenants
 
     async def add_tenant(
         self,
@@ -476,7 +476,7 @@ class Fairlead(Triggers, Workflows):
         quotas: Mapping[str, int | None] | None = None,
         exist_ok: bool = False,
     ) -> Tenant:
-        """A new tenant; with `exist_ok`, the one that is there already stays as it is, whatever is said of it here.
+        """Add a tenant; with `exist_ok`, an existing tenant stays unchanged, whatever the other options are.
 
         Change one with `fairlead tenants set`, or PATCH /admin/tenants.
         """
@@ -497,12 +497,12 @@ class Fairlead(Triggers, Workflows):
         return await self.database.transact(add)
 
     async def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
-        """Give a tenant quotas of its own: 0 means no limit, None the settings' again. Those that are not named stay."""
+        """Set a tenant's own quotas: 0 means no limit, None the settings' quota. Quotas that are not named stay."""
         changes = {"quotas": numbers}
         return await self.database.transact(lambda tx: tenants.change(tx, self.principal, tenant, changes))
 
     async def quotas(self, tenant: str) -> list[Use]:
-        """What a tenant uses of each of its quotas, and what is allowed."""
+        """How much a tenant uses of each of its quotas."""
 
         async def read(tx: Tx) -> list[Use]:
             found = await tenants.find(tx, self.principal, tenant)
@@ -514,7 +514,7 @@ class Fairlead(Triggers, Workflows):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
-        """A transaction of our own, for the actions."""
+        """A transaction of this Fairlead, for actions."""
         async with self.database.transaction() as tx:
             yield tx
 
@@ -523,12 +523,12 @@ def _check_apart(commands: Mapping[str, Command], functions: Iterable[str]) -> N
     if both := sorted(commands.keys() & set(functions)):
         raise CommandInvalid(
             f"{both[0]!r} is a function and a command; give one of them another key.",
-            [Fault(f"commands.{both[0]}", "is a function too")],
+            [Fault(f"commands.{both[0]}", "is also a function")],
         )
 
 
 def _warn_of_difference(there: Tenant, said: Mapping[str, Any]) -> None:
-    """Tell whoever wrote down what a tenant is not; what they left to its default they did not write down."""
+    """Log options that differ from the existing tenant; options with their default values do not count."""
     here = {name: getattr(there, name) for name in said}
     kept = {name: value for name, value in here.items() if said[name] not in (value, _UNSAID[name])}
     if kept:

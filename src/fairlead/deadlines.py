@@ -1,6 +1,4 @@
-"""The time that attempts and statements have, without a timer for each: thousands begin a second, and almost none runs
-out of it.
-"""
+"""Timeouts of attempts and statements, without a timer for each: thousands start per second, and almost none times out."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -8,17 +6,17 @@ from functools import partial
 
 
 class Deadlines:
-    """Calls back whoever is still waiting when its time is over.
+    """Calls `over` for each entry that has not left before its deadline.
 
-    All that were given the same time stand in one line, and the line's first is the next to be over: so joining and
-    leaving is a dictionary's work, and each line has one timer. All methods belong to the loop's thread.
+    Entries with the same timeout form one queue, whose first entry expires next. So adding and removing is a dictionary
+    operation, and each queue has one timer. Call all methods on the loop's thread.
     """
 
     def __init__(self) -> None:
         self._lines: dict[float, dict[Hashable, tuple[float, Callable[[], None]]]] = {}
 
     def add(self, who: Hashable, seconds: float, over: Callable[[], None]) -> None:
-        """Call `over` in so many seconds unless `who` has left by then."""
+        """Call `over` after these seconds, unless `who` has left by then."""
         loop = asyncio.get_running_loop()
         line = self._lines.get(seconds)
         if line is None:
@@ -27,7 +25,7 @@ class Deadlines:
         line[who] = (loop.time() + seconds, over)
 
     def leave(self, who: Hashable, seconds: float) -> None:
-        """It has ended in time."""
+        """Remove an entry that ended in time."""
         line = self._lines.get(seconds)
         if line is not None:
             line.pop(who, None)

@@ -1,4 +1,4 @@
-"""What enqueueing gives back, and functions that are also jobs."""
+"""Handles of enqueued jobs, and functions that are also jobs."""
 
 import asyncio
 import inspect
@@ -31,9 +31,9 @@ async def seen_over(
     timeout: float | None,  # noqa: ASYNC109 - the name that users expect
     look_seconds: float,
 ) -> T:
-    """Look again and again, less and less often, until it is over or the time is: what was seen last.
+    """Poll, less and less often, until `over` is true or the timeout; returns the last result.
 
-    The last look is never before the time is up.
+    The last poll is never before the timeout.
     """
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     pause = look_seconds
@@ -47,14 +47,14 @@ class Enqueuer(Protocol):
     """The Fairlead behind a handle."""
 
     async def read(self, job_id: UUID | str) -> Job:
-        """A job as it stands now."""
+        """The current state of a job."""
 
     async def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
         """Enqueue a request."""
 
 
 class EnqueuedJob:
-    """A job that was handed in: its id, and whether an active one already stood for it."""
+    """An enqueued job: its id, and whether it is an active job with the same dedupe key."""
 
     __slots__ = ("_fl", "deduplicated", "id")
 
@@ -64,7 +64,7 @@ class EnqueuedJob:
         self.deduplicated = enqueued.deduplicated
 
     async def read(self) -> Job:
-        """The job as it stands now."""
+        """The current state of the job."""
         return await self._fl.read(self.id)
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
@@ -83,7 +83,7 @@ class EnqueuedJob:
 
 
 def failed(job: Job) -> JobFailed:
-    """Why there is no output."""
+    """The error for a job that ended without output."""
     if job.status is JobStatus.CANCELED:
         error = JobFailed(
             f"Job {job.id} was canceled{f', after: {job.last_error}' if job.last_error else ''}"
@@ -126,7 +126,7 @@ class JobFunction(Generic[P, R]):
         return await self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
 
     def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
-        """A call to hand to enqueue_many."""
+        """A request for enqueue_many."""
         return NewJob(definition=self.key, tenant=str(tenant), payload=arguments, **self._options)
 
 
@@ -134,7 +134,7 @@ _NAMED = {"timeout": "timeout_seconds", "priority": "default_priority"}
 
 
 def _says(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the code says about the definition, and nothing it does not say."""
+    """The fields of the definition that the code sets."""
     says: dict[str, Any] = {"kind": "function", "arg_schema": argument_schema(function)}
     if text := inspect.getdoc(function):
         says["description"] = text.splitlines()[0]

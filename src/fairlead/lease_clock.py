@@ -1,10 +1,10 @@
-"""The clock that leases are measured by on the worker's side."""
+"""The worker's clock for leases."""
 
 import time
 
 
 def lease_clock() -> float:
-    """Seconds that only increase, and that go on while the machine sleeps: a suspended worker finds its leases over."""
+    """Monotonic seconds that also count while the machine is suspended: a resumed worker sees its leases as expired."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

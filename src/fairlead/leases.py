@@ -1,4 +1,4 @@
-"""Leases for those who run their own loop: jobs claimed, kept alive and ended by hand, under the worker's rules."""
+"""Leases for applications with their own loop: they claim, renew and end jobs by the worker's rules."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ class Keyed(Protocol):
 
 
 class LeasedJob:
-    """What is known of a claimed job."""
+    """The fields of a claimed job."""
 
     def __init__(self, job: "Claimed | LeasedJob") -> None:
         self.job_id: UUID = job.job_id
@@ -67,10 +67,10 @@ class LeasedJob:
 
 
 class JobLease(LeasedJob):
-    """A job that is ours for a while: keep it alive, and say once how it ended.
+    """A claimed job: renew its lease, and report its end once.
 
-    If it is ours no more, every call raises LeaseLost and changes nothing. As a context manager it succeeds at the
-    end of the block, fails with an exception that leaves it, and is released when the task is cancelled.
+    After the lease is lost, every call raises LeaseLost and changes nothing. As a context manager, the job succeeds at
+    the end of the block, fails if an exception leaves the block, and is released if the task is cancelled.
     """
 
     def __init__(self, database: Database, source: JobSource, held: Held, *, asked_at: float) -> None:
@@ -87,11 +87,11 @@ class JobLease(LeasedJob):
         self._over: str | None = None
 
     def remaining(self) -> float:
-        """Seconds that are left of the lease, by a clock that nobody can set; 0 when it is over."""
+        """The remaining seconds of the lease, by a monotonic clock; 0 after its end."""
         return 0.0 if self._over else max(0.0, self._until - lease_clock())
 
     async def heartbeat(self) -> bool:
-        """Renew the lease. Whether the job was canceled, and should be stopped and released."""
+        """Renew the lease. Returns True if a cancel was requested: stop the work and release the job."""
         self._require()
         asked_at = lease_clock()
         alive = await self._source.heartbeat([self._lease])
@@ -104,7 +104,7 @@ class JobLease(LeasedJob):
         return self.cancel_requested
 
     async def progress(self, percent: float, message: str = "") -> None:
-        """Say how far the work is, 0 to 100."""
+        """Report the progress, 0 to 100."""
         self._require()
         if not _is_number(percent) or not 0 <= percent <= 100:
             raise _refusal("percent", "must be a number from 0 to 100")
@@ -114,17 +114,17 @@ class JobLease(LeasedJob):
             raise self._lost()
 
     async def succeed(self, output: Any = None) -> JobStatus:
-        """The work is done. How the job stands now."""
+        """Report success. Returns the job's new status."""
         self._require()
         return await self._finish(Succeeded(kept(output)))
 
     async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
-        """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands."""
+        """Report a failure: the job is retried after its backoff, if it is retryable and attempts are left. Returns its status."""
         self._require()
         return await self._finish(_failed(error, self._mask, retryable=retryable))
 
     async def release(self, delay: float | timedelta = 0) -> JobStatus:
-        """Give the job back, to be run again after `delay` (seconds); no attempt is charged. How the job stands."""
+        """Release the job, to run again after `delay` (seconds); no attempt is charged. Returns its status."""
         self._require()
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if not _is_number(seconds) or not 0 <= seconds <= LONGEST_SNOOZE:
@@ -145,8 +145,8 @@ class JobLease(LeasedJob):
         try:
             await (self.fail(error) if isinstance(error, Exception) else self.release())
         except FairleadError as refusal:
-            # what went wrong in the block is the first thing to know
-            error.add_note(f"It could not be recorded: {refusal.message}")
+            # the exception of the block is more important
+            error.add_note(f"Fairlead could not record this failure: {refusal.message}")
 
     async def _finish(self, outcome: Outcome) -> JobStatus:
         if self._mask is not None:
@@ -156,7 +156,7 @@ class JobLease(LeasedJob):
             log.warning("stale_write_refused", job_id=str(self.job_id), attempt_no=self.attempt_no)
             raise self._lost()
         status = done[self.job_id]
-        self._over = f"has ended: you reported it, and the job was then {status}"
+        self._over = f"has ended: its end was reported, and the job became {status}"
         return status
 
     def _require(self) -> None:
@@ -164,14 +164,14 @@ class JobLease(LeasedJob):
             raise self._lost()
 
     def _lost(self) -> LeaseLost:
-        self._over = self._over or "is lost: it was not renewed in time, and others may run the job"
+        self._over = self._over or "is lost: it was not renewed in time, and another worker may run the job"
         return LeaseLost(
             f"The lease of job {self.job_id}, attempt {self.attempt_no}, {self._over}. Nothing was changed."
         )
 
 
 class Claims:
-    """Claims for one process: in turns of tenants that go on from claim to claim, as a worker's do."""
+    """Claims jobs for one process, tenant by tenant in turn, as a worker does."""
 
     def __init__(self, database: Database, principal: Principal) -> None:
         settings = database.settings
@@ -186,14 +186,14 @@ class Claims:
         self._sweep_at = time.monotonic()
 
     async def claim(self, n: Any, wanted: Sequence[str | Keyed] | None) -> list[JobLease]:
-        """Take up to `n` due jobs, of the definitions with these keys or (None) of any."""
+        """Claim up to `n` due jobs, of the definitions with these keys or (None) of any."""
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST:
             raise _refusal("n", f"must be 1 to {MOST}")
         keys = None if wanted is None else _keys(wanted)
         served = (
             await self._database.transact(lambda tx: self._served(tx, keys)) if keys is not None else None
         )
-        await stage(self._database)  # not all of it may be for us
+        await stage(self._database)  # staged jobs may have other definitions, too
         source = self._source(served)
         await self._sweep()
         asked_at = lease_clock()
@@ -208,7 +208,7 @@ class Claims:
         return tuple(sorted(one.id for one in known.values()))
 
     async def _sweep(self) -> None:
-        """Now and then put back what others left behind: there may be no worker that does."""
+        """Rescue expired leases from time to time: there may be no worker that does it."""
         if time.monotonic() >= self._sweep_at:
             self._sweep_at = time.monotonic() + await self._watchdog()
 
@@ -219,7 +219,7 @@ class Claims:
 
 
 async def _unless_cancelled(source: StoreSource, n: int) -> list[Held]:
-    """What a claim brings. Cancelled meanwhile, it gives back what nobody would know of until the leases end."""
+    """Claim jobs. If cancelled meanwhile, release them, since their leases would be held until they expire."""
     claiming = asyncio.ensure_future(source.claim_some(n))
     try:
         return await asyncio.shield(claiming)

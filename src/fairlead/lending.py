@@ -1,4 +1,4 @@
-"""A Fairlead to test with: lent a database for as long as a test takes."""
+"""A Fairlead on a temporary database, for tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -30,9 +30,9 @@ TENANT = "test"
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """A PostgreSQL of its own in a temporary folder, gone at the end. Its URL.
+    """Run a PostgreSQL in a temporary folder, removed at the end; yields its URL.
 
-    The folder is in memory where there is plenty of it, unless TMPDIR says where temporary folders are to be.
+    The folder is in memory if there is enough of it and TMPDIR is not set.
     """
     with scratch_folder() as folder, EmbeddedPostgres(folder / "data") as embedded:
         yield embedded.url
@@ -65,11 +65,11 @@ def fairlead(
     server_url: str | None = None,
     database_url: str | None = None,
 ) -> Any:
-    """`fl` (or a new Fairlead), open on a database for tests, with a tenant; afterwards as it was before.
+    """Open `fl` (or a new Fairlead) on a test database, with a tenant; its settings are restored afterwards.
 
-    The database is a new one on a PostgreSQL of its own; with `server_url`, a new one on that server, dropped at the
-    end; with `database_url`, that very one, which is migrated and otherwise left as the test leaves it.
-    A synchronous `fl` is opened by `with`, another by `async with`.
+    By default the database is on a new PostgreSQL. With `server_url` it is a new database on that server, dropped at
+    the end. With `database_url` it is that database, which is migrated and not cleaned up.
+    Use `with` for a synchronous `fl`, and `async with` otherwise.
     """
     if server_url is not None and database_url is not None:
         raise InvalidInput("Give server_url or database_url, not both.")
@@ -101,7 +101,7 @@ def _opened_sync(
 
 @asynccontextmanager
 async def _lent(fl: Fairlead, server_url: str | None, database_url: str | None) -> AsyncIterator[None]:
-    """A database for tests in the settings of `fl`, for a while."""
+    """Set a test database in the settings of `fl` within the block."""
     _refuse_open(fl)
     async with AsyncExitStack() as stack:
         url = database_url or await _new_database(stack, server_url)
@@ -113,13 +113,13 @@ async def _lent(fl: Fairlead, server_url: str | None, database_url: str | None) 
 def fixture(
     fl: Fairlead | sync.Fairlead | None = None, *, tenant: str | None = TENANT, server_url: str | None = None
 ) -> Any:
-    """A pytest fixture that gives each test `fl` on a database of its own. It needs pytest-asyncio unless `fl` is synchronous.
+    """A pytest fixture that opens `fl` on a new database for each test. It needs pytest-asyncio unless `fl` is synchronous.
 
     All fixtures share one PostgreSQL, started by the first test that needs it and stopped with pytest.
     """
     if isinstance(fl, sync.Fairlead):
         return _fixture_sync(fl, tenant, server_url)
-    import pytest  # noqa: PLC0415 - only those who call this have them
+    import pytest  # noqa: PLC0415 - only callers of this function need it
     import pytest_asyncio  # noqa: PLC0415
 
     @pytest_asyncio.fixture
@@ -144,7 +144,7 @@ def _fixture_sync(fl: sync.Fairlead, tenant: str | None, server_url: str | None)
 
 
 def _shared_postgres(config: Any) -> str:
-    """The one PostgreSQL of this run of pytest, which stops it at its end."""
+    """The shared PostgreSQL of this pytest run; pytest stops it at the end."""
     key = _postgres_key()
     if key not in config.stash:
         held = ExitStack()
@@ -161,7 +161,7 @@ def _postgres_key() -> Any:
 
 
 def _refuse_open(fl: Fairlead) -> None:
-    """Nothing of a test may reach the database that a Fairlead is open on."""
+    """Raise InvalidInput if it is open: the test would use that database."""
     if fl.is_open:
         raise InvalidInput(
             "This Fairlead is open already: close it first, so that it can use the test's database."
@@ -178,7 +178,7 @@ async def _new_database(stack: AsyncExitStack, server_url: str | None) -> str:
 
 @contextmanager
 def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
-    """These settings for a while; what was learnt of one database is not carried to another."""
+    """Use these settings within the block, with a new catalog: the cached one belongs to another database."""
     before = fl.settings, fl.catalog
     fl.settings, fl.catalog = settings, Catalog(settings)
     try:

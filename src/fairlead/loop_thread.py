@@ -1,4 +1,4 @@
-"""An event loop for those who have none: in a thread of its own."""
+"""An event loop in its own thread, for synchronous code."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of this thread, if one runs."""
+    """The running loop of this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -18,12 +18,12 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on another thread's loop, and give what it gives."""
+    """Run a coroutine on another thread's loop and return its result."""
     answer = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return answer.result()
     except BaseException:
-        answer.cancel()  # whoever waited was interrupted
+        answer.cancel()  # the waiting thread was interrupted
         raise
 
 
@@ -37,7 +37,7 @@ class LoopThread:
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """What the manager gives; entered and left on this loop. It does not hear of exceptions."""
+        """Enter and exit an async context manager on this loop. It does not see exceptions of the block."""
         given = wait_on(self.loop, manager.__aenter__())
         try:
             yield given

@@ -1,14 +1,14 @@
-"""Long work on the event loop, in slices: after each one the loop's other work has it for as long."""
+"""Long work on the event loop, in slices: after each slice, other tasks get the loop for the same time."""
 
 import asyncio
 import time
 
-# A pause ends by itself: a transaction that is idle meanwhile is not idle for long.
+# The longest pause, so that an open transaction is not idle for long.
 LONGEST_SECONDS = 0.25
 
 
 class Pauses:
-    """Counts from when it is made, and from each pause on."""
+    """Measures the time since its creation or the last pause."""
 
     def __init__(self, slice_seconds: float) -> None:
         self._slice_seconds = slice_seconds
@@ -16,10 +16,10 @@ class Pauses:
 
     @property
     def is_time(self) -> bool:
-        """Whether the loop has been held for a slice."""
+        """Whether a slice has passed."""
         return time.monotonic() - self._since > self._slice_seconds
 
     async def pause(self) -> None:
-        """Leave the loop to others for as long as it was held."""
+        """Yield the loop to other tasks for as long as it was held."""
         await asyncio.sleep(min(LONGEST_SECONDS, time.monotonic() - self._since))
         self._since = time.monotonic()

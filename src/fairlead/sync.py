@@ -1,7 +1,7 @@
-"""The synchronous face: the same Fairlead, its loop in a thread of its own.
+"""The synchronous Fairlead: its event loop runs in a separate thread.
 
-With `tx=` nothing leaves the calling thread: the statement goes through the caller's own connection,
-and no connection of ours is needed at all.
+With `tx=` everything happens in the calling thread: the statement uses the caller's connection,
+and Fairlead needs no connection of its own.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ __all__ = ["EnqueuedJob", "Fairlead", "JobFunction", "JobLease", "WorkflowRun"]
 LOOK_SECONDS = 0.1
 WOULD_WAIT_FOR_ITSELF = (
     "An `async def` on the loop of a synchronous Fairlead would wait for itself: "
-    "make it a `def`, which runs in a thread, or await what `fl.inner` has."
+    "make it a `def`, which runs in a thread, or await the methods of `fl.inner`."
 )
 
 P = ParamSpec("P")
@@ -62,9 +62,9 @@ class Fairlead:
         self._own: LoopThread | None = None
 
     def open(self) -> None:
-        """Connect, with the loop in a thread of its own; nothing where a worker has opened it already.
+        """Connect, and start the loop's thread; does nothing if a worker has opened it.
 
-        Refused while it is open; it can be opened again once it is closed.
+        AlreadyOpen if it is open; it can be opened again after close.
         """
         if self._own is not None:
             raise AlreadyOpen("This Fairlead is open already. Use it as it is, or close it first.")
@@ -98,15 +98,15 @@ class Fairlead:
 
     @property
     def direct_url(self) -> str:
-        """The database without a pooler in between."""
+        """The database URL that bypasses the pooler."""
         return self.inner.direct_url
 
     def allow_commands(self, file: Path | None = None) -> None:
-        """Serve the commands of this fairlead.toml too (by default the one that settings come from)."""
+        """Also serve the commands of this fairlead.toml (by default the settings file)."""
         self.inner.allow_commands(file)
 
     def allow_builtins(self, file: Path | None = None) -> None:
-        """Serve the built-in functions whose settings are there."""
+        """Serve the built-in functions that are configured."""
         self.inner.allow_builtins(file)
 
     def allow_engine(self) -> None:
@@ -122,7 +122,7 @@ class Fairlead:
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Make a function a job. Options as for the asynchronous face."""
+        """Make a function a job. Options as for the asynchronous Fairlead."""
 
         def register(function: Callable[P, R]) -> JobFunction[P, R]:
             return JobFunction(self, self.inner.job(**options)(function))
@@ -130,15 +130,15 @@ class Fairlead:
         return register if function is None else register(function)
 
     def every(self, interval: Seconds, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job every so many seconds. Options as for the asynchronous face."""
+        """Run a job at an interval. Options as for the asynchronous Fairlead."""
         return self._scheduled(self.inner.every(interval, **options))
 
     def cron(self, expr: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job at the times of a cron expression. Options as for the asynchronous face."""
+        """Run a job at the times of a cron expression. Options as for the asynchronous Fairlead."""
         return self._scheduled(self.inner.cron(expr, **options))
 
     def on(self, event: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job for each event of this name. Options as for the asynchronous face."""
+        """Run a job for each event of this name. Options as for the asynchronous Fairlead."""
         return self._scheduled(self.inner.on(event, **options))
 
     def _scheduled(
@@ -152,11 +152,11 @@ class Fairlead:
         return scheduled
 
     def sync_schedules(self) -> list[Trigger]:
-        """Make the database say what `every`, `cron` and `on` say; what the code has dropped is removed."""
+        """Store the triggers of `every`, `cron` and `on`, and remove those that the code no longer has."""
         return self.wait(self.inner.sync_schedules())
 
     def sync_triggers(self) -> None:
-        """Make the database say what `on` says; no schedule is touched."""
+        """Store the triggers of `on`; schedules stay unchanged."""
         self.wait(self.inner.sync_triggers())
 
     def register(
@@ -189,7 +189,7 @@ class Fairlead:
         tx: Any = None,
         **options: Any,
     ) -> UUID:
-        """Store an event; with `tx=`, inside that transaction. Options as for the asynchronous face."""
+        """Store an event; with `tx=`, inside that transaction. Options as for the asynchronous Fairlead."""
         if tx is None:
             return self.wait(self.inner.emit(name, tenant=tenant, data=data, **options))
         options.setdefault("caused_by", current_job.get())
@@ -206,7 +206,7 @@ class Fairlead:
         tx: Any = None,
         **options: Any,
     ) -> EnqueuedJob:
-        """Enqueue a job; with `tx=`, inside that transaction. Options as for the asynchronous face."""
+        """Enqueue a job; with `tx=`, inside that transaction. Options as for the asynchronous Fairlead."""
         new = NewJob(
             definition=definition,
             tenant=str(tenant) if isinstance(tenant, UUID) else tenant,
@@ -216,7 +216,7 @@ class Fairlead:
         return self.submit(new, tx=tx)
 
     def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
-        """Enqueue a request that is put together already."""
+        """Enqueue a NewJob."""
         if tx is not None:
             return self._join([as_child(new)], tx)[0]
         return EnqueuedJob(self, self.wait(self.inner.submit(new)))
@@ -228,7 +228,7 @@ class Fairlead:
         tx: Any = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[EnqueuedJob]:
-        """Enqueue all of them or none."""
+        """Enqueue all requests or none."""
         if tx is not None:
             return self._join(
                 [as_child(one if isinstance(one, NewJob) else parsed(one)) for one in requests], tx
@@ -243,41 +243,41 @@ class Fairlead:
         self.wait(self._work(stop, abandon, concurrency))
 
     async def _work(self, stop: threading.Event, abandon: threading.Event | None, concurrency: int) -> None:
-        ours = {told: asyncio.Event() for told in (stop, abandon) if told is not None}
-        ears = [asyncio.create_task(_heard(told, event)) for told, event in ours.items()]
+        events = {signal: asyncio.Event() for signal in (stop, abandon) if signal is not None}
+        watchers = [asyncio.create_task(_heard(signal, event)) for signal, event in events.items()]
         try:
-            given_up = None if abandon is None else ours[abandon]
-            await self.inner.work(ours[stop], given_up, concurrency=concurrency)
+            abandoned = None if abandon is None else events[abandon]
+            await self.inner.work(events[stop], abandoned, concurrency=concurrency)
         finally:
-            for ear in ears:
-                ear.cancel()
+            for watcher in watchers:
+                watcher.cancel()
 
     def tick(self, limit: int = 100) -> Tick:
-        """Claim up to `limit` due jobs, run them here and now, and say what became of them."""
+        """Claim up to `limit` due jobs, run them in this process, and return their statuses."""
         return self.wait(self.inner.tick(limit))
 
     def claim(self, n: int = 1, *, definitions: Sequence[str | leases.Keyed] | None = None) -> list[JobLease]:
-        """Take up to `n` due jobs to run in a loop of your own."""
+        """Claim up to `n` due jobs to run in your own loop."""
         return [JobLease(self, lease) for lease in self.wait(self.inner.claim(n, definitions=definitions))]
 
     def add_tenant(self, slug: str, **options: Any) -> Tenant:
-        """A new tenant. Options as for the asynchronous face."""
+        """Add a tenant. Options as for the asynchronous Fairlead."""
         return self.wait(self.inner.add_tenant(slug, **options))
 
     def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
-        """Give a tenant quotas of its own: 0 means no limit, None the settings' again."""
+        """Set a tenant's own quotas: 0 means no limit, None the settings' quota."""
         return self.wait(self.inner.set_quotas(tenant, **numbers))
 
     def quotas(self, tenant: str) -> list[Use]:
-        """What a tenant uses of each of its quotas, and what is allowed."""
+        """How much a tenant uses of each of its quotas."""
         return self.wait(self.inner.quotas(tenant))
 
     def pause(self, **named: Any) -> Gate:
-        """Close a gate. Names as for the asynchronous face."""
+        """Pause. Names as for the asynchronous Fairlead."""
         return self.wait(self.inner.pause(**named))
 
     def resume(self, **named: Any) -> Gate:
-        """Open a gate again. Names as for the asynchronous face."""
+        """End a pause. Names as for the asynchronous Fairlead."""
         return self.wait(self.inner.resume(**named))
 
     def why(self, job_id: UUID | str) -> Why:
@@ -285,11 +285,11 @@ class Fairlead:
         return self.wait(self.inner.why(job_id))
 
     def usage(self, **asked: Any) -> UsageReport:
-        """What runs used. Names as for the asynchronous face."""
+        """What attempts used. Names as for the asynchronous Fairlead."""
         return self.wait(self.inner.usage(**asked))
 
     def read(self, job_id: UUID | str) -> Job:
-        """A job as it stands now."""
+        """The current state of a job."""
         return self.wait(self.inner.read(job_id))
 
     def cancel(self, job_id: UUID | str) -> Job:
@@ -299,42 +299,42 @@ class Fairlead:
         return self.wait(self.inner.retry(job_id, payload=payload))
 
     def workflow(self, key: str, **options: Any) -> workflows.Flow:
-        """Write a workflow. Options as for the asynchronous face."""
+        """Write a workflow. Options as for the asynchronous Fairlead."""
         return self.inner.workflow(key, **options)
 
     def start(self, workflow: str | workflows.Flow, *, tenant: str | UUID, **options: Any) -> WorkflowRun:
-        """Start a run of a workflow. Options as for the asynchronous face."""
+        """Start a run of a workflow. Options as for the asynchronous Fairlead."""
         return WorkflowRun(self, self.wait(self.inner.start(workflow, tenant=tenant, **options)))
 
     def chain(self, *steps: Any, tenant: str | UUID, **options: Any) -> WorkflowRun:
-        """Run jobs one after the other. Options as for the asynchronous face."""
+        """Run jobs one after the other. Options as for the asynchronous Fairlead."""
         return WorkflowRun(self, self.wait(self.inner.chain(*steps, tenant=tenant, **options)))
 
     def fan_out(
         self, definition: Any, payloads: Sequence[Any], *, tenant: str | UUID, **options: Any
     ) -> WorkflowRun:
-        """A job for each payload, and one that waits for them. Options as for the asynchronous face."""
+        """A job for each payload, and one that waits for them. Options as for the asynchronous Fairlead."""
         started = self.inner.fan_out(definition, payloads, tenant=tenant, **options)
         return WorkflowRun(self, self.wait(started))
 
     def run_inline(self, flow: workflows.Flow, *, tenant: str | UUID, **options: Any) -> WorkflowRun:
-        """Start a run of a workflow that is not published. Options as for the asynchronous face."""
+        """Start a run of a workflow that is not published. Options as for the asynchronous Fairlead."""
         return WorkflowRun(self, self.wait(self.inner.run_inline(flow, tenant=tenant, **options)))
 
     def read_run(self, run_id: UUID | str) -> Shown:
-        """A run and its steps as they stand now."""
+        """The current state of a run and its steps."""
         return self.wait(self.inner.read_run(run_id))
 
     def run_standing(self, run_id: UUID | str) -> Run:
-        """A run as it stands now, without its steps."""
+        """The current state of a run, without its steps."""
         return self.wait(self.inner.run_standing(run_id))
 
     def cancel_run(self, run_id: UUID | str) -> Run:
-        """Stop a run."""
+        """Cancel a run."""
         return self.wait(self.inner.cancel_run(run_id))
 
     def retry_run(self, run_id: UUID | str) -> Run:
-        """Let a run that failed or was canceled go on from the steps that did not succeed."""
+        """Continue a failed or canceled run from the steps that did not succeed."""
         return self.wait(self.inner.retry_run(run_id))
 
     def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueuedJob]:
@@ -350,7 +350,7 @@ class Fairlead:
         return sender(tx, f"{self.inner.settings.schema}.{function}")
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of `inner` on its loop, and give what it gives."""
+        """Run a coroutine of `inner` on its loop and return its result."""
         try:
             loop = self._loop()
         except BaseException:
@@ -359,7 +359,7 @@ class Fairlead:
         return wait_on(loop, work)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
-        # in a worker there is none of its own: `inner` is open on the worker's
+        # in a worker, `inner` is open on the worker's loop
         inner = self.inner.database.loop if self.inner.is_open else None
         loop = inner if self._own is None else self._own.loop
         if loop is None:
@@ -370,7 +370,7 @@ class Fairlead:
 
 
 async def _heard(told: threading.Event, event: asyncio.Event) -> None:
-    """Set the event once a thread has set its own."""
-    while not told.is_set():  # noqa: ASYNC110 - a thread that waited for it could not be told to stop waiting
+    """Set the asyncio event when a thread sets the threading event."""
+    while not told.is_set():  # noqa: ASYNC110 - a thread that waits for it could not be cancelled
         await asyncio.sleep(LOOK_SECONDS)
     event.set()

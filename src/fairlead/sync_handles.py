@@ -1,4 +1,4 @@
-"""What the synchronous face gives back: jobs, runs, leases, and functions that are also jobs."""
+"""Handles of the synchronous Fairlead: jobs, runs, leases, and functions that are also jobs."""
 
 from collections.abc import Coroutine
 from datetime import timedelta
@@ -20,14 +20,14 @@ class Waiting(Protocol):
     """The synchronous Fairlead behind a handle."""
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, and give what it gives."""
+        """Run a coroutine on the loop and return its result."""
 
     def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
         """Enqueue a request."""
 
 
 class EnqueuedJob:
-    """A job that was handed in: its id, and whether an active one already stood for it."""
+    """An enqueued job: its id, and whether it is an active job with the same dedupe key."""
 
     __slots__ = ("_fl", "deduplicated", "id", "inner")
 
@@ -38,7 +38,7 @@ class EnqueuedJob:
         self.deduplicated = inner.deduplicated
 
     def read(self) -> Job:
-        """The job as it stands now."""
+        """The current state of the job."""
         return self._fl.wait(self.inner.read())
 
     def result(self, timeout: float | None = None) -> Any:
@@ -50,7 +50,7 @@ class EnqueuedJob:
 
 
 class WorkflowRun:
-    """A run that was started."""
+    """A started run."""
 
     def __init__(self, fl: Waiting, inner: workflows.WorkflowRun) -> None:
         self._fl = fl
@@ -59,7 +59,7 @@ class WorkflowRun:
         self.deduplicated = inner.deduplicated
 
     def read(self) -> Shown:
-        """The run and its steps as they stand now."""
+        """The current state of the run and its steps."""
         return self._fl.wait(self.inner.read())
 
     def result(self, timeout: float | None = None, *, look_seconds: float = 0.01) -> Any:
@@ -67,11 +67,11 @@ class WorkflowRun:
         return self._fl.wait(self.inner.result(timeout, look_seconds=look_seconds))
 
     def cancel(self) -> Run:
-        """Stop it."""
+        """Cancel the run."""
         return self._fl.wait(self.inner.cancel())
 
     def retry(self) -> Run:
-        """Let it go on from the steps that did not succeed."""
+        """Continue the run from the steps that did not succeed."""
         return self._fl.wait(self.inner.retry())
 
 
@@ -98,12 +98,12 @@ class JobFunction(Generic[P, R]):
         return self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
 
     def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
-        """A call to hand to enqueue_many."""
+        """A request for enqueue_many."""
         return self.inner.with_arguments(tenant=tenant, **arguments)
 
 
 class JobLease(leases.LeasedJob):
-    """A job that is ours for a while: keep it alive, and say once how it ended."""
+    """A claimed job: renew its lease, and report its end once."""
 
     def __init__(self, fl: Waiting, inner: leases.JobLease) -> None:
         super().__init__(inner)
@@ -115,27 +115,27 @@ class JobLease(leases.LeasedJob):
         return self.inner.cancel_requested
 
     def remaining(self) -> float:
-        """Seconds that are left of the lease."""
+        """The remaining seconds of the lease."""
         return self.inner.remaining()
 
     def heartbeat(self) -> bool:
-        """Renew the lease. Whether the job was canceled."""
+        """Renew the lease. Returns True if a cancel was requested."""
         return self._fl.wait(self.inner.heartbeat())
 
     def progress(self, percent: float, message: str = "") -> None:
-        """Say how far the work is, 0 to 100."""
+        """Report the progress, 0 to 100."""
         self._fl.wait(self.inner.progress(percent, message))
 
     def succeed(self, output: Any = None) -> JobStatus:
-        """The work is done."""
+        """Report success."""
         return self._fl.wait(self.inner.succeed(output))
 
     def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
-        """The work failed."""
+        """Report a failure."""
         return self._fl.wait(self.inner.fail(error, retryable=retryable))
 
     def release(self, delay: float | timedelta = 0) -> JobStatus:
-        """Give the job back; no attempt is charged."""
+        """Release the job; no attempt is charged."""
         return self._fl.wait(self.inner.release(delay))
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Helpers for users' own tests: a Fairlead to test with, triggers and jobs run now, and what was emitted and enqueued."""
+"""Helpers for users' tests: a Fairlead on a test database, running jobs and triggers, and assertions."""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -50,11 +50,11 @@ PATIENCE_SECONDS = 30.0
 LONGEST_LIST = 20
 
 
-# Helpers for both faces
+# Helpers for the asynchronous and the synchronous Fairlead
 
 
 class Helper(Protocol[P, T_co]):
-    """Called with a Fairlead it is awaited; with a synchronous one it gives the answer itself."""
+    """A helper that returns a coroutine for a Fairlead, and the result itself for a synchronous one."""
 
     @overload
     def __call__(self, fl: Fairlead, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]: ...
@@ -80,13 +80,13 @@ def _for_both(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]
 async def run_due(
     fl: Fairlead, *, limit: int = 1000, until_idle: bool = False, raise_errors: bool = False
 ) -> Tick:
-    """Run due jobs here, and those that they enqueue, until none is due: how many runs, and how each ended.
+    """Run due jobs, and the jobs that they enqueue, until none is due; returns the number of runs and their statuses.
 
-    Events that wait are dispatched, and schedules that are due fired, before and in between.
-    With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) are due now, too. After
-    `limit` runs it stops, whatever is left: a job that always comes back must not hang a test.
-    With `raise_errors`, the first exception of a function comes out here, once what began beside it has ended; a job
-    that ends badly otherwise (isolated, a command, out of time) raises JobFailed.
+    It dispatches waiting events and fires due schedules before and in between.
+    With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) also run now. It stops after
+    `limit` runs, so that a job that always comes back cannot hang a test.
+    With `raise_errors`, it raises the first exception of a function, after the jobs that started with it have ended; a
+    job that fails in another way (isolated, a command, a timeout) raises JobFailed.
     """
     await fl.sync_triggers()
     ran, statuses = 0, Counter[JobStatus]()
@@ -106,7 +106,7 @@ async def run_due(
 
 @contextmanager
 def _overheard(fl: Fairlead) -> Iterator[list[Exception]]:
-    """What functions fail with meanwhile, in its order."""
+    """Collect the exceptions of functions within the block, in order."""
     raised: list[Exception] = []
     before, fl.registry = fl.registry, _Overheard(fl.registry, raised)
     try:
@@ -116,7 +116,7 @@ def _overheard(fl: Fairlead) -> Iterator[list[Exception]]:
 
 
 class _Overheard(Registry):
-    """The same handlers, overheard."""
+    """A registry whose handlers record their exceptions."""
 
     def __init__(self, inner: Registry, raised: list[Exception]) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class _Overheard(Registry):
         try:
             yield
         except Exception as error:
-            if isinstance(failure(error), Failed):  # and not a snooze
+            if isinstance(failure(error), Failed):  # not a snooze
                 self._raised.append(error)
             raise
 
@@ -166,7 +166,7 @@ async def _raise_first(fl: Fairlead, raised: Sequence[Exception], tick: Tick) ->
 
 @_for_both
 async def dispatch_events(fl: Fairlead) -> int:
-    """Turn the events that wait into the jobs of their triggers, without running any. How many events.
+    """Create the jobs for waiting events, without running them. Returns the number of events.
 
     Triggers in code (`fl.on`) are synced first.
     """
@@ -181,9 +181,9 @@ async def dispatch_events(fl: Fairlead) -> int:
 
 @_for_both
 async def fire_schedules(fl: Fairlead, *schedules: str | Keyed) -> int:
-    """Make the jobs of schedules, without running any: of those that are due, or of these, due or not. How many fired.
+    """Fire all due schedules, or these schedules, due or not, without running their jobs. Returns the number fired.
 
-    A schedule goes by its label, or by its function. Those in code (`fl.every`, `fl.cron`) are synced first.
+    Name a schedule by its label or its function. Schedules in code (`fl.every`, `fl.cron`) are synced first.
     """
     await fl.sync_schedules()
     if not schedules:
@@ -230,9 +230,9 @@ async def assert_enqueued(
     payload: Mapping[str, Any] | None = None,
     count: int | None = None,
 ) -> list[Job]:
-    """The jobs, newest first, that were enqueued so; AssertionError if there are none, or not `count`.
+    """The matching jobs, newest first; AssertionError if there are none, or not `count`.
 
-    A payload matches if it has at least what is given, at every depth. Jobs that ran already count, too.
+    A payload matches if it contains the given values, at every depth. Jobs that have run count, too.
     """
     key = definition if isinstance(definition, str) else definition.key
     wanted = None if payload is None else encode(payload)[0]
@@ -263,9 +263,9 @@ async def assert_emitted(
     data: Mapping[str, Any] | None = None,
     count: int | None = None,
 ) -> list[Event]:
-    """The events, newest first, that were emitted so; AssertionError if there are none, or not `count`.
+    """The matching events, newest first; AssertionError if there are none, or not `count`.
 
-    Data matches if it has at least what is given, at every depth. Events that were dispatched already count, too.
+    Data matches if it contains the given values, at every depth. Dispatched events count, too.
     """
     wanted = None if data is None else encode(data)[0]
     there = await _emitted(fl)
@@ -311,7 +311,7 @@ async def _every(fl: Fairlead) -> list[Job]:
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, dict) and isinstance(wanted, dict):
         return all(name in value and _contains(value[name], part) for name, part in wanted.items())
-    # to JSON, true is not 1
+    # in JSON, true is not 1
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
@@ -325,7 +325,7 @@ def _asked(name: str, tenant: str | UUID | None, wanted: Any, where: str) -> str
 
 
 def _check(found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str) -> None:
-    """Nothing if so many were found; else an AssertionError that shows what there is."""
+    """Raise AssertionError, with a list of what exists, unless the number of matches is right."""
     if (len(found) == count) if count is not None else found:
         return
     lines = [

@@ -1,7 +1,7 @@
-"""OpenTelemetry: spans from enqueue to run, and the context that a job carries in between.
+"""OpenTelemetry: spans of enqueues and attempts, and the trace context that a job carries.
 
-Whether the package is there is decided once, on import. Without it, and where nobody traces, nothing is made or kept.
-What a job carries is a text: a W3C `traceparent`, then, where there is one, a blank and the `tracestate`.
+The package is looked for once, on import. Without it, or without a tracer provider, no spans are created.
+A job carries its trace context as text: a W3C `traceparent` and, if there is one, a blank and the `tracestate`.
 """
 
 import os
@@ -23,14 +23,14 @@ except ImportError:  # the extra `otel` is not installed
     INSTALLED = False
 else:
     INSTALLED = True
-    # asks for the application's provider when it is used, so that it may be set later
+    # looks up the application's provider on use, so that it may be set later
     _tracer = trace.get_tracer("fairlead", __version__)
     _w3c = TraceContextTextMapPropagator()
 
-# As much of it as W3C asks everybody to pass on; a longer one is left out, as it may be.
+# W3C requires this length to be propagated; a longer one may be dropped, and is.
 LONGEST_TRACESTATE = 512
 
-# Whether the environment names a provider, to be made when it is asked for.
+# Whether the environment names a provider, which OpenTelemetry then creates on first use.
 _NAMED = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 _SYSTEM = {"messaging.system": "fairlead"}
 _ENQUEUE = {**_SYSTEM, "messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
@@ -39,21 +39,21 @@ _RUN = {**_SYSTEM, "messaging.operation.name": "run", "messaging.operation.type"
 
 def provided() -> bool:
     """Whether the application has set a tracer provider."""
-    # Asking for it looks at the environment each time, which costs a hundredth of an enqueue. This name is not public:
-    # where it is gone, it is asked for.
+    # get_tracer_provider() reads the environment each time, which costs 1/100 of an enqueue. _TRACER_PROVIDER is private:
+    # if it is missing, get_tracer_provider() is called.
     if not INSTALLED or (not _NAMED and getattr(trace, "_TRACER_PROVIDER", trace) is None):
         return False
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def carried() -> str | None:
-    """The current span as a job carries it; None if there is none."""
+    """The trace context of the current span as text; None without a span."""
     return _text(trace.get_current_span()) if INSTALLED else None
 
 
 @contextmanager
 def continued(carrier: str | Mapping[str, Sequence[str]] | None) -> Iterator[None]:
-    """Within the block, what a job carried or a request's headers name is the current span, unless there is one."""
+    """Make the span of a job's trace context or of request headers current in the block, unless there is a current span."""
     if not INSTALLED or carrier is None or trace.get_current_span().get_span_context().is_valid:
         yield
         return
@@ -84,14 +84,14 @@ def _headers(text: str) -> dict[str, Sequence[str]]:
 
 
 class Enqueueing:
-    """The span of an enqueue: as long as the block, an error if that raises."""
+    """The span of an enqueue: it ends with the block, as an error if the block raises."""
 
     def __init__(self, span: "Span") -> None:
         self._span = span
         self.carried = _text(span)
 
     def made(self, job_id: object, *, deduplicated: bool) -> None:
-        """Of a single job: which one it is."""
+        """Set the id of a single enqueued job."""
         about = {"messaging.message.id": str(job_id), "fairlead.job_id": str(job_id)}
         self._span.set_attributes({**about, "fairlead.deduplicated": deduplicated})
 
@@ -100,7 +100,7 @@ class Enqueueing:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if error is not None and kind is not None:
-            # not its message, which may show what is in the payload
+            # without its message, which may contain values of the payload
             self._span.set_attribute(
                 "error.type", error.code if isinstance(error, FairleadError) else kind.__name__
             )
@@ -109,8 +109,8 @@ class Enqueueing:
 
 
 def enqueueing(definition: str, tenant: str) -> Enqueueing | None:
-    """The span of enqueueing a job; None where nobody traces."""
-    # nearly every enqueue ends here
+    """Start the span of an enqueue; None without tracing."""
+    # the usual case, so it must be fast
     if not INSTALLED or not (provided() or trace.get_current_span().get_span_context().is_valid):
         return None
     span = _tracer.start_span(f"enqueue {definition!s:.128}", kind=SpanKind.PRODUCER, attributes=_ENQUEUE)
@@ -121,7 +121,7 @@ def enqueueing(definition: str, tenant: str) -> Enqueueing | None:
 
 
 def enqueueing_many(definitions: Iterable[str]) -> Enqueueing | None:
-    """The one span of enqueueing many jobs, of these definitions; None where nobody traces."""
+    """Start the span of a bulk enqueue of these definitions; None without tracing."""
     if not INSTALLED or not (provided() or trace.get_current_span().get_span_context().is_valid):
         return None
     asked = Counter(map(str, definitions))
@@ -135,7 +135,7 @@ def enqueueing_many(definitions: Iterable[str]) -> Enqueueing | None:
 
 
 def _definition(key: str) -> dict[str, Any]:
-    # a request that is about to be refused may name anything
+    # not validated yet: the key may be any text
     short = f"{key!s:.128}"
     return {"messaging.destination.name": short, "fairlead.definition_key": short}
 
@@ -144,7 +144,7 @@ def _definition(key: str) -> dict[str, Any]:
 
 
 class Error(NamedTuple):
-    """What went wrong in an attempt, without its secrets."""
+    """The error of an attempt, without secrets."""
 
     kind: str
     message: str
@@ -152,7 +152,7 @@ class Error(NamedTuple):
 
 
 class Running:
-    """The span of an attempt: current within the block, from which the handler is started; over when it says so."""
+    """The span of an attempt: current in the block that starts the handler; `ended` ends it."""
 
     def __init__(self, span: "Span") -> None:
         self._span = span
@@ -165,7 +165,7 @@ class Running:
         contexts.detach(self._token)
 
     def ended(self, outcome: str, error: Error | None) -> None:
-        """The attempt has ended so."""
+        """End the span with the attempt's outcome."""
         self._span.set_attribute("fairlead.outcome", outcome)
         if error is not None:
             told = {"exception.type": error.kind, "exception.message": error.message}
@@ -187,10 +187,10 @@ def running(
     attempt_no: int,
     worker_id: str | None,
 ) -> Running | None:
-    """The span of an attempt, below the span that enqueued the job and linked to it; None without the package."""
+    """Start the span of an attempt, as a child of the enqueue's span and linked to it; None without the package."""
     if not INSTALLED:
         return None
-    # not below whatever the worker itself was started in
+    # not a child of the worker's own span
     above = _w3c.extract(_headers(trace_of_job or ""), context=Context())
     enqueued = trace.get_current_span(above).get_span_context()
     about = {

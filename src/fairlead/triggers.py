@@ -1,4 +1,4 @@
-"""The part of Fairlead's face that makes jobs by itself: events, triggers and schedules in code, registered functions."""
+"""The methods of Fairlead for events, triggers and schedules in code, and registered functions."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ from fairlead.settings import Settings
 log = structlog.get_logger(__name__)
 
 PERIODIC = "periodic"
-# Whose schedules registrations are: no package and no script is called so, and none may remove them as its own.
+# The owner of registered schedules: no package or script has this name, so none removes them as its own.
 REGISTERED = "fairlead.register"
 Seconds = int | float | timedelta
 P = ParamSpec("P")
@@ -40,8 +40,8 @@ R = TypeVar("R")
 
 
 class Triggers(ABC):
-    """Events by `emit`, and what follows from them by `on`; schedules by `every` and `cron` where the code has them, by
-    `register` where they come and go.
+    """`emit` stores events, and `on` runs jobs for them; `every` and `cron` are schedules in code, and `register` adds
+    schedules at run time.
     """
 
     principal: Principal
@@ -76,9 +76,9 @@ class Triggers(ABC):
         caused_by: UUID | None = None,
         tx: Any = None,
     ) -> UUID:
-        """Store an event; its triggers' jobs follow. With `tx=` it joins that transaction instead. The event's id.
+        """Store an event, which fires its triggers; returns its id. With `tx=` it joins that transaction.
 
-        In a handler, its job is what causes the event; elsewhere `caused_by` may name one.
+        In a handler the event is caused by the handler's job; elsewhere `caused_by` may name a job.
         """
         new = NewEvent(
             name=name,
@@ -112,7 +112,7 @@ class Triggers(ABC):
         name: str | None = None,
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job for each event of this name that a tenant emits and the filter lets pass. `options` are those of `job`.
+        """Run a job for each event of this name of a tenant that passes the filter. `options` are those of `job`.
 
         `payload` is a template: `{"order": "{{event.id}}"}`. Within `window` seconds, the same payload makes one job.
         """
@@ -135,7 +135,7 @@ class Triggers(ABC):
         overlap: str | None = None,
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job every so many seconds, from `start_at` or from when it is first seen. `options` are those of `job`."""
+        """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
         says: dict[str, Any] = {"every_seconds": _whole(interval, least=1), "start_at": start_at}
         says |= {"payload_template": _plain(payload), "catch_up": catch_up, "overlap": overlap}
         return self._scheduled(says, str(tenant), name, options)
@@ -190,29 +190,27 @@ class Triggers(ABC):
             return self.as_job(function, options)
         if options:
             raise SignatureInvalid(
-                f"{function.key!r} is a job already: give {', '.join(sorted(options))} to what made it one."
+                f"{function.key!r} is already a job: pass {', '.join(sorted(options))} to the decorator that made it one."
             )
         if function.key not in self.functions:
-            raise SignatureInvalid(
-                f"{function.key!r} is a job of another Fairlead: let that one schedule it."
-            )
+            raise SignatureInvalid(f"{function.key!r} is a job of another Fairlead: schedule it there.")
         return function
 
     def _owner(self, function: JobFunction[Any, Any]) -> str:
-        """The code base that a schedule belongs to: whoever else keeps schedules leaves it alone."""
+        """The code base that owns a schedule: other code bases do not change it."""
         if self.name is not None:
             return self.name
         package = str(function.function.__module__).partition(".")[0]
         return Path(sys.argv[0]).stem or package if package == "__main__" else package
 
     async def sync_schedules(self) -> list[Trigger]:
-        """Make the database say what the code says, and remove what the code has dropped. What there is, as it is.
+        """Store the triggers of `every`, `cron` and `on`, and remove those that the code no longer has.
 
-        Schedules, of `every` and `cron`, and triggers for events, of `on`.
+        Returns the stored triggers.
         """
         owners = {self._owner(function) for function in self.functions.values()}
         if self.name is not None:
-            owners.add(self.name)  # also when its last function is gone
+            owners.add(self.name)  # also without any function left
         if not owners:
             return []
         kept, removed = await self.database.transact(
@@ -225,7 +223,7 @@ class Triggers(ABC):
         return kept
 
     async def sync_triggers(self) -> None:
-        """Make the database say what `on` says for tenants that are there; no schedule is touched, and nothing removed."""
+        """Store the triggers of `on` for existing tenants; schedules stay unchanged, and nothing is removed."""
 
         async def keep(tx: Tx) -> None:
             for one in wanted:
@@ -235,7 +233,7 @@ class Triggers(ABC):
         if wanted := [one for one in self._kept if one.trigger_type is TriggerType.EVENT]:
             await self.database.transact(keep)
 
-    # Schedules that come and go
+    # Schedules at run time
 
     async def register(
         self,
@@ -247,9 +245,9 @@ class Triggers(ABC):
         *,
         timeout: int | None = None,  # noqa: ASYNC109 - of each run, as `job` has it
     ) -> Trigger:
-        """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once), one at a time everywhere.
+        """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once); runs never overlap.
 
-        The schedule is kept in the database: one that is there under this id is attached, and made to say this.
+        The schedule is stored in the database; an existing one with this id is updated and used.
         """
         key = _key(job_id)
         _check_callable(key, fn)
@@ -291,7 +289,7 @@ class Triggers(ABC):
         return await schedules.keep(tx, self.principal, kept, at_once=True, within_quota=True)
 
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
-        """Remove a schedule that was registered here, from the database too; what of it waits is canceled."""
+        """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
         key = _key(job_id)
         whose = await self.database.transact(lambda tx: self._tenant(tx, str(tenant)))
         if (whose.id, key) not in self.periodic:
@@ -307,7 +305,7 @@ class Triggers(ABC):
         self.periodic.drop(tenant_id=whose.id, key=key)
 
     async def cancel_periodic(self) -> None:
-        """Stop running registered functions here, and forget them; their schedules stay, and other instances go on."""
+        """Stop running registered functions in this process; their schedules stay, and other instances continue."""
         await self.periodic.cancel()
 
     async def _tenant(self, tx: Tx, tenant: str) -> Tenant:
@@ -332,19 +330,19 @@ def _check_callable(key: str, fn: Callable[..., Any]) -> None:
     needed = [field.name for field in fields if field.required]
     if needed:
         raise SignatureInvalid(
-            f"A registered function is called with ctx or nothing, and this one needs {', '.join(needed)}."
+            f"A registered function gets at most ctx, and this one needs {', '.join(needed)}."
         )
 
 
 def _plain(said: Mapping[str, Any] | str | None) -> Any:
-    """A payload, or a filter, as the database will give it back."""
+    """A payload or a filter as plain JSON, as the database returns it."""
     return msgspec.json.decode(encode({} if said is None else said)[1])
 
 
 def _whole(interval: Any, *, least: int, name: str = "every_seconds") -> int:
     seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    # neither NaN nor infinity has a remainder
+    # for NaN and infinity the remainder is NaN
     if not is_number or seconds % 1 != 0 or seconds < least:
         raise ScheduleInvalid(
             f"An interval is a whole number of seconds, {least} or more; {str(interval)[:80]!r} is not.",

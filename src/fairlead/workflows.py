@@ -1,4 +1,4 @@
-"""The part of Fairlead's face that runs graphs of jobs."""
+"""The methods of Fairlead for workflows."""
 
 import re
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ from fairlead.model.workflow import ENGINE_RUN, workflow_of
 from fairlead.model.workflow_graph import graph_of
 from fairlead.model.workflow_run import Run, RunStatus
 
-# A job that waits for its run is woken by its end; this is how often it looks for itself, should that ever be missed.
+# The end of a run wakes the job that waits for it; as a fallback, the job checks this often.
 LOOK_SECONDS = 86_400.0
 TASKS = "tasks"
 JOIN = "join"
@@ -40,7 +40,7 @@ ENGINE_OPTIONS: dict[str, Any] = {
 
 
 class FlowStep:
-    """A step of a workflow that is being written: name it in `after` of others."""
+    """A step of a Flow: pass it as `after` of other steps."""
 
     __slots__ = ("name",)
 
@@ -52,7 +52,7 @@ class FlowStep:
 
 
 class Flow:
-    """A workflow that is being written, step by step. Made by `fl.workflow`."""
+    """A workflow under construction, step by step. `fl.workflow` creates it."""
 
     def __init__(
         self, key: str, *, tenant: str = GLOBAL_TENANT, description: str = "", input_schema: Any = True
@@ -82,9 +82,9 @@ class Flow:
         host_id: UUID | str | None = None,
         resource_id: UUID | str | None = None,
     ) -> FlowStep:
-        """Add a step: a job of a definition (its key, or a function made with @fl.job) after those it waits for.
+        """Add a step: a job of a definition (its key, or a function made with @fl.job), after its dependencies.
 
-        `on_failure` is "stop", "continue", or the step that undoes what was done.
+        `on_failure` is "stop", "continue", or the step that compensates this one.
         """
         said = {
             "payload": payload,
@@ -109,16 +109,16 @@ class Flow:
         return FlowStep(name)
 
     def output(self, template: Any) -> None:
-        """What a run gives back; without it, the outputs of the steps that nobody waits for."""
+        """Set the template of a run's output; the default is the outputs of all steps without successors."""
         self._document["output"] = template
 
     @property
     def document(self) -> dict[str, Any]:
-        """The workflow as JSON, as POST /workflows takes it."""
+        """The workflow as JSON, as POST /workflows accepts it."""
         return {**self._document, "steps": list(self._document["steps"])}
 
     def check(self) -> None:
-        """Raise WorkflowInvalid unless every step can be reached and filled in."""
+        """Raise WorkflowInvalid unless every step can run."""
         graph_of(workflow_of(self.document))
 
 
@@ -126,20 +126,20 @@ class Runner(Protocol):
     """The Fairlead behind a handle."""
 
     async def read_run(self, run_id: UUID | str) -> Shown:
-        """A run and its steps as they stand now."""
+        """The current state of a run and its steps."""
 
     async def run_standing(self, run_id: UUID | str) -> Run:
-        """A run as it stands now."""
+        """The current state of a run."""
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
-        """Stop a run."""
+        """Cancel a run."""
 
     async def retry_run(self, run_id: UUID | str) -> Run:
-        """Let a run go on."""
+        """Continue a run."""
 
 
 class WorkflowRun:
-    """A run that was started: its id, and whether one with its key was there before."""
+    """A started run: its id, and whether a run with the same key existed before."""
 
     __slots__ = ("_fl", "deduplicated", "id")
 
@@ -149,15 +149,15 @@ class WorkflowRun:
         self.deduplicated = started.deduplicated
 
     async def read(self) -> Shown:
-        """The run and its steps as they stand now."""
+        """The current state of the run and its steps."""
         return await self._fl.read_run(self.id)
 
     async def cancel(self) -> Run:
-        """Stop it: what waits is canceled, what runs is asked to stop, nothing more begins."""
+        """Cancel the run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
         return await self._fl.cancel_run(self.id)
 
     async def retry(self) -> Run:
-        """Let it go on from the steps that did not succeed."""
+        """Continue the run from the steps that did not succeed."""
         return await self._fl.retry_run(self.id)
 
     async def result(
@@ -168,7 +168,7 @@ class WorkflowRun:
     ) -> Any:
         """Its output once it succeeded; WorkflowRunFailed if it ended otherwise, ResultTimeout if it takes longer.
 
-        It looks after `look_seconds`, and then less and less often.
+        It polls after `look_seconds`, and then less and less often.
         """
         run = await seen_over(
             lambda: self._fl.run_standing(self.id),
@@ -181,7 +181,7 @@ class WorkflowRun:
         if run.status is not RunStatus.RUNNING:
             raise failed(run)
         raise ResultTimeout(
-            f"Run {self.id} of {run.key} still goes on after {timeout:g} s. See: fairlead workflows run {self.id}"
+            f"Run {self.id} of {run.key} is still running after {timeout:g} s. See: fairlead workflows run {self.id}"
         )
 
     def __repr__(self) -> str:
@@ -193,14 +193,14 @@ def _listed(after: "Sequence[FlowStep | str] | FlowStep | str") -> "Sequence[Flo
 
 
 def failed(run: Run) -> WorkflowRunFailed:
-    """Why there is no output."""
+    """The error for a run that ended without output."""
     error = run.error or {}
     why = [str(error[name]) for name in ("step", "message") if error.get(name)]
     return WorkflowRunFailed(f"Run {run.id} of {run.key} is {': '.join([run.status, *why])}")
 
 
 class Workflows(ABC):
-    """Graphs of jobs: written by `workflow`, started by `start`; `chain` and `fan_out` for those that need no name."""
+    """`workflow` defines a workflow and `start` runs it; `chain` and `fan_out` run one that needs no name."""
 
     principal: Principal
     functions: dict[str, JobFunction[Any, Any]]
@@ -221,7 +221,7 @@ class Workflows(ABC):
     def workflow(
         self, key: str, *, tenant: str = GLOBAL_TENANT, description: str = "", input_schema: Any = True
     ) -> Flow:
-        """Write a workflow: for every tenant, or for one. It is published when this is opened, or first started."""
+        """Define a workflow for all tenants, or for one. It is published on open, or at its first start."""
         if (tenant, key) in self._flows:
             raise SignatureInvalid(f"There are two workflows {key!r}; give one of them another key.")
         flow = Flow(key, tenant=tenant, description=description, input_schema=input_schema)
@@ -246,7 +246,7 @@ class Workflows(ABC):
         started_by_job: UUID | None = None,
         part: str | None = None,
     ) -> WorkflowRun:
-        """Start a run of a workflow; it is durable when this returns. One `key` has one run."""
+        """Start a run of a workflow; it is durable when this returns. There is at most one run per `key`."""
         asked = Start(
             tenant=str(tenant),
             input=input,
@@ -268,7 +268,7 @@ class Workflows(ABC):
     ) -> WorkflowRun:
         """Run jobs one after the other: each a definition, or a definition and its payload.
 
-        A payload may hold `{{previous.output}}`.
+        A payload may use `{{previous.output}}`.
         """
         flow, last = Flow("chain"), list[FlowStep]()
         taken: set[str] = set()
@@ -292,10 +292,10 @@ class Workflows(ABC):
         started_by_job: UUID | None = None,
         part: str | None = None,
     ) -> WorkflowRun:
-        """A job for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`."""
+        """Run a job for each payload, then one of `join`, whose payload may use `{{steps.tasks.output}}`."""
         if isinstance(payloads, str | bytes | Mapping) or not isinstance(payloads, Iterable):
             raise InvalidInput(
-                "payloads must be a list, of one payload for each job.", [Fault("payloads", "must be a list")]
+                "payloads must be a list with one payload per job.", [Fault("payloads", "must be a list")]
             )
         flow = fan(definition, join=join, payload=payload, on_failure=on_failure)
         given = {TASKS: list(payloads)}
@@ -320,7 +320,7 @@ class Workflows(ABC):
         started_by_job: UUID | None = None,
         part: str | None = None,
     ) -> WorkflowRun:
-        """Start a run of a workflow that is not published, and is written for this run alone."""
+        """Start a run of a workflow that is not published."""
         asked = Start(
             tenant=str(tenant),
             input=input,
@@ -335,27 +335,27 @@ class Workflows(ABC):
         return WorkflowRun(self, started)
 
     async def read_run(self, run_id: UUID | str) -> Shown:
-        """A run and its steps as they stand now."""
+        """The current state of a run and its steps."""
         wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.show(tx, self.principal, wanted))
 
     async def run_standing(self, run_id: UUID | str) -> Run:
-        """A run as it stands now, without its steps."""
+        """The current state of a run, without its steps."""
         wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.standing(tx, self.principal, wanted))
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
-        """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
+        """Cancel a run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
         wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.cancel(tx, self.principal, wanted))
 
     async def retry_run(self, run_id: UUID | str) -> Run:
-        """Let a run that failed or was canceled go on from the steps that did not succeed."""
+        """Continue a failed or canceled run from the steps that did not succeed."""
         wanted = as_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.retry(tx, self.principal, wanted))
 
     async def _publish_flows(self) -> None:
-        """Make the database know what the code says; what it knows already stays as it is."""
+        """Publish the workflows of the code that are not published yet."""
         new = [name for name in self._flows if name not in self._published]
         if not new:
             return
@@ -375,7 +375,7 @@ class Workflows(ABC):
         input: dict[str, Any] | None = None,  # noqa: A002
         version: int | None = None,
     ) -> Any:
-        """Run a workflow of the job's tenant: its output is the run's."""
+        """Run a workflow of the job's tenant; the job's output is the run's output."""
         try:
             run = await self.database.transact(
                 lambda tx: engine.go_on(
@@ -400,18 +400,18 @@ class Workflows(ABC):
 
 
 def fan(definition: Any, *, join: Any, payload: Any, on_failure: str | None = None) -> Flow:
-    """A workflow of a job for each of `input.tasks` and one that waits for all of them."""
+    """A workflow with a job for each of `input.tasks`, and a join step that waits for all of them."""
     flow = Flow("fan-out")
     tasks = flow.step(TASKS, definition, "{{item}}", for_each="{{input.tasks}}", on_failure=on_failure)
     if join is not None:
         flow.step(JOIN, join, payload, after=[tasks])
     elif payload is not None:
-        raise WorkflowInvalid("payload is for the join: name one.", [Fault("payload", "without join")])
+        raise WorkflowInvalid("payload is only for join: pass join, too.", [Fault("payload", "without join")])
     return flow
 
 
 def _with_payload(step: Any) -> tuple[Any, Any]:
-    """What a chain is given for a step: a definition, or a definition and its payload."""
+    """The definition and the payload of a chain's step."""
     if not isinstance(step, tuple):
         return step, None
     if len(step) != 2:
@@ -423,7 +423,7 @@ def _with_payload(step: Any) -> tuple[Any, Any]:
 
 
 def _named(key: str, taken: set[str]) -> str:
-    """A step's name out of a definition's key, not taken yet."""
+    """A unique step name from a definition's key."""
     stem = re.sub(r"[^A-Za-z0-9_-]", "_", key)[:56]
     name, number = stem, 1
     while name in taken:
