@@ -890,7 +890,7 @@ def test_a_moved_data_folder_takes_its_cluster_along_and_a_copied_one_does_not(
 def test_a_lost_cluster_is_not_silently_replaced_by_an_empty_one(closed: Path, system: Path) -> None:
     closed.joinpath("postgres.cluster").write_text("0123456789abcdef")
 
-    with pytest.raises(EmbeddedFailed, match="not there"):
+    with pytest.raises(EmbeddedFailed, match="is missing"):
         EmbeddedPostgres(closed).start()
 
 

@@ -73,7 +73,7 @@ async def test_a_migration_that_was_changed_afterwards_is_refused(empty: str) ->
     with psycopg.connect(empty) as connection:
         connection.execute("update fairlead.migrations set checksum = 'other' where number = 1")
 
-    with pytest.raises(SchemaOutdated, match="another text"):
+    with pytest.raises(SchemaOutdated, match="a different text"):
         await migrate.check(empty, "fairlead")
 
 

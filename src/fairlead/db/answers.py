@@ -1,7 +1,7 @@
-"""Read the server's answers, at less than half of what psycopg's own way costs the client.
+"""Read the server's answers at less than half of psycopg's client cost.
 
-Psycopg registers the socket with the event loop for each answer, sets a timer, and takes both back. For a small statement
-that is more work than all else. Here the socket stays registered between statements, and the callback reads.
+Psycopg registers the socket with the event loop for each answer, sets a timer, and removes both. For a small statement
+that is most of the work. Here the socket stays registered between statements, and the callback reads.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from psycopg.waiting import Ready, Wait, wait_async
 
 T = TypeVar("T")
 
-# Psycopg's interval, for what is left to it.
+# The default `interval` of psycopg's own wait.
 INTERVAL_SECONDS = 0.1
-# How often a statement that still waits reads without being told that there is something. Uvloop tells of a connection
-# that was reset only once, even if there is more to read than one reading takes.
+# A waiting statement also reads at this interval without an event: uvloop reports a reset connection only once, even if
+# one read does not take all its data.
 UNTOLD_SECONDS = 0.5
 
 
 class _ToWrite(NamedTuple):
-    """The steps want more than to read, before they go on."""
+    """The generator waits for more than readability before it can continue."""
 
     wanted: Wait
 
 
 class Answers:
-    """The answers that come on one connection. A statement is a generator of psycopg's, which says what it waits for."""
+    """Reads the answers of one connection. A statement is a psycopg generator, which yields the event that it waits for."""
 
     def __init__(self, line: PGconn) -> None:
         self._line = line
@@ -41,7 +41,7 @@ class Answers:
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, steps: PQGen[T]) -> T:
-        """What the steps return, once they have read it."""
+        """Run the generator to its end and return its result."""
         try:
             wanted = next(steps)
         except StopIteration as end:
@@ -55,13 +55,13 @@ class Answers:
         return answer  # type: ignore[no-any-return]
 
     def forget_socket(self) -> None:
-        """Take the socket off the event loop, which has to be done before it is closed."""
+        """Remove the socket from the event loop: required before the socket is closed."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._socket)
         self._loop = None
 
     def close(self) -> None:
-        """Forget the socket, and fail the statement that still waits for an answer: none will come."""
+        """Forget the socket, and fail the statement that still waits for an answer."""
         self.forget_socket()
         if self._timer is not None:
             self._timer.cancel()
@@ -74,7 +74,7 @@ class Answers:
             self._loop, self._socket = asyncio.get_running_loop(), self._line.socket
             self._loop.add_reader(self._socket, self._go_on_reading)
         self._steps, self._end = steps, self._loop.create_future()
-        # one for all statements within its time: a timer costs as much as all else here
+        # one timer serves all statements until it fires: a timer per statement would double the cost of a read
         if self._timer is None:
             self._timer = self._loop.call_later(UNTOLD_SECONDS, self._read_untold)
         try:
@@ -90,7 +90,7 @@ class Answers:
         self._go_on_reading()
 
     def _go_on_reading(self) -> None:
-        """Something came. With no statement to read it, it is the server's farewell: the next statement will see."""
+        """Read what arrived. If no statement waits, the server has closed the connection: the next statement notices."""
         steps, end = self._steps, self._end
         if steps is None or end is None or end.done():
             self.forget_socket()
@@ -101,13 +101,13 @@ class Answers:
                 end.set_result(_ToWrite(wanted))
         except StopIteration as stop:
             end.set_result(stop.value)
-        except Exception as error:  # noqa: BLE001 - for the statement that waits
+        except Exception as error:  # noqa: BLE001 - raised in the statement that waits
             end.set_exception(error)
         finally:
             self._forget_if_closed()
 
     def _forget_if_closed(self) -> None:
-        """Libpq closes the socket of a lost connection by itself, and its number may be another's at once."""
+        """Libpq closes the socket of a lost connection itself, and the system may reuse its file descriptor at once."""
         if self._line.status == ConnStatus.BAD:
             self.forget_socket()
 

@@ -1,4 +1,4 @@
-"""What the embedded server stands on: its programs, the user they run as, its locks and our own folder."""
+"""The embedded server's programs, the user that runs them, its lock files and Fairlead's system folder."""
 
 import hashlib
 import importlib.util
@@ -35,24 +35,24 @@ SYSTEM_FOLDERS = (
     "usr/local/opt/postgresql*/bin",
     "Applications/Postgres.app/Contents/Versions/*/bin",
 )
-# Nothing of the caller's surroundings: no PG* variables, no locale, no secrets in a long-lived process.
+# Not the caller's environment: no PG* variables, no locale, no secrets in a long-lived process.
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C"}
 
 
-# Locks: flock, so that the kernel takes them back from a process that is killed
+# Locks: flock, so that the kernel releases the locks of a killed process
 
 
 def require_posix() -> None:
-    """Refuse where there are no flock and no users to run the server as."""
+    """Refuse systems without flock and POSIX users."""
     if not POSIX:
         raise EmbeddedUnavailable(
             "The embedded PostgreSQL needs Linux, macOS or another POSIX system. "
-            "Run a PostgreSQL server of your own and set FAIRLEAD_DATABASE_URL to it."
+            "Run your own PostgreSQL server and set FAIRLEAD_DATABASE_URL to it."
         )
 
 
 def open_private(path: Path, flags: int = 0) -> int:
-    """Open a file of ours, made if missing; never through a symlink, never inherited by a child."""
+    """Open a file of ours, created if missing; never through a symlink, never inherited by a child."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
 
 
@@ -66,7 +66,7 @@ def same_file(fd: int, path: Path) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file; one that was replaced while we waited does not count."""
+    """Hold the lock file; lock again if it was replaced while we waited."""
     while True:
         fd = open_private(path)
         try:
@@ -79,14 +79,14 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take_share(path: Path) -> int:
-    """Be counted as a user for as long as the returned file stays open."""
+    """Take a shared lock: we count as a user while the returned file stays open."""
     fd = open_private(path)
     fcntl.flock(fd, fcntl.LOCK_SH)
     return fd
 
 
 def is_last(fd: int) -> bool:
-    """Trade our share for the whole: granted only if nobody else has one. Else the share is lost."""
+    """Trade our shared lock for the exclusive one: False if another process has a share; ours is then lost."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -95,16 +95,16 @@ def is_last(fd: int) -> bool:
 
 
 def give_up(fd: int) -> None:
-    """Unlock and close; a copy of the file in a forked child then counts for nothing."""
+    """Unlock and close; unlocking also ends the share of a copy in a forked child."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
 
-# Whom the programs run as
+# The user that runs the programs
 
 
 class ServerUser(msgspec.Struct, frozen=True):
-    """Whom the server runs as; `dropped` when that is not ourselves."""
+    """The user that runs the server; `dropped` if it is not our own user."""
 
     name: str
     uid: int
@@ -119,7 +119,7 @@ class ServerUser(msgspec.Struct, frozen=True):
         stdout: int = subprocess.PIPE,
         session: bool = False,
     ) -> subprocess.Popen[str]:
-        """Start a program as this user, in a clean environment; its errors go where its output goes."""
+        """Start a program as this user, in a clean environment; stderr goes to stdout."""
         return subprocess.Popen(
             argv,
             stdin=stdin,
@@ -137,24 +137,24 @@ class ServerUser(msgspec.Struct, frozen=True):
         )
 
     def run(self, argv: Sequence[str | Path], text: str = "") -> tuple[int, str]:
-        """Run a program to its end, fed with `text`: its exit code and all it said."""
+        """Run a program to its end with `text` as input. Its exit code and its output."""
         with self.popen(argv, stdin=subprocess.PIPE) as process:
-            said, _ = process.communicate(text)
-            return process.returncode, said
+            output, _ = process.communicate(text)
+            return process.returncode, output
 
     def can_enter(self, folder: Path) -> bool:
-        """Whether this user can really get to what lies in the folder."""
+        """Whether this user can read the contents of the folder."""
         return not self.dropped or self.run(["/bin/sh", "-c", 'test -x "$1"', "sh", folder])[0] == 0
 
     def give(self, folder: Path) -> None:
-        """Make a folder of ours this user's own and private."""
+        """Make this user the owner of the folder, with access for that user only."""
         folder.chmod(0o700)
         if self.dropped:
             os.chown(folder, self.uid, self.gid, follow_symlinks=False)
 
 
 def server_user(owner: os.stat_result | None = None) -> ServerUser:
-    """Ourselves; but never root: then the owner of the existing cluster, or `postgres`, or `nobody`."""
+    """Our own user; instead of root the owner of the existing cluster, or `postgres`, or `nobody`."""
     if os.geteuid() != 0:
         return ServerUser(f"#{os.geteuid()}", os.geteuid(), os.getegid(), dropped=False)
     if owner is not None and owner.st_uid != 0:
@@ -194,7 +194,7 @@ def find_binaries(major: int | None = None) -> Binaries:
 
 
 def every_binaries() -> list[Binaries]:
-    """One of each version that could be run, best first."""
+    """One folder for each version that can run, best first."""
     found: dict[int, Binaries] = {}
     for one in _all_binaries():
         if one.major >= OLDEST_MAJOR:
@@ -213,11 +213,11 @@ def _none_fits(major: int | None, found: Sequence[Binaries]) -> str:
     if major is None:
         return (
             "No PostgreSQL was found to run. Run: pip install 'fairlead[embedded]'; "
-            f"or install PostgreSQL {OLDEST_MAJOR} or newer; or set FAIRLEAD_DATABASE_URL to a server of yours."
+            f"or install PostgreSQL {OLDEST_MAJOR} or newer; or set FAIRLEAD_DATABASE_URL to your own server."
         )
-    others = ", ".join(f"PostgreSQL {other.major} ({other.bin})" for other in found) or "none at all"
+    others = ", ".join(f"PostgreSQL {other.major} ({other.bin})" for other in found) or "none"
     return (
-        f"The data folder needs PostgreSQL {major}, but found was: {others}. "
+        f"The data folder needs PostgreSQL {major}; found: {others}. "
         f"Install PostgreSQL {major}, or choose another data folder, or set FAIRLEAD_DATABASE_URL."
     )
 
@@ -250,52 +250,52 @@ def _major_version(folder: Path) -> int | None:
     if not all(os.access(folder / program, os.X_OK) for program in PROGRAMS):
         return None
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [folder / "postgres", "--version"], capture_output=True, text=True, env=ENVIRONMENT, check=False
         ).stdout
-    except OSError:  # built for another machine: as good as absent
+    except OSError:  # built for another architecture
         return None
-    version = re.search(r"PostgreSQL\) (\d+)", said)
+    version = re.search(r"PostgreSQL\) (\d+)", output)
     return int(version[1]) if version else None
 
 
-# Where root puts what the server's user could not reach
+# The system folder: for root, holds files that the server's user could not reach elsewhere
 
 
 def system_path() -> Path:
-    """Our own folder outside of anybody's home."""
+    """Fairlead's system folder, outside every home folder."""
     return Path(os.environ.get("FAIRLEAD_SYSTEM_DIR") or "/var/lib/fairlead").resolve()
 
 
 def system_folder(name: str, user: ServerUser) -> Path:
-    """Have a part of our own folder, made if missing, that `user` can enter."""
+    """A subfolder of the system folder, created if missing, that `user` can enter."""
     base = system_path()
     make_open_folder(base)
     make_open_folder(base / name)
     if not user.can_enter(base / name):
         raise EmbeddedFailed(
             f"PostgreSQL must run as user `{user.name}`, who cannot enter {base / name}. "
-            "Set FAIRLEAD_SYSTEM_DIR to a folder that everybody may enter, such as /var/lib/fairlead."
+            "Set FAIRLEAD_SYSTEM_DIR to a folder that all users may enter, such as /var/lib/fairlead."
         )
     return base / name
 
 
 def make_open_folder(folder: Path) -> None:
-    """Make the folder, 0755 whatever our umask; an existing one stays as it is."""
+    """Create the folder with mode 0755, whatever our umask; an existing folder keeps its mode."""
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
 
 
 def usable_by(user: ServerUser, binaries: Binaries) -> Binaries:
-    """Give back the binaries, or else a copy of them that the user can run."""
+    """The binaries, or a copy of them that the user can run."""
     if not user.dropped or _runs_as(user, binaries.bin):
         return binaries
     copy = _copied(binaries, system_folder("binaries", user))
     if not _runs_as(user, copy.bin):
         raise EmbeddedUnavailable(
             f"User `{user.name}` can run PostgreSQL neither in {binaries.bin} nor in {copy.bin}. "
-            "Set FAIRLEAD_SYSTEM_DIR to a folder on a file system that allows programs."
+            "Set FAIRLEAD_SYSTEM_DIR to a folder on a file system that allows executables."
         )
     return copy
 
@@ -308,8 +308,8 @@ def _runs_as(user: ServerUser, folder: Path) -> bool:
 
 
 def _copied(binaries: Binaries, copies: Path) -> Binaries:
-    """Have a copy named by its content: made whole or not at all, shared by all that need the same."""
-    # The wheel's programs look for their libraries in a folder beside the package, relative to themselves.
+    """A copy of the binaries, named by its content, written completely or not at all, and shared."""
+    # The wheel's programs load their libraries by a relative path, from a folder beside the package.
     root = binaries.bin.parents[2 if binaries.source == "wheel" else 0]
     files = sorted(_files(root, binaries))
     name = f"postgresql-{binaries.major}-{_digest(root, files)}"
@@ -320,7 +320,7 @@ def _copied(binaries: Binaries, copies: Path) -> Binaries:
 
 
 def _files(root: Path, binaries: Binaries) -> Iterator[Path]:
-    """List the files that running a server takes, relative to `root`."""
+    """The files that a server needs, relative to `root`."""
     prefix = binaries.bin.parent
     yield from ((binaries.bin / program).relative_to(root) for program in PROGRAMS)
     folders = [prefix / "lib", prefix / "share"]
@@ -352,5 +352,5 @@ def _copy(root: Path, files: Sequence[Path], copies: Path, name: str) -> None:
         Path(parent).chmod(0o755)
         for path in (Path(parent, each) for each in names):
             path.chmod(0o755 if path.stat().st_mode & 0o111 else 0o644)
-    os.sync()  # the name promises the whole content, also after a power cut
+    os.sync()  # a folder with this name must be complete, also after a power cut
     new.rename(copies / name)

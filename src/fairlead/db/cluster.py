@@ -1,4 +1,4 @@
-"""One PostgreSQL data directory, and the server that runs on it: made, started, found again, stopped."""
+"""Create one PostgreSQL data directory; start, find and stop the server that runs on it."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from psycopg.pq import PGconn, Ping
 from fairlead.db.binaries import Binaries, open_private, server_user
 from fairlead.errors import EmbeddedFailed
 
-START_SECONDS = 120.0  # a crash recovery may take its time
+START_SECONDS = 120.0  # a crash recovery may be slow
 STOP_SECONDS = 60.0
 PAUSE_SECONDS = 0.02
 PING_SECONDS = 10
@@ -40,7 +40,7 @@ INITDB_OPTIONS = (
     "--auth-host=reject",
     "--no-instructions",
 )
-# On the command line, so that no stray configuration file weakens them.
+# On the command line, so that no configuration file overrides them.
 DEFAULTS = {
     "fsync": "on",
     "full_page_writes": "on",
@@ -48,13 +48,13 @@ DEFAULTS = {
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # the role and our schema have one name, and `"$user"` would put an application's own tables among ours
+    # the role is named like our schema, so `"$user"` would create an application's tables in our schema
     "search_path": "public",
 }
 
 
 class Postmaster(msgspec.Struct, frozen=True):
-    """What a postmaster.pid says."""
+    """The contents of a postmaster.pid file."""
 
     pid: int
     data: Path
@@ -64,7 +64,7 @@ class Postmaster(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, file: Path) -> "Postmaster | None":
-        """None if there is no such file, or nothing useful in it yet."""
+        """None if the file is missing or has no pid yet."""
         try:
             lines = os.fsdecode(file.read_bytes()).split("\n") + [""] * 8
         except FileNotFoundError:
@@ -93,7 +93,7 @@ class Cluster:
 
     @property
     def major(self) -> int | None:
-        """The version that made this cluster; None while there is none."""
+        """The version that created this cluster; None if it does not exist yet."""
         if not self.data.is_dir():
             return None
         return int((self.data / "PG_VERSION").read_text("ascii"))
@@ -101,9 +101,9 @@ class Cluster:
     # Making
 
     def create(self, binaries: Binaries) -> None:
-        """Make the cluster with role and database `fairlead`: whole, or not at all."""
+        """Create the cluster with role and database `fairlead`, completely or not at all."""
         for leftover in self._place.glob("postgres.new-*"):
-            # An initdb that outlived its killed parent may still write there; another start clears the rest.
+            # An initdb that outlived its killed parent may still write there; the next start removes the rest.
             shutil.rmtree(leftover, ignore_errors=True)
         new = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self._place))
         try:
@@ -121,22 +121,22 @@ class Cluster:
         self._must_run([f"{binaries.bin}/postgres", *single], "CREATE DATABASE fairlead\n")
 
     def _must_run(self, argv: list[str], text: str = "") -> None:
-        code, said = self.user.run(argv, text)
+        code, output = self.user.run(argv, text)
         if code != 0:
             raise EmbeddedFailed(
-                f"{argv[0]} could not make a cluster in {self._place} (exit code {code}). "
-                f"Put right what it says, then start again:\n{_last_lines(said)}"
+                f"{argv[0]} could not create a cluster in {self._place} (exit code {code}). "
+                f"Fix what it reports, then start again:\n{_last_lines(output)}"
             )
 
     # Running
 
     def running(self) -> Postmaster | None:
-        """Our server if it runs, in whatever state; verified."""
+        """Our server if its process runs, in any state."""
         server = Postmaster.read(self.data / "postmaster.pid")
         return server if server and self.owns(server.pid) else None
 
     def owns(self, pid: int) -> bool:
-        """Whether the process is a postmaster on this very data directory, run by its owner."""
+        """Whether the process is a postmaster on this data directory, run by its owner."""
         if not (PROC / "self" / "cmdline").exists():
             return self._owns_by_ps(pid)
         try:
@@ -154,21 +154,21 @@ class Cluster:
         )
 
     def is_ready(self, server: Postmaster | None) -> bool:
-        """Whether it takes connections. One that was killed a moment ago still has its file, and its place among processes."""
+        """Whether the server accepts connections: a server that was just killed still has its pid file and its process."""
         if server is None or server.status != "ready":
             return False
         return PGconn.ping(f"{server.url}&connect_timeout={PING_SECONDS}".encode()) == Ping.OK
 
     def _owns_by_ps(self, pid: int) -> bool:
         ps = ["/bin/ps", "-ww", "-o", "uid=,command=", "-p", str(pid)]
-        said = subprocess.run(ps, capture_output=True, check=False, stdin=subprocess.DEVNULL).stdout
-        owner, _, command = os.fsdecode(said).strip().partition(" ")
+        output = subprocess.run(ps, capture_output=True, check=False, stdin=subprocess.DEVNULL).stdout
+        owner, _, command = os.fsdecode(output).strip().partition(" ")
         return owner == str(self.user.uid) and f"/postgres -D {self.data} -c " in command
 
     def ensure_running(self, binaries: Binaries, settings: Mapping[str, str], log: Path) -> Postmaster:
-        """Have the server ready: started unless it runs, waited for if it is on its way up or down."""
+        """Start the server unless it runs, and wait until it is ready."""
         deadline = time.monotonic() + START_SECONDS
-        trouble = "It is still on its way up or down."
+        trouble = "It is still starting or stopping."
         while time.monotonic() < deadline:
             server = self.running()
             if server is None:
@@ -184,7 +184,7 @@ class Cluster:
     def _launch(
         self, binaries: Binaries, settings: Mapping[str, str], log: Path, deadline: float
     ) -> tuple[Postmaster | None, str]:
-        """Start the server and wait until it is ready; or what it said, if it only came too early."""
+        """Start the server and wait until it is ready; or return its output, if the start can be tried again."""
         self._refuse_a_stranger()
         self._disown_stale_pid()
         argv = [f"{binaries.bin}/postgres", "-D", str(self.data), *self._options(settings)]
@@ -194,16 +194,16 @@ class Cluster:
             process = self.user.popen(argv, stdout=fd, session=True)
             if server := self._await(process, deadline):
                 return server, ""
-            said = os.pread(fd, LOG_BYTES, begin).decode(errors="replace")
+            output = os.pread(fd, LOG_BYTES, begin).decode(errors="replace")
         finally:
             os.close(fd)
-        # Children of a killed postmaster linger for a moment, and a killed starter's server may come first.
-        if "is still in use" in said or "already exists" in said:
-            return None, _last_lines(said)
+        # Children of a killed postmaster live on for a moment, and the server of a killed starter may start first.
+        if "is still in use" in output or "already exists" in output:
+            return None, _last_lines(output)
         self.remove_socket_folder()
         raise EmbeddedFailed(
             f"PostgreSQL did not start in {self.data} (exit code {process.returncode}). "
-            f"Put right what its log {log} says, then start again:\n{_last_lines(said)}"
+            f"Fix what its log {log} reports, then start again:\n{_last_lines(output)}"
         )
 
     def _await(self, process: subprocess.Popen[str], deadline: float) -> Postmaster | None:
@@ -212,7 +212,7 @@ class Cluster:
             while process.poll() is None and time.monotonic() < deadline:
                 server = Postmaster.read(self.data / "postmaster.pid")
                 if server and server.pid == process.pid and server.status == "ready":
-                    # It outlives us from here on; `halt` waits for it by pid, so Popen need not watch over it.
+                    # The server may outlive this process; `halt` waits for it by pid, so Popen need not.
                     process.returncode = 0
                     self._child = process.pid
                     return server
@@ -240,7 +240,7 @@ class Cluster:
         return [part for pair in ({**DEFAULTS, **settings} | ours).items() for part in ("-c", "=".join(pair))]
 
     def _refuse_a_stranger(self) -> None:
-        """Start no second server on a folder that one we cannot see, as in another container, still serves."""
+        """Refuse to start if a server whose process we cannot see, such as one in another container, serves the folder."""
         sockets = {self._socket.resolve() / f".s.PGSQL.{PORT}"}
         server = Postmaster.read(self.data / "postmaster.pid")
         if server and server.socket and server.data.resolve() == self.data:  # else copied with its folder
@@ -252,9 +252,9 @@ class Cluster:
             )
 
     def _disown_stale_pid(self) -> None:
-        """Let a stale postmaster.pid name no process, whoever has that pid now.
+        """Make a stale postmaster.pid name no process: another process may have that pid now.
 
-        Not removed: PostgreSQL finds in it the shared memory that children of a dead postmaster may still use.
+        The file stays: PostgreSQL finds in it the shared memory that children of a dead postmaster may still use.
         """
         file = self.data / "postmaster.pid"
         if not file.exists():
@@ -268,7 +268,7 @@ class Cluster:
         Path(new).replace(file)
 
     def halt(self, pid: int) -> bool:
-        """Fast shutdown of our server, to its end. False if that pid is not our server's."""
+        """Shut our server down (fast mode) and wait until it has ended. False if that pid is not our server's."""
         if not self.owns(pid):
             return False
         os.kill(pid, signal.SIGINT)
@@ -288,7 +288,7 @@ class Cluster:
         )
 
     def reap(self, options: int = os.WNOHANG) -> None:
-        """Take the exit status of our server if it has ended and is a child of this very process."""
+        """Collect the exit status of our server if it has ended and is a child of this process."""
         if self._child is None:
             return
         try:
@@ -312,7 +312,7 @@ class Cluster:
         return folder
 
     def _make_short_folder(self) -> Path:
-        """One with the same name at every start, so that addresses stay good; with another if that is a stranger's."""
+        """Create a folder with the same name at every start, so that URLs stay valid; with a random name if another user has it."""
         above = self._short_folder()
         name = sha256(os.fsencode(self.data)).hexdigest()[:8]
         folder = above / f"fairlead-{name}"
@@ -339,7 +339,7 @@ class Cluster:
     def remove_socket_folder(self) -> None:
         folder = self._socket.resolve()
         linked = self._socket.is_symlink()
-        # Root must not be led astray by somebody's link: then only a folder of the server's user goes.
+        # A symlink may lead root anywhere: through one, remove only a folder of the server's user.
         if folder.is_dir() and (not linked or folder.stat().st_uid == self.user.uid):
             shutil.rmtree(folder)
         if linked:
@@ -347,7 +347,7 @@ class Cluster:
 
 
 def _fits(folder: Path) -> bool:
-    """Whether server and clients can use a socket in the folder; a comma would make two folders of it."""
+    """Whether server and clients can use a socket in the folder; PostgreSQL splits the setting at a comma."""
     path = os.fsencode(folder / f".s.PGSQL.{PORT}")
     return len(path) <= LONGEST_SOCKET and not re.search(rb'[,"\n]', path)
 
@@ -365,8 +365,8 @@ def _open_log(log: Path) -> int:
     return open_private(log, os.O_APPEND)
 
 
-def _last_lines(said: str) -> str:
-    return "\n".join(said.splitlines()[-LOG_LINES:])
+def _last_lines(output: str) -> str:
+    return "\n".join(output.splitlines()[-LOG_LINES:])
 
 
 def sync_folder(folder: Path) -> None:

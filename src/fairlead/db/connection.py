@@ -1,4 +1,4 @@
-"""A connection that sends the statements that run most often without a cursor, and notifications along with them."""
+"""A connection that sends frequent statements without a cursor, and notifications with them."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ Params = Mapping[str, Any] | Sequence[Any]
 Command = Callable[[], None]
 T = TypeVar("T")
 
-# More texts than these are not prepared, so that a server process does not keep plans without bound.
+# No more statements are prepared, which bounds the plans that a server process keeps.
 MOST_PREPARED = 100
 NOTIFY = b"select pg_notify($1, $2)"
 FAILED = ExecStatus.FATAL_ERROR
@@ -35,15 +35,15 @@ _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s|%%")
 
 
 class Connection(AsyncConnection[TupleRow]):
-    """For its own statements it needs no cursor, which costs the client as much as a small one costs the server."""
+    """Runs statements without a cursor: for a small statement, a cursor costs as much as the server's work."""
 
     async def run(
         self, query: str, params: Params, *, channel: str = "", words: Sequence[str] = ()
     ) -> list[TupleRow]:
-        """The rows of one statement; each word is sent to the channel after its commit.
+        """Run one statement and return its rows; notify the channel with each word after its commit.
 
-        The server reads the notifications behind the statement, as transactions of their own: listeners hear of the
-        commit without waiting for the client to hear of it first. They are sent also if the statement fails.
+        The notifications follow the statement in the pipeline, each in its own transaction: listeners get them before the
+        client has read the answer. They are sent also if the statement fails.
         """
         text, names = numbered(query)
         values = params if isinstance(params, Sequence) else [params[name] for name in names]
@@ -65,7 +65,7 @@ class Connection(AsyncConnection[TupleRow]):
         interval: float = INTERVAL_SECONDS,
         timeout: float | None = None,  # noqa: ASYNC109 - as psycopg has it
     ) -> T:
-        """Psycopg's own, but for how the answer is read. Interrupted, it ends the statement on the server, too."""
+        """Psycopg's `wait` with our own reader. An interruption also cancels the statement on the server."""
         answers = self._answers
         if timeout is not None or interval != INTERVAL_SECONDS:
             answers.forget_socket()
@@ -88,9 +88,9 @@ class Connection(AsyncConnection[TupleRow]):
         reading = asyncio.ensure_future(self._answers.read(gen))
         await asyncio.wait([reading], timeout=CANCEL_SECONDS)
         if reading.done():
-            reading.exception()  # that it was canceled, mostly; the caller is told of the interruption
+            reading.exception()  # usually QueryCanceled; the caller gets the interruption
         else:
-            # what it still answers would be taken for the answer to the next statement
+            # a late answer would be taken for the answer to the next statement
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await self.close()
@@ -105,7 +105,7 @@ class Connection(AsyncConnection[TupleRow]):
 
     @cached_property
     def _names(self) -> dict[tuple[str, Any], bytes]:
-        """Of the statements that are prepared on the server."""
+        """The names of the statements that are prepared on the server."""
         return {}
 
     @cached_property
@@ -119,7 +119,7 @@ class Connection(AsyncConnection[TupleRow]):
         return super()._deallocate(name)
 
     async def _command(self, text: str, values: Sequence[Any]) -> Command:
-        """What sends a statement; the first time it is prepared."""
+        """A function that sends the statement, which is prepared the first time."""
         line, transformer = self.pgconn, self._transformer
         dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
         types, formats = transformer.types, transformer.formats
@@ -145,7 +145,7 @@ class Connection(AsyncConnection[TupleRow]):
         try:
             result, *sent = await self.wait(_exchange(self.pgconn, [command, *notifications]))
         except BaseException:
-            # an answer that is still on its way would be taken for that to the next statement
+            # a late answer would be taken for the answer to the next statement
             await self.close()
             raise
         for one in sent:
@@ -155,7 +155,7 @@ class Connection(AsyncConnection[TupleRow]):
 
 
 def _exchange(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list[PGresult]]:
-    """Send all commands at once, each a transaction of its own, and read their answers."""
+    """Send all commands at once, each in its own transaction, and read their answers."""
     line.enter_pipeline_mode()
     for command in commands:
         command()
@@ -173,7 +173,7 @@ def _exchange(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list
 
 @cache
 def numbered(query: str) -> tuple[str, tuple[str, ...]]:
-    """A statement with its placeholders as PostgreSQL numbers them, and the names of those that have one."""
+    """The statement with numbered placeholders ($1), and the parameters' names in that order."""
     names: list[str] = []
     numbers = count(1)
 

@@ -1,7 +1,7 @@
-"""Rows in the binary form of COPY, put together by hand.
+"""Encode rows in the binary format of COPY.
 
-The driver formats a row value by value; a bulk load has thousands of rows that differ in an id and a
-payload only, so what they share is formatted once: formatting was most of a load's time.
+The driver encodes a row value by value, which was most of a bulk load's time. Thousands of rows differ only in id and
+payload, so the caller encodes their common columns once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def start(fields: int) -> bytes:
-    """The beginning of a row."""
+    """The row header: the number of fields."""
     return struct.pack(">h", fields)
 
 
@@ -54,9 +54,9 @@ def timestamptz(value: datetime) -> bytes:
 
 
 async def send(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
-    """Stream the rows, a block at a time, no faster than the server takes them.
+    """Stream the rows in blocks, no faster than the server takes them.
 
-    Making a row may take a while, and sending it need not: the loop's other work has its turns in between.
+    Building rows takes long and a write may not block, so it yields to the event loop in between.
     """
     block = [_HEADER]
     size = 0

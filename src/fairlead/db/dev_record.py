@@ -1,7 +1,7 @@
-"""Which `fairlead dev` run for this user, wherever they were started.
+"""Records of the `fairlead dev` processes that this user runs, wherever they were started.
 
-Each keeps a small file in the user's state folder and holds a share of it, so the kernel says which are still running.
-The file has no secrets.
+Each process writes a small file in the user's state folder and holds a shared lock on it, so the lock shows whether it
+still runs. The file has no secrets.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from fairlead.db.binaries import POSIX, give_up, is_last, open_private, same_fil
 
 
 class DevRecord(msgspec.Struct, frozen=True):
-    """One `fairlead dev`: where it answers, its data folder, and its database unless that is the embedded one."""
+    """One `fairlead dev`: its URL, its data folder, and its database unless it is the embedded one."""
 
     url: str
     data_dir: str
@@ -25,7 +25,7 @@ class DevRecord(msgspec.Struct, frozen=True):
 
     @property
     def how_to_join(self) -> str:
-        """The setting with which others use its database."""
+        """The setting with which another process uses its database."""
         if self.database is None:
             return f"FAIRLEAD_DATA_DIR={shlex.quote(self.data_dir)}"
         return f"FAIRLEAD_DATABASE_URL for {self.database}"
@@ -33,7 +33,7 @@ class DevRecord(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def keep_record(record: DevRecord) -> Iterator[None]:
-    """Have the record there for the length of the block; where it cannot be written, go on without."""
+    """Keep the record until the block ends; if it cannot be written, continue without it."""
     path = _path_of(record)
     share = None
     if path is not None:
@@ -51,7 +51,7 @@ def keep_record(record: DevRecord) -> Iterator[None]:
 
 
 def _take(path: Path) -> int:
-    """A share of the file; again if it was removed as the left-over of another while we waited for it."""
+    """A shared lock on the file; taken again if another process removed the file while we waited."""
     share = take_share(path)
     while not same_file(share, path):
         give_up(share)
@@ -60,7 +60,7 @@ def _take(path: Path) -> int:
 
 
 def find_records() -> list[DevRecord]:
-    """Those that are running now."""
+    """The records of the processes that run now."""
     folder = _folder()
     if folder is None or not folder.is_dir():
         return []
@@ -69,7 +69,7 @@ def find_records() -> list[DevRecord]:
 
 
 def _read(path: Path) -> DevRecord | None:
-    """A record, if its `fairlead dev` is running; the file of one that was killed is removed."""
+    """A record, if its `fairlead dev` runs; removes the file of a killed process."""
     try:
         fd = open_private(path)
     except OSError:
@@ -80,7 +80,7 @@ def _read(path: Path) -> DevRecord | None:
             return None
         return msgspec.json.decode(path.read_bytes(), type=DevRecord)
     except (OSError, msgspec.MsgspecError):
-        return None  # it is being written, or is none of ours
+        return None  # half written, or not our file
     finally:
         give_up(fd)
 
@@ -92,7 +92,7 @@ def _path_of(record: DevRecord) -> Path | None:
 
 
 def _folder() -> Path | None:
-    """The user's state folder, by the XDG convention; None where there is no such thing."""
+    """The user's state folder, by the XDG convention; None on systems without one."""
     if not POSIX:
         return None
     given = os.environ.get("XDG_STATE_HOME", "")

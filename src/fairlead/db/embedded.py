@@ -1,9 +1,9 @@
-"""A private PostgreSQL for `fairlead dev` and for tests, shared by all who use its data folder.
+"""A private PostgreSQL for `fairlead dev` and for tests, shared by all processes that use its data folder.
 
 A data folder holds `postgres` (the cluster), `socket`, `postgres.log`, and two lock files: only the
-holder of `postgres.lock` starts or stops the server, and every user holds a share of `postgres.users`
-for as long as it lives, so the kernel does the counting. Where root's server user cannot enter the
-data folder, cluster and socket lie in a folder of ours and `postgres.cluster` holds its name.
+holder of `postgres.lock` starts or stops the server, and every process that uses the server holds a
+shared lock on `postgres.users`, so the kernel counts them. If root's server user cannot enter the
+data folder, cluster and socket are in the system folder and `postgres.cluster` holds their name.
 """
 
 import os
@@ -40,7 +40,7 @@ __all__ = ["Binaries", "EmbeddedPostgres", "find_binaries"]
 
 
 def _located(data_dir: Path) -> Cluster:
-    """Find the cluster of a data folder, made or still to be made."""
+    """Find the cluster of a data folder, which may not exist yet."""
     user = server_user()
     if (data_dir / "postgres.cluster").exists():
         cluster = Cluster(_place_of(data_dir))
@@ -63,27 +63,27 @@ def _new_place(data_dir: Path, clusters: Path) -> Path:
 
 
 def _place_of(data_dir: Path) -> Path:
-    """Where the cluster that a data folder names lies; a moved data folder takes it along, a copied one not."""
+    """The folder of the cluster that a data folder names; a moved data folder keeps its cluster, a copied one does not."""
     name = (data_dir / "postgres.cluster").read_text("utf-8").strip()
     place = system_path() / "clusters" / name
     if not re.fullmatch(r"[0-9a-f]{16}", name) or not place.is_dir():
         raise EmbeddedFailed(
-            f"The database of {data_dir} should be in {place}, but is not there. Set FAIRLEAD_SYSTEM_DIR as before, "
-            f"or restore that folder, or delete {data_dir / 'postgres.cluster'} to begin with an empty database."
+            f"The database of {data_dir} should be in {place}, but is missing. Set FAIRLEAD_SYSTEM_DIR as before, "
+            f"or restore that folder, or delete {data_dir / 'postgres.cluster'} to start with an empty database."
         )
     with exclusive(place.parent / ".lock"):
         origin = _origin(place)
         if origin not in (None, data_dir) and _is_named(place):
             raise EmbeddedFailed(
                 f"{data_dir} is a copy of {origin} and would share its database. "
-                f"Delete {data_dir / 'postgres.cluster'} to begin with an empty one."
+                f"Delete {data_dir / 'postgres.cluster'} to start with an empty one."
             )
         _write_whole(place / "origin", os.fsencode(data_dir))
     return place
 
 
 def _prune(clusters: Path) -> None:
-    """Remove the clusters whose data folder is gone, or names another."""
+    """Remove the clusters whose data folder is gone or names another cluster."""
     with exclusive(clusters / ".lock"):
         for place in clusters.iterdir():
             if place.is_dir() and not _is_named(place) and not (cluster := Cluster(place)).running():
@@ -99,7 +99,7 @@ def _origin(place: Path) -> Path | None:
 
 
 def _is_named(place: Path) -> bool:
-    """Whether the data folder that a cluster was made for still names it; kept when we cannot tell."""
+    """Whether the data folder of a cluster still names it; True if we cannot read it."""
     origin = _origin(place)
     try:
         return origin is not None and (origin / "postgres.cluster").read_text("utf-8") == place.name
@@ -121,7 +121,7 @@ def _write_whole(file: Path, content: bytes) -> None:
 
 
 class EmbeddedPostgres:
-    """One user's hold on the server of a data folder."""
+    """One process's use of the server of a data folder."""
 
     def __init__(
         self, data_dir: Path, *, binaries: Binaries | None = None, settings: Mapping[str, str] | None = None
@@ -141,11 +141,11 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int:
-        """The postmaster's."""
+        """The postmaster's pid."""
         return self._started().pid
 
     def start(self) -> str:
-        """Have the server run, together with all other users of the folder; its URL. `joined`: it ran already."""
+        """Start the server, or join it if it runs already (`joined`). Its URL."""
         require_posix()
         if "\n" in str(self._data_dir):
             raise EmbeddedFailed(
@@ -163,13 +163,11 @@ class EmbeddedPostgres:
         return self.url
 
     def stop(self) -> bool:
-        """Leave; the last one to leave stops the server. True if that was us."""
+        """Leave; the last process to leave stops the server. True if this process stopped it."""
         if self._share is None:
             return False
         if not same_file(self._share, self._data_dir / "postgres.users"):
-            return (
-                self._leave()
-            )  # somebody deleted the folder: nobody can come in, and there is no lock to hold
+            return self._leave()  # the folder was deleted: no process can join, and there is no lock to hold
         with exclusive(self._data_dir / "postgres.lock"):
             return self._leave()
 
@@ -233,7 +231,7 @@ class EmbeddedPostgres:
             give_up(share)
 
     def _halt(self, cluster: Cluster, share: int, server: Postmaster | None) -> bool:
-        """Stop the folder's server; if the folder was replaced, the one that we knew and nothing of the new."""
+        """Stop the folder's server; if the folder was replaced, stop only the server that we joined."""
         if not same_file(share, self._data_dir / "postgres.users"):
             return server is not None and cluster.halt(server.pid)
         current = cluster.running()

@@ -1,7 +1,7 @@
-"""Sending one statement through a connection that is not ours, whatever driver it is of.
+"""Send one statement through the caller's own connection, of any supported driver.
 
-The statement takes one text and answers one text, so no driver has to know our types. Nothing
-else is sent: the caller's role, search_path, settings and transaction stay as they are.
+The statement takes one text and returns one text, so no driver needs our types. Nothing else
+is sent: the caller's role, search_path, settings and transaction stay as they are.
 """
 
 import inspect
@@ -27,23 +27,21 @@ SUPPORTED = (
 
 
 def sender(tx: Any, function: str) -> Send:
-    """How to call `function(text) returns text` through `tx`. The call's result may be awaitable."""
+    """A function that calls `function(text) returns text` through `tx`. Its result may be awaitable."""
     for family in (cls.__module__.partition(".")[0] for cls in type(tx).__mro__):
         if (make := _FAMILIES.get(family)) and (send := make(tx, function)):
             return send
-    raise ConnectionNotSupported(
-        f"tx= takes {SUPPORTED}; a {type(tx).__module__}.{type(tx).__qualname__} is none of these."
-    )
+    raise ConnectionNotSupported(f"tx= takes {SUPPORTED}; got {type(tx).__module__}.{type(tx).__qualname__}.")
 
 
 def is_async(tx: Any) -> bool:
-    """Whether answers through this connection have to be awaited."""
+    """Whether this connection is asynchronous."""
     execute = getattr(type(tx), "execute", None)
     return inspect.iscoroutinefunction(execute) or type(tx).__module__.startswith("asyncpg")
 
 
 async def drive(exchange: Exchange[T], send: Send) -> T:
-    """Carry each text of the exchange through the connection, awaiting where that is needed."""
+    """Send each text of the exchange through the connection, and await the answer if needed."""
     text = ""
     try:
         text = next(exchange)
@@ -58,7 +56,7 @@ async def drive(exchange: Exchange[T], send: Send) -> T:
 
 
 def drive_sync(exchange: Exchange[T], send: Send) -> T:
-    """The same through a synchronous connection."""
+    """`drive` for a synchronous connection."""
     text = ""
     try:
         text = next(exchange)
@@ -72,26 +70,26 @@ def drive_sync(exchange: Exchange[T], send: Send) -> T:
 
 
 def _ascii(document: str) -> str:
-    """The same JSON in characters that every client_encoding has."""
+    """The same JSON in ASCII, which every client_encoding has."""
     return (
         document if document.isascii() else _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document)
     )
 
 
 def _text(answer: str | bytes) -> str:
-    """What came back; psycopg does not decode for a client_encoding of SQL_ASCII."""
+    """The answer as text; psycopg does not decode with client_encoding SQL_ASCII."""
     return answer.decode() if isinstance(answer, bytes) else str(answer)
 
 
-def _raise_clash(error: BaseException, asked: str) -> None:
-    """Raise DedupeClash if the caller's snapshot is older than a job with a dedupe key that was asked for."""
+def _raise_clash(error: BaseException, document: str) -> None:
+    """Raise DedupeClash if the caller's snapshot is older than a job with a requested dedupe key."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-        # without a key the failure is the caller's own, and their driver's error tells them more
-        if state == "40001" and any("dedupe_key" in job for job in json.loads(asked)):
+        # without a key the caller's own statements failed, and the driver's error says more
+        if state == "40001" and any("dedupe_key" in job for job in json.loads(document)):
             raise DedupeClash(
                 "Another transaction enqueued a job with this dedupe key after this one took its snapshot "
                 "(REPEATABLE READ or SERIALIZABLE). Roll back and run the transaction again."
@@ -99,16 +97,15 @@ def _raise_clash(error: BaseException, asked: str) -> None:
         cause = getattr(cause, "orig", None) or cause.__cause__
 
 
-# Each makes a Send, or None where it is not a connection: an engine or a pool would run the
-# statement in a transaction of its own.
+# One function for each driver. None: not a connection; an engine or a pool would run the statement in another
+# transaction than the caller's.
 
 
 def _psycopg(tx: Any, function: str) -> Send | None:
     connection: Any = tx.connection if isinstance(tx, Cursor | AsyncCursor) else tx
     query = f"select {function}(%s)"
 
-    # a cursor of our own and of a known kind: the caller's may have rows still to be read, make rows of
-    # another shape, or write its placeholders in another way
+    # a new plain cursor: the caller's may have unread rows, another row factory or another placeholder style
     def send(text: str) -> Any:
         cursor = Cursor(connection, row_factory=tuple_row)
         cursor.execute(query.encode(), (text,))

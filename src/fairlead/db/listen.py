@@ -1,4 +1,4 @@
-"""One LISTEN connection for a process, many subscribers, restored whenever it is lost."""
+"""One LISTEN connection for all subscribers of a process; reconnects when it is lost."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from fairlead.db.refusals import check_address
 
 log = structlog.get_logger(__name__)
 
-# What a subscriber is told when notifications may have been missed: look for yourself.
+# The payload for subscribers when notifications may have been missed.
 POLL = "poll"
 CHECK_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 5.0
@@ -23,8 +23,8 @@ Subscriber = Callable[[str], None]
 
 
 class Listener:
-    """Hears the schema's channel. A notification only ever means "look now": it may be lost, so every
-    subscriber also polls, and is told to (POLL) each time the connection was made anew.
+    """Listens to the schema's channel. A notification means only "look now" and may be lost, so every
+    subscriber also polls, and gets POLL after each reconnect.
     """
 
     def __init__(self, url: str, channel: str) -> None:
@@ -61,7 +61,7 @@ class Listener:
                 async with await self._connect() as connection:
                     pause = 0.1
                     await self._hear(connection)
-            except (psycopg.Error, OSError) as error:  # a standby, say, knows no LISTEN
+            except (psycopg.Error, OSError) as error:  # a standby, for example, refuses LISTEN
                 log.warning("listen_lost", why=str(error).strip(), again_in_seconds=pause)
             finally:
                 self.connected.clear()
@@ -92,7 +92,7 @@ class Listener:
         while True:
             async for notice in connection.notifies(timeout=CHECK_SECONDS):
                 self._tell(notice.payload)
-            # a dead peer does not say goodbye: asking is the only way to know
+            # a dead peer closes nothing: only a query shows it
             async with asyncio.timeout(CHECK_SECONDS):
                 await connection.execute("select 1")
 
@@ -102,7 +102,7 @@ class Listener:
 
 
 async def round_trip(url: str, channel: str, *, seconds: float = 2.0) -> bool:
-    """Whether a notification sent this way is heard this way."""
+    """Whether a notification that is sent through this URL arrives through it."""
     check_address(url)
     heard = asyncio.Event()
     async with Listener(url, channel) as listener:

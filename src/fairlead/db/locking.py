@@ -1,4 +1,4 @@
-"""Locks for migrations: asked for briefly and again, since all who use a table queue behind one who waits for it."""
+"""Locks for migrations: short waits with retries, since all users of a table queue behind a waiting migration."""
 
 import asyncio
 import time
@@ -16,14 +16,14 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Tell = Callable[[str], object]
 
-# How long enqueues and claims may stand behind a migration that waits; much less than their own lock_timeout.
+# How long enqueues and claims may queue behind a waiting migration; much less than their own lock_timeout.
 WAIT_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 10.0
-# After so long an operator has to decide.
+# After this time the migration fails, and an operator decides.
 PATIENCE_SECONDS = 120.0
 
-# Transactions that have been open for a while with locks on the schema's tables: those are what a migration waits for.
+# Transactions with locks on the schema's tables that are older than one wait: a migration waits for these.
 _HOLDERS = """
 select distinct a.pid, coalesce(nullif(a.application_name, ''), 'unnamed'), a.usename, coalesce(a.state, 'unknown'),
     a.xact_start
@@ -39,14 +39,14 @@ order by a.xact_start limit 5
 
 
 def log_wait(message: str) -> None:
-    """Say in the log that a migration waits."""
+    """Log that a migration waits."""
     log.warning("migration_waits", why=message)
 
 
 async def retry_for_locks(
     connection: AsyncConnection[Any], schema: str, what: str, work: Callable[[], Awaitable[T]], *, tell: Tell
 ) -> T:
-    """Run `work`, one transaction, as often as it takes to get its locks; MigrationFailed says who holds them."""
+    """Run `work`, one transaction, again until it gets its locks; MigrationFailed names the sessions that hold them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     pause = PAUSE_SECONDS
     brief = f"{int(WAIT_SECONDS * 1000)}ms"

@@ -1,4 +1,4 @@
-"""Migrations: numbered files, applied in order, once, by one process at a time; then the stored functions."""
+"""Migrations: numbered files, each applied once, in order, by one process at a time; then the stored functions."""
 
 import hashlib
 import re
@@ -69,7 +69,7 @@ class Step(msgspec.Struct, frozen=True):
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Every migration that this version of Fairlead knows, in order."""
+    """Every migration of this version of Fairlead, in order."""
     found = sorted(
         (
             Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
@@ -84,9 +84,9 @@ def migrations() -> tuple[Migration, ...]:
 
 
 async def up(url: str, schema: str, *, tell: Tell = log_wait) -> list[Migration]:
-    """Bring the schema to this version; safe to run from many processes at once. What was applied.
+    """Bring the schema to this version; safe to run from many processes at once. The migrations that it applied.
 
-    `tell` hears when a migration has to wait for others' transactions.
+    `tell` gets a message when a migration waits for other transactions.
     """
     async with await _connect(url) as connection:
         lock = f"fairlead.migrate.{schema}"
@@ -121,7 +121,7 @@ async def up(url: str, schema: str, *, tell: Tell = log_wait) -> list[Migration]
 
 
 async def status(url: str, schema: str) -> list[Step]:
-    """Each migration and when it was applied."""
+    """Each migration and the time it was applied."""
     async with await _connect(url) as connection:
         known = await _applied(connection, schema)
     return [
@@ -131,13 +131,13 @@ async def status(url: str, schema: str) -> list[Step]:
 
 
 async def check(url: str, schema: str) -> None:
-    """Raise SchemaOutdated unless the schema is the one this version of Fairlead was written for."""
+    """Raise SchemaOutdated unless the schema matches this version of Fairlead."""
     async with await _connect(url) as connection:
         await check_through(connection, schema)
 
 
 async def check_through(connection: AsyncConnection[Any], schema: str) -> None:
-    """The same, through a connection that is there already."""
+    """`check` through an open connection."""
     known = await _applied(connection, schema)
     _refuse_strangers(known)
     missing = [one for one in migrations() if one.number not in known]
@@ -158,20 +158,20 @@ def _refuse_strangers(known: dict[int, Applied]) -> None:
     ours = {one.number: one for one in migrations()}
     if 1 in known and known[1].name != ours[1].name:
         raise SchemaOutdated(
-            "This database was made before Fairlead's first release, with migrations that exist no longer; nothing "
-            "upgrades it. Start a new one: name another database (FAIRLEAD_DATABASE_URL) or another schema in this "
-            "one (FAIRLEAD_SCHEMA), or delete the data folder of `fairlead dev` (.fairlead, if you named none)."
+            "This database was created before Fairlead's first release, with migrations that no longer exist; nothing "
+            "upgrades it. Start a new one: set another database (FAIRLEAD_DATABASE_URL) or another schema in this "
+            "one (FAIRLEAD_SCHEMA), or delete the data folder of `fairlead dev` (.fairlead by default)."
         )
     for number, applied in known.items():
         if number not in ours:
             raise SchemaOutdated(
-                f"The database has migration {number:04} {applied.name}, which this Fairlead does not know: "
-                "it was migrated by a later version. Upgrade Fairlead here."
+                f"The database has migration {number:04} {applied.name}, which this Fairlead does not have: "
+                "a later version migrated it. Upgrade Fairlead here."
             )
         if ours[number].checksum != applied.checksum:
             raise SchemaOutdated(
-                f"Migration {number:04} {applied.name} was applied with another text than this Fairlead has. "
-                "Use the Fairlead version that made this database, or start a new schema (FAIRLEAD_SCHEMA)."
+                f"Migration {number:04} {applied.name} was applied with a different text than this Fairlead has. "
+                "Use the Fairlead version that migrated this database, or start a new schema (FAIRLEAD_SCHEMA)."
             )
 
 
@@ -191,7 +191,7 @@ async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) 
 
 
 def _with_functions(text: str) -> str:
-    """A migration with the sources of the functions that it includes."""
+    """The migration's text with the sources of the functions that it includes."""
     sources = {one.name: one.text for one in stored_functions()}
     return _INCLUDE.sub(lambda match: sources[match[1]], text)
 
@@ -204,7 +204,7 @@ async def _require_utf8(connection: AsyncConnection[Any]) -> None:
     cursor = await connection.execute("show server_encoding")
     if await cursor.fetchone() != ("UTF8",):
         raise DatabaseRefused(
-            "The database is not in UTF8, and payloads are. Create one with ENCODING 'UTF8'."
+            "The database's encoding is not UTF8, which payloads need. Create one with ENCODING 'UTF8'."
         )
 
 
@@ -220,7 +220,7 @@ async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
 
 
 async def _has_book(connection: AsyncConnection[Any], schema: str, table: str = "migrations") -> bool:
-    # not to_regclass: for a role without rights on the schema that is an error and not an answer
+    # not to_regclass, which fails for a role without rights on the schema
     cursor = await connection.execute(
         "select from pg_catalog.pg_class where relname = %s "
         "and relnamespace = (select oid from pg_catalog.pg_namespace where nspname = %s)",
@@ -240,7 +240,7 @@ async def _applied(connection: AsyncConnection[Any], schema: str) -> dict[int, A
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseRefused(
             f"The role {connection.info.user!r} may not use the schema {schema!r}: {first_line(error)}. Connect as the "
-            "role that ran the migrations, or grant this one its rights."
+            "role that ran the migrations, or grant this role its rights."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Notifications after commit: never part of the transaction that they tell of, and merged while many come."""
+"""Notifications after commit: never part of the transaction that they announce, and merged under load."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,11 +10,11 @@ from fairlead.errors import FairleadError
 
 log = structlog.get_logger(__name__)
 
-# PostgreSQL lets one transaction with a notification commit at a time, in all databases of a server: with one in each
-# enqueue, clients queue up behind each other's disk writes.
+# PostgreSQL commits transactions with notifications one at a time, across all databases of a server: with one in each
+# enqueue, clients would queue behind each other's disk writes.
 SHORTEST_GAP_SECONDS = 0.005
 LONGEST_GAP_SECONDS = 0.05
-# A word that is to be sent again goes out behind the next statement, unless none comes so soon: that takes no second
+# A word that is due again is sent with the next statement if one comes within this time, which saves a second
 # connection.
 CARRIER_SECONDS = 0.002
 FLUSH_SECONDS = 2.0
@@ -23,45 +23,45 @@ Send = Callable[[str], Awaitable[object]]
 
 
 class Notifier:
-    """Sends each word at once if it is the first, and at growing intervals, up to 20 a second, while more come.
+    """Sends a word at once the first time, and at growing intervals, at most 20 a second, while it is told again.
 
-    A notification only means "look now", and every listener also polls: one that fails is not sent again.
+    A notification means only "look now", and every listener also polls: a failed one is not sent again.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        # for each word that was sent a moment ago, the end of the gap before the next time
+        # for each recently sent word, the timer that ends its gap
         self._gaps: dict[str, asyncio.TimerHandle] = {}
         self._told_again: set[str] = set()
-        # for each word whose gap is over and that was told again, how long the next gap is
+        # for each word that was told again and whose gap is over, the length of the next gap
         self._due: dict[str, float] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a word that is told now goes out at once."""
+        """Whether a word is sent at once if it is told now."""
         return not self._gaps and not self._sending
 
     def tell(self, words: Iterable[str]) -> None:
         """Send these words soon. Never waits and never fails."""
         for word in words:
             if word in self._due:
-                continue  # it goes out in a moment, on the connection of the next statement rather than on one more
+                continue  # it is sent with the next statement, or within CARRIER_SECONDS
             if self.take(word):
                 self._begin_to_send(word)
             else:
                 self._told_again.add(word)
 
     def take(self, word: str) -> bool:
-        """Whether this word is to go out at once, which is then left to the caller."""
+        """Whether the caller has to send this word now."""
         if self._closed or (word in self._gaps and word not in self._due):
             return False
         self._begin_gap(word, self._due.pop(word, SHORTEST_GAP_SECONDS))
         return True
 
     async def close(self) -> None:
-        """Send at once what still waits, and nothing more."""
+        """Send the words that still wait, and accept no more."""
         self._closed = True
         for gap in self._gaps.values():
             gap.cancel()

@@ -1,4 +1,4 @@
-"""What the database's own errors mean to whoever asked."""
+"""Translate PostgreSQL's errors into Fairlead's."""
 
 import re
 
@@ -14,17 +14,16 @@ from fairlead.errors import (
     TransactionIdle,
 )
 
-# What PostgreSQL itself asks to be tried again. Nothing of the failed transaction remains.
+# PostgreSQL asks to repeat these. Nothing of the failed transaction remains.
 SAFE_TO_REPEAT = (pg.SerializationFailure, pg.DeadlockDetected)
 TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
-# A server that only reads is not, or no longer, the one that we need: another is taking its place.
+# A read-only server is a standby, or was the primary before a failover: another server is the primary.
 STANDBY = pg.ReadOnlySqlTransaction
-# Ended by the server because it did nothing: nothing of it remains.
+# The server ended an idle transaction: nothing of it remains.
 IDLE = pg.IdleInTransactionSessionTimeout
-# What PostgreSQL could not do, for whatever reason; `explain` tells one from the other. After the ones above: they are
-# OperationalErrors too.
+# Any other failure; `as_refusal` tells them apart. Check the ones above first: they are OperationalErrors too.
 FAILED = (psycopg.OperationalError, psycopg_pool.PoolTimeout, STANDBY)
-# Of these, the connection is gone, or the server does not take one now. An error without a SQLSTATE is the driver's own.
+# SQLSTATEs of a lost connection, or of a server that accepts none now. An error without a SQLSTATE is the driver's own.
 _GONE = ("08", "57P", "53300")
 
 _ADVICE = {
@@ -33,12 +32,12 @@ _ADVICE = {
     "54": "A value is larger than PostgreSQL can keep: make it smaller",
 }
 
-# A password with @ or / in it as they are: libpq takes what follows for the host, and messages would name that.
+# A password with an unescaped @ or /: libpq takes the rest for the host, and messages would show it.
 _MISLEADING = re.compile(r"\w+://[^@/]*[@/][^?@]*@")
 
 
 def as_refusal(error: Exception, url: str) -> FairleadError | None:
-    """What to tell whoever asked, if it was the database that could not."""
+    """The Fairlead error for a database error; None for any other error."""
     if isinstance(error, TOO_SLOW + SAFE_TO_REPEAT):
         return busy(error)
     if isinstance(error, IDLE):
@@ -49,7 +48,7 @@ def as_refusal(error: Exception, url: str) -> FairleadError | None:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection was lost, or could not be had: another one may work."""
+    """Whether the connection was lost or not established: another one may work."""
     if isinstance(error, psycopg_pool.PoolTimeout | STANDBY):
         return True
     if not isinstance(error, psycopg.OperationalError):
@@ -58,30 +57,30 @@ def is_lost(error: Exception) -> bool:
 
 
 def refused(error: Exception) -> DatabaseRefused:
-    """What to tell those whose work PostgreSQL cannot do, however often it is asked."""
+    """The error for a statement that PostgreSQL cannot run, however often it is repeated."""
     code = getattr(error, "sqlstate", None) or ""
     advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or "Its log has more"
-    return DatabaseRefused(f"PostgreSQL could not do it ({code}): {first_line(error)}. {advice}.")
+    return DatabaseRefused(f"PostgreSQL could not run the statement ({code}): {first_line(error)}. {advice}.")
 
 
 def idle(error: Exception) -> TransactionIdle:
-    """What to tell those who left a transaction open and did something else."""
+    """The error for a transaction that was left open and idle."""
     return TransactionIdle(
-        f"PostgreSQL ended a transaction, since it was idle for more than a third of a lease: {first_line(error)}. "
+        f"PostgreSQL ended a transaction that was idle for more than a third of a lease: {first_line(error)}. "
         "Nothing of it remains. Do slow work before the transaction or after it, or raise FAIRLEAD_LEASE_SECONDS."
     )
 
 
 def busy(error: Exception) -> DatabaseBusy:
-    """What to tell those who waited in vain."""
+    """The error for a timeout or a conflict that lasted."""
     return DatabaseBusy(
-        f"The database did not get to it in time: {first_line(error)}. Another transaction holds what this one "
+        f"The database did not run the statement in time: {first_line(error)}. Another transaction holds locks that this one "
         "needs; end it, or try again."
     )
 
 
 def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
-    """What to tell those who could not connect."""
+    """The error for a connection that was lost or not established."""
     if not _can_be_read(url):
         return _unreadable()
     return DatabaseUnreachable(
@@ -91,20 +90,20 @@ def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
 
 
 def is_of_the_data(error: Exception) -> bool:
-    """Whether it is a value that PostgreSQL cannot keep: trying again does not help."""
+    """Whether PostgreSQL cannot store a value: a retry does not help."""
     if isinstance(error, DatabaseRefused):
         return isinstance(error.__cause__, pg.ProgramLimitExceeded)
     return isinstance(error, psycopg.DataError)
 
 
 def first_line(error: Exception) -> str:
-    """What libpq said, without the hints that follow it."""
+    """The first line of libpq's message, without the hints after it."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def check_address(url: str) -> None:
-    """Refuse an address that cannot be read before the driver does: it would quote it, and the password with it."""
+    """Refuse an unreadable address before the driver does: its message would quote the password."""
     if not _can_be_read(url):
         raise _unreadable()
 

@@ -1,4 +1,4 @@
-"""Servers and databases that are made for a purpose and dropped after it, and raw figures to compare with."""
+"""Temporary folders and databases for tests and benchmarks, and benchmarks of plain PostgreSQL to compare with."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ from fairlead.db.sql import in_schema
 MEMORY = Path("/dev/shm")  # noqa: S108 - TemporaryDirectory makes a private folder there
 PREFIX = "fairlead-test-"
 ROOM = 2 << 30
-# Held by whoever uses the folder; one that is younger may not have it yet.
+# The process that uses a folder locks this file; a folder younger than NEW_SECONDS may not have it yet.
 IN_USE = "in_use"
 NEW_SECONDS = 60.0
 
@@ -31,9 +31,9 @@ _COLUMNS = "id, tenant_id, definition_id, priority, max_attempts, scheduled_for,
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for a server's files: in memory where there is plenty, unless TMPDIR says where such things are to be.
+    """A folder for a server's files: in memory if there is enough, unless TMPDIR is set.
 
-    Each database is hundreds of files, and a disk may be slow to make files where many have just been deleted.
+    Each database has hundreds of files, and a disk may create files slowly after many were deleted.
     """
     above = None if "TMPDIR" in os.environ or not _is_roomy(MEMORY) else MEMORY
     if above is not None:
@@ -42,7 +42,7 @@ def scratch_folder() -> Iterator[Path]:
         folder = Path(name)
         share = take_share(folder / IN_USE)
         try:
-            # as root the server runs as another user: let it pass, or its files end up elsewhere
+            # as root the server runs as another user, who must be able to enter
             folder.chmod(0o711)
             yield folder
         finally:
@@ -57,7 +57,7 @@ def _is_roomy(folder: Path) -> bool:
 
 
 def _prune(above: Path) -> None:
-    """What killed processes left in memory would stay there until the machine is started anew."""
+    """Remove the folders of killed processes, which would stay in memory until the next boot."""
     for folder in above.glob(f"{PREFIX}*"):
         try:
             seen = folder.lstat()
@@ -65,7 +65,7 @@ def _prune(above: Path) -> None:
                 continue
             share = take_share(folder / IN_USE)
         except OSError:
-            continue  # it goes away just now
+            continue  # its process is removing it now
         if is_last(share):
             shutil.rmtree(folder, ignore_errors=True)
         give_up(share)
@@ -73,7 +73,7 @@ def _prune(above: Path) -> None:
 
 @asynccontextmanager
 async def scratch_database(url: str, name: str, *, template: str | None = None) -> AsyncIterator[str]:
-    """A new database on that server, dropped at the end. Its URL."""
+    """The URL of a new database on that server, dropped at the end."""
     check_address(url)
     made = sql.SQL("create database {}").format(sql.Identifier(name))
     if template is not None:
@@ -88,7 +88,7 @@ async def scratch_database(url: str, name: str, *, template: str | None = None) 
 
 
 def at_database(url: str, name: str) -> str:
-    """The same server's URL for another database, in the form that every driver and SQLAlchemy can read."""
+    """The URL of another database on the same server, in a form that every driver and SQLAlchemy can read."""
     parts = {key: str(value) for key, value in conninfo.conninfo_to_dict(url).items() if key != "dbname"}
     ours = [key for key in ("user", "password") if key in parts] if "user" in parts else []
     whose = ":".join(quote(parts.pop(key), safe="") for key in ours)
@@ -96,7 +96,7 @@ def at_database(url: str, name: str) -> str:
 
 
 async def settled(url: str) -> None:
-    """Do now what the server would do in the middle of the next measurement, after so many rows came or went."""
+    """Vacuum, analyze and checkpoint now, so that the server does not do it during the next measurement."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("vacuum (analyze)")
         with suppress(errors.InsufficientPrivilege):
@@ -104,7 +104,7 @@ async def settled(url: str) -> None:
 
 
 async def slow_commits(url: str, milliseconds: int) -> str | None:
-    """The URL of sessions whose commits wait for that long before they write to the disk; None for want of rights."""
+    """A URL whose sessions delay each commit by this time; None if the role may not set it."""
     options = f"-c commit_delay={milliseconds * 1000} -c commit_siblings=0"
     slow = conninfo.make_conninfo(url, options=options)
     try:
@@ -115,7 +115,7 @@ async def slow_commits(url: str, milliseconds: int) -> str | None:
 
 
 async def raw_inserts(url: str, schema: str, count: int) -> float:
-    """Rows a second: one INSERT a transaction, a bare loop, into a table like jobs with its indexes."""
+    """Rows per second of a plain loop with one INSERT per transaction, into a table like jobs with its indexes."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await _like_jobs(connection, schema)
         query: Any = (
@@ -130,7 +130,7 @@ async def raw_inserts(url: str, schema: str, count: int) -> float:
 
 
 def raw_copy(url: str, schema: str, payloads: Sequence[Any]) -> float:
-    """Rows a second: a bare binary COPY loop of the same rows into a table like jobs with its indexes."""
+    """Rows per second of a plain binary COPY of the same rows into a table like jobs with its indexes."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_like(schema))
         [(now,)] = connection.execute("select clock_timestamp()").fetchall()
@@ -156,9 +156,9 @@ def _like(schema: str) -> Any:
 
 
 def raw_drain(url: str, count: int) -> float:
-    """Jobs a second: claims of 100 with skip locked and updates by primary key, on a narrow table; one bare loop.
+    """Jobs per second of a plain loop that claims 100 with skip locked and updates by primary key, on a narrow table.
 
-    The least that a queue of this kind does: UUID keys, priority and age in an index, each claim and each end durable.
+    The minimum work of such a queue: UUID keys, an index on priority and age, durable claims and ends.
     """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop table if exists raw_queue")
@@ -188,7 +188,7 @@ def raw_drain(url: str, count: int) -> float:
 
 @contextmanager
 def raw_ping(url: str) -> Iterator[Callable[[], float]]:
-    """Seconds that a bare INSERT plus a bare NOTIFY's way to a listener take, each time it is called."""
+    """A function that returns the seconds from a plain INSERT and NOTIFY to the listener."""
     with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as other:
         one.execute(
             "create table if not exists raw_pings (id bigint generated always as identity primary key)"

@@ -1,34 +1,34 @@
-"""What our sessions are like: how long things may take, and when a peer counts as gone."""
+"""Settings of our sessions: timeouts and TCP keepalives."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from fairlead.settings import Settings
 
-# A peer that vanished without a word (a firewall, a lost machine) is noticed within half a minute.
+# The client notices a lost peer (a firewall, a dead machine) within half a minute.
 KEEPALIVES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-# The same on the server's side: a client that vanished does not keep what it had locked.
+# The server notices a lost client, too, and releases its locks.
 SERVER_KEEPALIVES = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }
-# A transaction may be idle for this part of a lease: a process that was stopped in one holds up the others no longer.
+# A transaction may be idle for this part of a lease: a process that stops inside one must not block the others for longer.
 IDLE_PART = 1 / 3
 SHORTEST_IDLE_SECONDS = 1.0
-# A bulk load looks through all of its rows between two statements.
+# A bulk load checks all its rows between two statements.
 UNHURRIED_IDLE_SECONDS = 600.0
 
 
 def lasting(settings: Settings) -> dict[str, str]:
-    """What holds for a whole session."""
-    # limits are exact because each statement of a claim sees all that was committed before it
+    """The settings of a whole session."""
+    # limits are exact only if each statement of a claim sees everything that was committed before it
     return {"default_transaction_isolation": "read committed", **SERVER_KEEPALIVES, **bounds(settings)}
 
 
@@ -38,7 +38,7 @@ def idle_seconds(settings: Settings) -> float:
 
 
 def bounds(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
-    """How long statements, waits for locks and idle transactions may take."""
+    """Timeouts of statements, lock waits and idle transactions."""
     seconds = {
         "statement_timeout": 0.0 if unhurried else settings.statement_timeout_seconds,
         "lock_timeout": settings.lock_timeout_seconds,
@@ -50,7 +50,7 @@ def bounds(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
 
 
 def set_config(settings: Mapping[str, str], *, local: bool) -> Any:
-    """The statement that sets them, for the session or (local) for the transaction."""
+    """The statement that sets these settings for the session or (local) for the transaction."""
     scope = str(local).lower()
     return "select " + ", ".join(
         f"set_config('{name}', '{value}', {scope})" for name, value in settings.items()

@@ -22,5 +22,5 @@ def queries_beside(module: str) -> SimpleNamespace:
 
 @cache
 def in_schema(text: str, schema: str) -> str:
-    """A statement with our schema's word replaced by the configured one."""
+    """The statement with the configured schema's name instead of `fairlead`."""
     return text if schema == SCHEMA else _SCHEMA_WORD.sub(schema, text)

@@ -1,4 +1,4 @@
-"""The statements of an SQL file. They are sent one by one, so that an error names the statement that failed."""
+"""Split an SQL file into statements. They are sent one by one, so that an error names the statement that failed."""
 
 import re
 from collections.abc import Iterator

@@ -37,7 +37,7 @@ def stored_functions() -> tuple[StoredFunction, ...]:
 
 
 async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[str]:
-    """Create or replace the functions whose source is not the one in the database. Their names."""
+    """Create or replace the functions whose source differs from the database's. Their names."""
     changed = await list_changed(connection, schema)
     if not changed:
         return []
@@ -57,23 +57,23 @@ async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[s
 
 
 async def list_changed(connection: AsyncConnection[Any], schema: str) -> list[StoredFunction]:
-    """The functions whose source in the database is missing or another one."""
+    """The functions whose source in the database is missing or different."""
     cursor = await connection.execute(_text("select name, checksum from fairlead.function_sources", schema))
     known = dict(await cursor.fetchall())
     return [one for one in stored_functions() if known.get(one.name) != one.checksum]
 
 
 async def _apply(connection: AsyncConnection[Any], schema: str, function: StoredFunction) -> None:
-    """Create or replace a function, then send the rest of its file: who may call it."""
+    """Create or replace a function, then run the rest of its file: the grants."""
     create, *rights = (_text(one, schema) for one in split(function.text))
     old = await _signatures(connection, schema, function.name)
     try:
         async with connection.transaction():
             await connection.execute(create)
-    except pg.InvalidFunctionDefinition:  # its result has another type
+    except pg.InvalidFunctionDefinition:  # its return type changed
         await _drop(connection, old)
         await connection.execute(create)
-    # Old and new form together would make calls ambiguous.
+    # The old and the new signature together would make calls ambiguous.
     if old and (await _signatures(connection, schema, function.name)) - old:
         await _drop(connection, old)
     for one in rights:

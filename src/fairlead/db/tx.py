@@ -55,7 +55,7 @@ UniqueViolation = pg.UniqueViolation
 _NATIVE = (UUID,)
 
 
-# After PostgreSQL's own limit has passed: an answer that has not come by then is not on its way.
+# The client waits this much longer than statement_timeout before it gives up on an answer.
 GRACE_SECONDS = 5.0
 
 NOTIFY = "select pg_notify('fairlead', %s)"
@@ -66,12 +66,12 @@ WRONG_LOOP = (
     "A thread hands its work over with asyncio.run_coroutine_threadsafe, or uses fairlead.sync."
 )
 
-# Its rows are those of the tenant that the transaction names: see the migration on access.
+# Row-level security shows this role only the rows of the transaction's tenant.
 TENANT_ROLE = "fairlead_tenant"
 
 
 class Acting(NamedTuple):
-    """For whom a transaction acts: within one tenant or (None) as the system itself, from where, and as which user or token."""
+    """The identity of a transaction: its tenant (None: the system), the client's IP address, and the user or token."""
 
     tenant_id: UUID | None = None
     ip: str | None = None
@@ -79,7 +79,7 @@ class Acting(NamedTuple):
 
 
 class JsonText(bytes):
-    """JSON that is already written, on its way into a jsonb column."""
+    """Encoded JSON for a jsonb column."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ class _JsonTextDumper(Dumper):
 
 
 def json_text(value: Any) -> JsonText:
-    """A value as JSON, ready for a jsonb column."""
+    """Encode a value for a jsonb column."""
     return JsonText(msgspec.json.encode(value))
 
 
@@ -108,23 +108,23 @@ class Tx:
         goes_out_at_once: Callable[[str], bool] | None = None,
     ) -> None:
         self.connection = connection
-        # where each statement is a transaction of its own: whether a word is to be sent right behind one
+        # only if each statement is its own transaction: whether to send a word with the next statement
         self._goes_out_at_once = goes_out_at_once
         self.settings = settings
         self.schema = settings.schema
-        # what nobody is to read in what comes back, nor in the audit log
+        # texts that are masked in results and in the audit log
         self.redact_patterns = redact_patterns
-        # for listeners, after the commit
+        # notifications for after the commit
         self.words: set[str] = set()
         self._sent: tuple[str, ...] = ()
 
     def notify(self, word: str) -> None:
-        """Wake the listeners that wait for such a word, after this transaction has committed."""
+        """Notify listeners with this word after this transaction has committed."""
         self.words.add(word)
 
     @property
     def unsent(self) -> set[str]:
-        """The words that no statement took along."""
+        """The words that were not sent with a statement."""
         return self.words.difference(self._sent)
 
     async def all(self, row: type[Row], query: str, params: Params | None = None) -> list[Row]:
@@ -140,7 +140,7 @@ class Tx:
             return await cursor.fetchone()
 
     async def run(self, query: str, params: Params | None = None) -> int:
-        """How many rows the statement touched."""
+        """Run a statement. The number of rows that it affected."""
         cursor = await self.connection.execute(self._text(query), params)
         return cursor.rowcount
 
@@ -150,15 +150,15 @@ class Tx:
         return await cursor.fetchall()
 
     async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
-        """Every row by the names of its columns."""
+        """Every row as a dict by column name."""
         async with self.connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchall()
 
     async def quick(self, query: str, params: Params) -> list[TupleRow]:
-        """Like `values`, without a cursor: for the statements that run most often.
+        """`values` without a cursor, for the most frequent statements.
 
-        Words that were noted before go out behind it, where it is a transaction of its own and they are the first.
+        If each statement is its own transaction, it also sends the words that may be sent now.
         """
         take = self._goes_out_at_once
         words = tuple(word for word in self.words if take(word)) if take and self.words else ()
@@ -167,9 +167,9 @@ class Tx:
         return rows
 
     async def by_index(self) -> None:
-        """Have the rest of this transaction look things up by index in its order, however small a table seems now.
+        """Make the planner use index scans for the rest of this transaction, however small a table seems.
 
-        For queries whose cost must not grow with a table: the planner's guess decides otherwise now and then.
+        For queries whose cost must not grow with a table: the planner's estimates sometimes choose another plan.
         """
         names = (
             "enable_seqscan",
@@ -182,18 +182,18 @@ class Tx:
         await self.values("select " + ", ".join(f"set_config('{name}', 'off', true)" for name in names))
 
     async def wait_for_locks(self, seconds: float) -> None:
-        """Have the rest of this transaction wait so long for a lock, and fail then."""
+        """Set the lock timeout for the rest of this transaction."""
         await self.values("select set_config('lock_timeout', %s, true)", [f"{max(1, int(seconds * 1000))}ms"])
 
     @asynccontextmanager
     async def whole(self) -> AsyncIterator[None]:
-        """What is done inside is done together or not at all, also where every statement stands alone."""
+        """Run the block's statements in one transaction, also in `Database.single`."""
         async with self.connection.transaction():
             yield
 
     @asynccontextmanager
     async def copy(self, query: str) -> AsyncIterator[psycopg.AsyncCopy]:
-        """A COPY into the database, in whatever form the query says."""
+        """A COPY into the database, in the query's format."""
         async with self.connection.cursor() as cursor, cursor.copy(self._text(query)) as copy:
             yield copy
 
@@ -202,15 +202,15 @@ class Tx:
 
 
 async def _check_if_told(connection: Connection) -> None:
-    """Ask a connection only if something has come on it while it was idle: mostly the server's farewell."""
-    told = select.poll()
-    told.register(connection.pgconn.socket, select.POLLIN)
-    if told.poll(0):
+    """Check a connection only if data arrived while it was idle: usually the server has closed it."""
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    if poll.poll(0):
         await psycopg_pool.AsyncConnectionPool.check_connection(connection)
 
 
 def as_row(row: type[Row], values: Mapping[str, Any]) -> Row:
-    """The columns of a row as the given type; columns that it does not have are left out."""
+    """Convert a row's columns to the given type; ignores columns that the type does not have."""
     return msgspec.convert(values, row, builtin_types=_NATIVE)
 
 
@@ -229,7 +229,7 @@ def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
 
 
 class Database:
-    """Connections to one PostgreSQL: opened once, healed by itself, closed once."""
+    """The connection pool of one PostgreSQL database; it replaces lost connections."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class Database:
         self._deadlines = Deadlines()
         self._given_up: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A connection kept out of the pool between single statements: handing it in and out costs a tenth of one.
+        # A connection kept out of the pool between single statements: the pool would cost a tenth of a statement.
         self._spare: Connection | None = None
         self._before_close: list[Callable[[], Awaitable[None]]] = []
         self.notifier = Notifier(self._notify)
@@ -275,7 +275,7 @@ class Database:
         )
 
     async def open(self) -> None:
-        """Connect, or say plainly why not."""
+        """Connect, or raise an error that says why not."""
         self._loop = asyncio.get_running_loop()
         check_address(self.url)
         await self._pool.open()
@@ -293,11 +293,11 @@ class Database:
             )
 
     def before_close(self, stop: Callable[[], Awaitable[None]]) -> None:
-        """Call this once before the connections are closed: for loops that use them."""
+        """Register a function to await before the connections are closed: for loops that use them."""
         self._before_close.append(stop)
 
     async def close(self) -> None:
-        """Stop the loops that use the connections, send the notifications that are left, and disconnect."""
+        """Stop the loops that use the connections, send the waiting notifications, and disconnect."""
         while self._before_close:
             await self._before_close.pop()()
         await self.notifier.close()
@@ -307,11 +307,11 @@ class Database:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that it was opened on, and that its connections belong to."""
+        """The event loop that opened the database and owns its connections."""
         return self._loop
 
     def check_loop(self) -> None:
-        """Refuse another loop: waiting for a connection there would never end, and only now and then has to be."""
+        """Refuse another event loop: a wait for a connection would never end there, and would happen only sometimes."""
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoop(WRONG_LOOP)
 
@@ -328,7 +328,7 @@ class Database:
     ) -> AsyncIterator[Tx]:
         """A transaction: commits at the end, rolls back on an exception. `unhurried` has no time limit.
 
-        `acting` for somebody it is bound to what he may see.
+        With `acting`, row-level security limits it to the rows of that tenant.
         """
         self.check_loop()
         if spare := self._take_spare():  # or the pool would open one more connection
@@ -345,7 +345,7 @@ class Database:
                     tx = Tx(connection, self.settings, self._redact_patterns)
                     yield tx
             except STANDBY:
-                await connection.close()  # the next one may lead to the primary
+                await connection.close()  # a new connection may reach the primary
                 raise
             except IDLE as error:
                 raise idle(error) from error
@@ -353,7 +353,7 @@ class Database:
             self.notifier.tell(tx.words)
 
     def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
-        """What binds a transaction, to its end and not longer."""
+        """The statement and values that set a transaction's identity, for this transaction only."""
         local = {
             f"{self.schema}.ip": acting.ip or "",
             f"{self.schema}.principal_id": str(acting.principal_id or ""),
@@ -364,7 +364,7 @@ class Database:
         return query, [part for pair in local.items() for part in pair]
 
     async def single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Run `work`, whose every statement is a transaction of its own: one round trip where a transaction takes three."""
+        """Run `work` with each statement as its own transaction: one round trip instead of three."""
         try:
             return await self._single(work)
         except TOO_SLOW as error:
@@ -373,7 +373,7 @@ class Database:
             raise await self._explain(error) from error
 
     async def _single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        if self.settings.pooled:  # timeouts have to be set in a transaction there
+        if self.settings.pooled:  # a pooler needs the timeouts to be set in the transaction
             async with self.transaction() as tx:
                 return await work(tx)
         self.check_loop()
@@ -382,7 +382,7 @@ class Database:
         try:
             answer = await self._in_time(connection, work(tx))
         except BaseException as error:
-            # what its earlier statements wrote is committed, and perhaps even what the last one did
+            # its earlier statements are committed, and perhaps the last one, too
             self.notifier.tell(tx.unsent)
             if isinstance(error, STANDBY):
                 await connection.close()
@@ -398,7 +398,7 @@ class Database:
         await self._single(lambda tx: tx.run(NOTIFY, [word]))
 
     async def _in_time(self, connection: Connection, answer: Awaitable[T]) -> T:
-        """The answer, unless it does not come: the connection is then closed, whoever may still hold its other end."""
+        """Await the answer; if it does not come in time, close the connection."""
         task = asyncio.current_task()
         if self._patience is None or task is None:
             return await answer
@@ -430,7 +430,7 @@ class Database:
             await self._pool.putconn(connection)
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]], *, unhurried: bool = False) -> T:
-        """Run `work` in a transaction, again from the start where PostgreSQL asks for that."""
+        """Run `work` in a transaction; repeat it after a serialization failure or a deadlock."""
         for attempt in range(1, RETRIES + 1):
             try:
                 async with self.transaction(unhurried=unhurried) as tx:
@@ -443,12 +443,12 @@ class Database:
             except TOO_SLOW as error:
                 raise busy(error) from error
             except FAILED as error:
-                # it may have been committed or not: only the caller knows whether to do it again
+                # the commit may have happened or not: only the caller knows whether to repeat it
                 raise await self._explain(error) from error
         raise AssertionError("unreachable")
 
     async def reach(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Like `single` for work that is safe to repeat: again and again while the connection keeps breaking."""
+        """`single` for work that is safe to repeat: retries lost connections until the connect timeout."""
         deadline = asyncio.get_running_loop().time() + self.settings.connect_timeout_seconds
         pause = 0.05
         while True:
@@ -467,19 +467,19 @@ class Database:
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         set_json_loads(msgspec.json.decode, connection)
         connection.adapters.register_dumper(JsonText, _JsonTextDumper)
-        # limits are exact because a claim sees what was committed before each of its statements
+        # limits are exact only if each statement of a claim sees everything that was committed before it
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         if not self.settings.pooled:
             await connection.execute(set_config(lasting(self.settings) | self._session, local=False))
 
     async def _explain(self, error: Exception) -> FairleadError:
-        """What to tell those whose work failed."""
+        """The Fairlead error for a failed statement."""
         if isinstance(error, SAFE_TO_REPEAT):
             return busy(error)
         return await self._why_unreachable(error) if is_lost(error) else refused(error)
 
     async def _why_unreachable(self, error: Exception) -> FairleadError:
-        """The pool only knows that it got no connection; asking once more tells why."""
+        """The pool knows only that it got no connection; connecting once more shows why."""
         try:
             async with await AsyncConnection.connect(self.url, connect_timeout=5):
                 why = f"{first_line(error)}; if its connections are all busy, raise FAIRLEAD_POOL_SIZE"
