@@ -28,15 +28,15 @@ CREATE FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token
     LANGUAGE plpgsql
     AS $$
 begin
-    -- A key share lock lets heartbeats renew the lease meanwhile. Whoever ends the attempt deletes the lease and waits for
-    -- this lock, so nothing is added to an attempt that is over.
+    -- A key share lock lets heartbeats renew the lease meanwhile. The transaction that ends the attempt deletes the lease
+    -- and waits for this lock, so nothing is added to an attempt that is over.
     perform from fairlead.leases l
     where l.job_id = of_job and l.attempt_no = of_attempt and l.token = lease_token and l.expires_at > clock_timestamp()
     for key share;
     if not found then
         return;
     end if;
-    -- Two calls for one attempt come one after the other: the second one counts what the first one kept.
+    -- Two calls for one attempt run one after the other: the second counts the chunks of the first.
     perform pg_advisory_xact_lock(hashtextextended(of_job::text, of_attempt));
     with before as materialized (
         select coalesce(sum(octet_length(c.text)), 0) as bytes, count(*) as chunks,
@@ -73,7 +73,7 @@ CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limi
 declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     slots constant integer := 16;
-    -- a claim takes half of the slots at most, so that others find some
+    -- a claim takes at most half of the slots and leaves the rest to other claims
     most_slots constant integer := 8;
     -- the limited scopes, column by column
     names text[] := '{}';
@@ -87,12 +87,12 @@ declare
     share integer;
     number integer;
     has_slots_of text := coalesce(current_setting('fairlead.has_slots_of', true), '');
-    -- the slots that this claim got where the limit is far from full, null elsewhere
+    -- the number of slots that this claim got; null in scopes where it needs all rows
     got integer[];
-    -- the names of scopes of which this claim has all rows
+    -- the names of scopes of which this claim holds all rows
     held text[] := '{}';
 begin
-    -- Loops: to begin a statement that does all this would take several times as long.
+    -- Loops: one SQL statement for all this would take several times as long to start.
     if budgets.host is not null then
         names := array[budgets.host::text]; scopes := array['host'];
         ids := array[budgets.host]; others := array[nobody]; mosts := array[budgets.host_limit];
@@ -100,7 +100,7 @@ begin
     for i in 1 .. cardinality(budgets.tenants) loop
         tenant := budgets.tenants[i];
         definition := budgets.definitions[i];
-        -- the pairs of a tenant come together
+        -- the pairs of a tenant are adjacent
         if budgets.tenant_limits[i] is not null and tenant is distinct from budgets.tenants[i - 1] then
             names := names || tenant::text; scopes := scopes || 'tenant'::text;
             ids := ids || tenant; others := others || nobody; mosts := mosts || budgets.tenant_limits[i];
@@ -122,7 +122,7 @@ begin
     got := array_fill(null::integer, array[cardinality(names)]);
     for i in 1 .. cardinality(names) loop
         share := mosts[i] / (4 * slots);
-        -- a slot's worth bounds what a transaction takes: if this one has slots of a scope already, it takes all rows
+        -- a slot's worth limits a whole transaction: one that already holds slots of this scope needs all rows
         if share > 0 and scopes[i] <> 'host' and position(names[i] in has_slots_of) = 0
             and mosts[i] - slots * share >= fairlead.running_in(scopes[i], ids[i], others[i])
         then
@@ -147,7 +147,7 @@ begin
     end loop;
 
     if array_position(got, null) is not null then
-        -- a row that another claim is making now would be waited for, to the end of its transaction: leave it alone
+        -- inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows
         insert into fairlead.limit_locks (scope, scope_id, other_id)
         select s.scope, s.id, s.other
         from unnest(scopes, ids, others) as s(scope, id, other)
@@ -165,7 +165,7 @@ begin
             where s.got is null
             for update of k skip locked
         ) k;
-        -- slots are made under the lock of row 0: who has it, sees all that there are
+        -- slots are inserted under the lock of row 0, so its holder sees all of them
         select array_agg(s.name) into held
         from unnest(names, scopes, ids, others) as s(name, scope, id, other)
         where s.name = any(held) and (
@@ -557,7 +557,7 @@ CREATE FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds do
 #variable_conflict use_column
 declare
     first_one constant uuid := '00000000-0000-0000-0000-000000000000';
-    -- from when on an accused job has waited long enough
+    -- an accused job that fell due before this has waited long enough
     long_ago constant timestamptz := clock_timestamp() - make_interval(secs => claim_suspect.lease_seconds * 10);
     is_idle constant boolean := coalesce(claim_suspect.idle, true) or claim_suspect.only_look;
     pair record;
@@ -812,7 +812,7 @@ CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEF
 declare
     answer record;
     refusal text := case
-        -- the library's default bounds, for lack of its settings
+        -- the library's default limits, since its settings are unknown here
         when octet_length(enqueue.payload::text) > 262144 then 'payload_too_large'
         when enqueue.payload @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
         else fairlead.refusal_of(
@@ -887,7 +887,7 @@ begin
         return jsonb_build_object('refused', refused)::text;
     end if;
 
-    -- all of them at once; those that another job stands for take no room
+    -- check the quotas for all jobs together; jobs that will be deduplicated do not count
     with asked_for as (
         select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
         from jsonb_array_elements(asked) with ordinality as j(job, at)
@@ -918,7 +918,7 @@ begin
         return jsonb_build_object('refused', over)::text;
     end if;
 
-    -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
+    -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
         bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
     into answers, any_ready, any_later
@@ -986,7 +986,7 @@ begin
         return;
     end if;
     if target.target_host is not null then
-        -- who takes the host away waits for us, or we for him
+        -- this lock and the removal of a host exclude each other
         perform from fairlead.hosts h where h.id = target.target_host for key share;
         if not found then
             outcome := 'host_unknown';
@@ -1008,7 +1008,7 @@ begin
             fairlead.room_of(about.tenant_id, 1, enqueue_one.quotas),
             case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
         if quota is not null then
-            -- a job that another stands for takes no room
+            -- a job that will be deduplicated does not count
             perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
             if not found then
                 job_id := null;
@@ -1030,7 +1030,7 @@ begin
                 outcome := 'deduplicated';
                 return;
             end if;
-            -- it ended in between: the key is free again
+            -- the holder ended in between: the key is free again
             job_id := coalesce(enqueue_one.id, fairlead.uuid7());
         end loop;
     end if;
@@ -1056,7 +1056,7 @@ begin
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
             coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
     else
-        -- its turn and its waiting begin now, however long ago it was meant for
+        -- a time in the past does not move it ahead in the queue, nor count as waiting time
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
             coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host);
@@ -1073,7 +1073,7 @@ begin
                 || jsonb_build_object('resource_id', target.target_resource) end
         || case when target.target_host is null then '{}' else jsonb_build_object('host_id', target.target_host) end
         || jsonb_build_object('definition_key', enqueue_one.definition_key)
-        -- through a door: which role it really was, whoever it says it is. (Who acts for a tenant has come in by no door.)
+        -- the real role of a caller through a SECURITY DEFINER function; fairlead_tenant is the server's own role
         || case when session_user <> current_user and current_user <> 'fairlead_tenant'
             then jsonb_build_object('role', session_user) else '{}' end);
 
@@ -1086,7 +1086,7 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     with recursive line as (
-        -- a job, the job that made it, and so on; no circle is that long
+        -- a job, the job that created it, and so on; the bound ends a cycle
         select follows_an_end.job as id, 1 as length
         union all
         select above.id, l.length + 1
@@ -1182,7 +1182,7 @@ CREATE FUNCTION fairlead.lineage_of(job uuid) RETURNS uuid[]
         cross join lateral (
             select j.parent_id, j.workflow_run_id, j.created_by, j.source, j.source_ref
             from fairlead.jobs j where j.id = up.id limit 1) above
-        -- as long as no trigger is found; no line is that long
+        -- up to the first trigger; the bound ends a cycle
         where coalesce(l.created_by, '') not like 'trigger:%' and l.length < 100
     )
     select coalesce((
@@ -1243,7 +1243,7 @@ begin
     if cardinality(runs) = 0 then
         return null;
     end if;
-    -- who holds a run's row is the one who changes its steps
+    -- only the transaction that holds a run's row changes its steps
     perform from fairlead.workflow_runs r where r.id = any(runs) order by r.id for update;
 
     with tallied as (
@@ -1367,7 +1367,7 @@ CREATE FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INO
 declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-    -- the definitions up to this one are done with the tenant that the search begins at
+    -- at the first tenant, the definitions up to this one have been visited
     done_definition uuid := next_pair.after_definition;
     from_tenant uuid := next_pair.after_tenant;
     found_tenant uuid;
@@ -1480,7 +1480,7 @@ begin
                 or exists (select from fairlead.audit_log_rest where at >= starts and at < ends);
         end if;
         execute format('create table fairlead.%I (like fairlead.audit_log including all)', part);
-        -- so that attaching need not read it
+        -- with this check, attaching does not scan the table
         execute format('alter table fairlead.%I add constraint of_its_day check (at >= %L and at < %L)',
             part, starts, ends);
         execute format('create trigger audit_stays before truncate on fairlead.%I
@@ -1516,7 +1516,7 @@ CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_f
         when jsonb_typeof(payload) is distinct from 'object' then 'payload_invalid'
         when octet_length(payload::text) > 16777216 then 'payload_too_large'
         when payload @? '$.**{500} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
-        -- beyond 1024 bits, and so beyond every float
+        -- more than 1024 bits: outside the range of a double
         when payload @? '$.** ? (@.type() == "number" && (@ > 1.797693134862315907e308 || @ < -1.797693134862315907e308))'
             then 'payload_not_json'
         when abs(priority) > 1000000
@@ -1525,7 +1525,7 @@ CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_f
             or length(dedupe_key) not between 1 and 1048576
             or length(correlation_id) not between 1 and 255
             then 'invalid_input'
-        -- the system's own keys
+        -- reserved for the system
         when starts_with(dedupe_key, 'fairlead:') then 'key_reserved'
     end
 $_$;
@@ -1644,7 +1644,7 @@ begin
         return jsonb_build_object('quota', 'stored_bytes', 'used', use.stored_bytes, 'allowed', allowed);
     end if;
     allowed := fairlead.quota_of(use.quotas, room_of.settings, 'queued_jobs');
-    -- a serializable transaction that counts would conflict with every enqueue beside it
+    -- a serializable transaction that counts would conflict with every concurrent enqueue
     if allowed is not null and level <> 'serializable' then
         used := greatest(0,
             coalesce((select sum(l.queued) from fairlead.count_levels l where l.tenant_id = room_of.tenant), 0)
@@ -1708,7 +1708,7 @@ begin
         where r.tenant_id = target_of.tenant_id and r.id = case
             when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
         if target_resource is null then
-            -- by its name, if only one thing has it
+            -- by name, if only one resource has it
             select min(r.id::text)::uuid into target_resource from fairlead.resources r
             where r.tenant_id = target_of.tenant_id and r.name = named having count(*) = 1;
         end if;
@@ -1764,12 +1764,12 @@ begin
     ), told as (
         insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by, caused_by, lineage)
         select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
-            -- no payload and no output: they may hold what is not everybody's
+            -- no payload and no output: they may hold secrets
             jsonb_build_object(
                 'job_id', e.id, 'definition_key', d.key, 'status', e.status, 'attempt_no', e.attempt_count,
                 'correlation_id', e.correlation_id, 'parent_id', e.parent_id, 'workflow_run_id', e.workflow_run_id,
                 'queued_at', e.queued_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
-                -- of an attempt that was over when the job was canceled, what it took; of one that ends now, till now
+                -- the duration of the last attempt if it has ended, else the time until now
                 'duration_ms', coalesce((
                     select a.duration_ms from fairlead.job_attempts a
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),

@@ -1,19 +1,19 @@
--- Keeps what an attempt says, up to its bounds, and then one mark behind everything; after the mark nothing more. A chunk that
--- is there already stays as it is. Both answers are null if the lease is over: nothing was kept.
+-- Stores the log chunks of an attempt up to its limits, and after that one final mark; after the mark nothing more. A chunk
+-- that is already stored stays as it is. Both results are null if the lease is over: then nothing is stored.
 create or replace function fairlead.append_log(
     of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer,
     last_seq integer, mark text, out kept integer, out truncated boolean
 ) language plpgsql volatile as $$
 begin
-    -- A key share lock lets heartbeats renew the lease meanwhile. Whoever ends the attempt deletes the lease and waits for
-    -- this lock, so nothing is added to an attempt that is over.
+    -- A key share lock lets heartbeats renew the lease meanwhile. The transaction that ends the attempt deletes the lease
+    -- and waits for this lock, so nothing is added to an attempt that is over.
     perform from fairlead.leases l
     where l.job_id = of_job and l.attempt_no = of_attempt and l.token = lease_token and l.expires_at > clock_timestamp()
     for key share;
     if not found then
         return;
     end if;
-    -- Two calls for one attempt come one after the other: the second one counts what the first one kept.
+    -- Two calls for one attempt run one after the other: the second counts the chunks of the first.
     perform pg_advisory_xact_lock(hashtextextended(of_job::text, of_attempt));
     with before as materialized (
         select coalesce(sum(octet_length(c.text)), 0) as bytes, count(*) as chunks,

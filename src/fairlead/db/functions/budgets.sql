@@ -1,12 +1,12 @@
 -- How many more jobs may run in each limited scope of the pairs: by tenant id, definition id, 'definition tenant', and
--- host id. The rows of limit_locks come first and stay locked to the end of the claim; only then are the leases counted,
--- in a statement (and so a snapshot) of its own. A scope that other claims hold has 0, and is added to `missed`.
+-- host id. It locks rows of limit_locks until the claim ends, and only then counts the leases, in a separate statement (and
+-- so with a new snapshot). A scope that other claims hold gets 0, and is added to `missed`.
 --
--- A claim that locks all rows of a scope is the only one there: what it counts is exact. So that claims do not wait for
--- each other at a limit that is far from full, a limit of 64 or more has 16 slots as well. A claim that holds a slot may
--- take as many jobs as the slot is worth, if by its count there is room for all slots together. That keeps the limit:
--- of all claims, take the one that counted last. The leases that it could not see belong to holders of other slots.
--- A slot's worth changes only under the lock of all rows, so this holds while the limit changes, too.
+-- A claim that locks all rows of a scope is the only claim there, so its count is exact. A limit of 64 or more also has 16
+-- slots, so that claims do not exclude each other while it is far from full. A claim that holds a slot may take as many
+-- jobs as the slot is worth, if by its count there is room for all slots together. The limit holds: consider the claim
+-- that counted last. The leases that it could not see belong to holders of other slots. A slot's worth changes only under
+-- the lock of all rows, so the limit holds while it is changed, too.
 create or replace function fairlead.budgets(
     tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[],
     host uuid, host_limit integer, most_jobs integer, inout missed text[], out places jsonb
@@ -15,7 +15,7 @@ create or replace function fairlead.budgets(
 declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     slots constant integer := 16;
-    -- a claim takes half of the slots at most, so that others find some
+    -- a claim takes at most half of the slots and leaves the rest to other claims
     most_slots constant integer := 8;
     -- the limited scopes, column by column
     names text[] := '{}';
@@ -29,12 +29,12 @@ declare
     share integer;
     number integer;
     has_slots_of text := coalesce(current_setting('fairlead.has_slots_of', true), '');
-    -- the slots that this claim got where the limit is far from full, null elsewhere
+    -- the number of slots that this claim got; null in scopes where it needs all rows
     got integer[];
-    -- the names of scopes of which this claim has all rows
+    -- the names of scopes of which this claim holds all rows
     held text[] := '{}';
 begin
-    -- Loops: to begin a statement that does all this would take several times as long.
+    -- Loops: one SQL statement for all this would take several times as long to start.
     if budgets.host is not null then
         names := array[budgets.host::text]; scopes := array['host'];
         ids := array[budgets.host]; others := array[nobody]; mosts := array[budgets.host_limit];
@@ -42,7 +42,7 @@ begin
     for i in 1 .. cardinality(budgets.tenants) loop
         tenant := budgets.tenants[i];
         definition := budgets.definitions[i];
-        -- the pairs of a tenant come together
+        -- the pairs of a tenant are adjacent
         if budgets.tenant_limits[i] is not null and tenant is distinct from budgets.tenants[i - 1] then
             names := names || tenant::text; scopes := scopes || 'tenant'::text;
             ids := ids || tenant; others := others || nobody; mosts := mosts || budgets.tenant_limits[i];
@@ -64,7 +64,7 @@ begin
     got := array_fill(null::integer, array[cardinality(names)]);
     for i in 1 .. cardinality(names) loop
         share := mosts[i] / (4 * slots);
-        -- a slot's worth bounds what a transaction takes: if this one has slots of a scope already, it takes all rows
+        -- a slot's worth limits a whole transaction: one that already holds slots of this scope needs all rows
         if share > 0 and scopes[i] <> 'host' and position(names[i] in has_slots_of) = 0
             and mosts[i] - slots * share >= fairlead.running_in(scopes[i], ids[i], others[i])
         then
@@ -89,7 +89,7 @@ begin
     end loop;
 
     if array_position(got, null) is not null then
-        -- a row that another claim is making now would be waited for, to the end of its transaction: leave it alone
+        -- inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows
         insert into fairlead.limit_locks (scope, scope_id, other_id)
         select s.scope, s.id, s.other
         from unnest(scopes, ids, others) as s(scope, id, other)
@@ -107,7 +107,7 @@ begin
             where s.got is null
             for update of k skip locked
         ) k;
-        -- slots are made under the lock of row 0: who has it, sees all that there are
+        -- slots are inserted under the lock of row 0, so its holder sees all of them
         select array_agg(s.name) into held
         from unnest(names, scopes, ids, others) as s(name, scope, id, other)
         where s.name = any(held) and (

@@ -1,12 +1,12 @@
--- Claims one suspect for a worker: a job that was lost with its worker beside others, and that therefore waits in later
--- to be started by itself. The oldest due one that the worker serves and that no gate or limit holds back.
+-- Claims one suspect for a worker: a job that was lost together with other jobs of its worker, and that therefore waits in
+-- later to be started alone. It takes the oldest due one that the worker serves and that no gate or limit holds back.
 --
--- `idle` says that the worker runs nothing. If it does run something, it gets no job that was accused, unless that has
--- waited for ten leases. Null: only a worker without any lease is given a suspect. `only_look` takes nothing: the answer
--- has `waiting` if there is one for a worker that is idle.
+-- `idle`: the worker runs nothing. A worker that runs jobs gets no accused job, unless that job has waited for ten leases.
+-- Null: only a worker without any lease gets a suspect. `only_look` claims nothing: the result has `waiting` if there is a
+-- suspect for an idle worker.
 --
--- The answer is that of fairlead.claim, with `probations`: for so many seconds the worker begins nothing else. The first is
--- a third of a lease, at most ten seconds; it doubles with each further loss, to at most five minutes.
+-- The result is that of fairlead.claim, with `probations`: the seconds for which the worker starts no other job. The first
+-- probation is a third of a lease, at most ten seconds; it doubles with each further loss, to at most five minutes.
 create or replace function fairlead.claim_suspect(
     worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[] default null,
     idle boolean default null, with_waits boolean default false, only_look boolean default false
@@ -16,7 +16,7 @@ set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     first_one constant uuid := '00000000-0000-0000-0000-000000000000';
-    -- from when on an accused job has waited long enough
+    -- an accused job that fell due before this has waited long enough
     long_ago constant timestamptz := clock_timestamp() - make_interval(secs => claim_suspect.lease_seconds * 10);
     is_idle constant boolean := coalesce(claim_suspect.idle, true) or claim_suspect.only_look;
     pair record;

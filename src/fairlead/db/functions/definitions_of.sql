@@ -1,4 +1,4 @@
--- What is needed of definitions to make jobs of them, by key.
+-- The columns of definitions that are needed to create jobs, by key.
 create or replace function fairlead.definitions_of(keys text[]) returns json language sql stable as $$
     select json_object_agg(d.key, json_build_array(
         d.id, d.key, d.kind, d.is_active, d.resource_pointer, d.default_priority, d.max_attempts, d.arg_schema::text,

@@ -1,6 +1,6 @@
--- Drops the oldest day of the audit log that ended more than `keep_days` ago, and names it. One a call: while it goes,
--- the whole log is locked. Not SECURITY DEFINER: history goes by the will of its owner only, for others there is
--- nothing to drop. What lies in audit_log_rest goes by drop_audit_rest.
+-- Drops the oldest daily partition of the audit log that ended more than `keep_days` ago, and returns its name. One per
+-- call, since dropping it locks the whole log. Not SECURITY DEFINER: only the log's owner may delete history. Entries in
+-- audit_log_rest are removed by drop_audit_rest.
 create or replace function fairlead.drop_audit_day(keep_days integer) returns text language plpgsql volatile as $$
 declare
     oldest text;

@@ -1,6 +1,6 @@
 -- Removes up to `most` entries of audit_log_rest that are older than `keep_days` whole days: those of days that had no
--- partition to drop. The log's trigger is off for this transaction only, which nobody else sees. Not SECURITY DEFINER, as
--- drop_audit_day: history goes by the will of its owner only.
+-- partition. It disables the log's trigger for this transaction only. Not SECURITY DEFINER: only the log's owner may
+-- delete history.
 create or replace function fairlead.drop_audit_rest(keep_days integer, most integer) returns bigint language plpgsql volatile as $$
 declare
     since constant timestamptz :=

@@ -1,4 +1,4 @@
--- The door for plain SQL: the event's id, or an exception of class FL.
+-- Emits an event from plain SQL. Returns its id, or raises an exception of class FL.
 create or replace function fairlead.emit(
     tenant text, name text, data jsonb default '{}', correlation_id text default null,
     occurred_at timestamptz default null

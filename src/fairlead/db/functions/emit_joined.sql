@@ -1,4 +1,4 @@
--- The library's door into somebody else's transaction: one JSON text in, one out.
+-- Emits an event for the library in the caller's own transaction: one JSON text in, one out.
 create or replace function fairlead.emit_joined(event text) returns text language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,4 +1,4 @@
--- Stores one event for the dispatcher. outcome is 'emitted', or the reason for the refusal. Callers notify.
+-- Stores one event for the dispatcher. outcome is 'emitted', or the refusal's code. The caller notifies.
 create or replace function fairlead.emit_one(
     tenant text, name text, data jsonb, correlation_id text default null, occurred_at timestamptz default null,
     actor text default null, id uuid default null, caused_by uuid default null,

@@ -1,5 +1,5 @@
--- The door for plain SQL, in any language: refusals are exceptions of class FL. The payload is
--- checked against the definition's schema when the job runs, since PostgreSQL cannot do it here.
+-- Enqueues a job from plain SQL, in any language. A refusal is an exception of class FL. The payload is
+-- validated against the definition's schema when the job runs, since PostgreSQL cannot do it here.
 create or replace function fairlead.enqueue(
     tenant text, definition text, payload jsonb default '{}', priority integer default null,
     scheduled_for timestamptz default null, max_attempts integer default null, dedupe_key text default null,
@@ -10,7 +10,7 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     answer record;
     refusal text := case
-        -- the library's default bounds, for lack of its settings
+        -- the library's default limits, since its settings are unknown here
         when octet_length(enqueue.payload::text) > 262144 then 'payload_too_large'
         when enqueue.payload @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
         else fairlead.refusal_of(

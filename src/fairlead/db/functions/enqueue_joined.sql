@@ -1,7 +1,6 @@
--- The library's door into somebody else's transaction. One text in and one text out, both JSON,
--- so that every driver carries them the same way. Already validated by the library against the
--- versions it names; if one is refused or has changed, nothing is inserted at all. A `delay` is counted from the
--- database's clock.
+-- Enqueues jobs for the library in the caller's own transaction. One JSON text in and one out, which every driver can
+-- send. The library has validated the payloads against `expected_version`; if one job is refused or its definition has
+-- changed, none is inserted. A `delay` starts at the database's clock.
 create or replace function fairlead.enqueue_joined(jobs text) returns text language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -38,7 +37,7 @@ begin
         return jsonb_build_object('refused', refused)::text;
     end if;
 
-    -- all of them at once; those that another job stands for take no room
+    -- check the quotas for all jobs together; jobs that will be deduplicated do not count
     with asked_for as (
         select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
         from jsonb_array_elements(asked) with ordinality as j(job, at)
@@ -69,7 +68,7 @@ begin
         return jsonb_build_object('refused', over)::text;
     end if;
 
-    -- in the order in which every bulk load takes its keys, so that no two callers can wait for each other
+    -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
         bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
     into answers, any_ready, any_later

@@ -1,7 +1,7 @@
--- outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key),
--- what resolve refused with, or 'quota_exceeded' (`quota` then says which and how much of it is used). `quotas` are those
--- of the caller's settings; null: the caller has looked at them itself. A given id makes a repeated call fail on the primary key
--- instead of enqueueing twice. waits: it is in later. Callers notify: after the commit where that is theirs.
+-- Enqueues one job. outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key), the refusal
+-- of resolve, or 'quota_exceeded' (`quota` then has the quota, its use and its limit). `quotas` are those of the caller's
+-- settings; null: the caller has checked the quotas. With a given id, a repeated call fails on the primary key instead of
+-- enqueueing twice. waits: the job is in later. The caller notifies, after its commit if it controls the commit.
 create or replace function fairlead.enqueue_one(
     tenant text, definition_key text, payload jsonb, priority integer default null,
     scheduled_for timestamptz default null, max_attempts integer default null, dedupe_key text default null,
@@ -35,7 +35,7 @@ begin
         return;
     end if;
     if target.target_host is not null then
-        -- who takes the host away waits for us, or we for him
+        -- this lock and the removal of a host exclude each other
         perform from fairlead.hosts h where h.id = target.target_host for key share;
         if not found then
             outcome := 'host_unknown';
@@ -57,7 +57,7 @@ begin
             fairlead.room_of(about.tenant_id, 1, enqueue_one.quotas),
             case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
         if quota is not null then
-            -- a job that another stands for takes no room
+            -- a job that will be deduplicated does not count
             perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
             if not found then
                 job_id := null;
@@ -79,7 +79,7 @@ begin
                 outcome := 'deduplicated';
                 return;
             end if;
-            -- it ended in between: the key is free again
+            -- the holder ended in between: the key is free again
             job_id := coalesce(enqueue_one.id, fairlead.uuid7());
         end loop;
     end if;
@@ -105,7 +105,7 @@ begin
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
             coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
     else
-        -- its turn and its waiting begin now, however long ago it was meant for
+        -- a time in the past does not move it ahead in the queue, nor count as waiting time
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
             coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host);
@@ -122,7 +122,7 @@ begin
                 || jsonb_build_object('resource_id', target.target_resource) end
         || case when target.target_host is null then '{}' else jsonb_build_object('host_id', target.target_host) end
         || jsonb_build_object('definition_key', enqueue_one.definition_key)
-        -- through a door: which role it really was, whoever it says it is. (Who acts for a tenant has come in by no door.)
+        -- the real role of a caller through a SECURITY DEFINER function; fairlead_tenant is the server's own role
         || case when session_user <> current_user and current_user <> 'fairlead_tenant'
             then jsonb_build_object('role', session_user) else '{}' end);
 

@@ -1,8 +1,8 @@
--- Whether a job is there because something ended: a trigger for ends made it, or what made it in turn. Everything is found by
--- key, whatever the planner thinks of the tables' sizes.
+-- Whether a trigger for the end of a job or run created this job, or one of the jobs and runs that led to it. `limit 1`
+-- makes the planner look up each row by key, whatever the tables' statistics.
 create or replace function fairlead.follows_an_end(job uuid) returns boolean language sql stable as $$
     with recursive line as (
-        -- a job, the job that made it, and so on; no circle is that long
+        -- a job, the job that created it, and so on; the bound ends a cycle
         select follows_an_end.job as id, 1 as length
         union all
         select above.id, l.length + 1

@@ -1,6 +1,5 @@
--- The tenants that run as many jobs as they may, as the keys of an object, which are quickly searched; null if none has a
--- limit. All leases are counted at once: to count for each tenant by itself takes a claim a second where ten thousand are
--- full.
+-- The tenants that are at their limit of running jobs, as the keys of a JSON object, which is fast to search; null if no
+-- tenant has a limit. It counts all leases at once: with ten thousand full tenants, one count per tenant would take a second.
 create or replace function fairlead.full_tenants() returns jsonb language plpgsql stable
 set enable_seqscan = on set enable_hashjoin = on as $$
 #variable_conflict use_column

@@ -1,4 +1,4 @@
--- A first look at a pair's limits, without locks: a full pair must not take the place of an open one in the walk.
+-- Checks a pair's limits without locks, so that the walk does not select full pairs.
 create or replace function fairlead.has_room(
     tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer
 ) returns boolean language plpgsql stable as $$

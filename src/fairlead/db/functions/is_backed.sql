@@ -1,5 +1,5 @@
--- Whether whoever made a token may still grant its role: a disabled user grants none, and one who was given a lesser role
--- no more than that. A token that no user made is backed by the system itself.
+-- Whether the creator of a token may still grant its role: a disabled user grants none, and a user with a lesser role
+-- grants no more than that role. The system grants the role of a token that no user created.
 create or replace function fairlead.is_backed(maker uuid, token_role text) returns boolean language sql stable as $$
     select maker is null or exists (
         select from fairlead.users u

@@ -1,5 +1,5 @@
--- The jobs of the session's own tenant with a dedupe key. Their index is on a hash, which row-level security keeps a
--- tenant's own statements from using: it is not marked as leakproof, and only a superuser could mark it.
+-- The jobs of the session's tenant with a dedupe key. Their index is on a hash, which is not leakproof (only a superuser
+-- could mark it), so PostgreSQL does not use it in a tenant's statements under row-level security.
 create or replace function fairlead.jobs_with_key(key text, most integer) returns setof uuid language sql stable security definer
 set search_path = '' as $$
     select j.id from fairlead.jobs j

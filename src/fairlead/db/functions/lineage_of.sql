@@ -1,6 +1,6 @@
--- The triggers that led to a job, the first of them first: the one that made it, or that made the job which it comes from
--- (its parent, or the job that started its run), after those that led to the event which set that one off. Everything is
--- found by key, whatever the planner thinks of the tables' sizes.
+-- The triggers that led to a job, in the order in which they fired. The last is the trigger that created the job or the
+-- nearest job above it (its parent, or the job that started its run); before it come those of the event that fired that
+-- trigger. `limit 1` makes the planner look up each row by key, whatever the tables' statistics.
 create or replace function fairlead.lineage_of(job uuid) returns uuid[] language sql stable as $$
     with recursive line as (
         select j.* from (select) as always cross join lateral (
@@ -15,7 +15,7 @@ create or replace function fairlead.lineage_of(job uuid) returns uuid[] language
         cross join lateral (
             select j.parent_id, j.workflow_run_id, j.created_by, j.source, j.source_ref
             from fairlead.jobs j where j.id = up.id limit 1) above
-        -- as long as no trigger is found; no line is that long
+        -- up to the first trigger; the bound ends a cycle
         where coalesce(l.created_by, '') not like 'trigger:%' and l.length < 100
     )
     select coalesce((

@@ -1,4 +1,4 @@
--- Whether this actor is a trigger for ends. Triggers are never deleted, so it can always be told what set them off.
+-- Whether this actor is a trigger for the end of jobs or runs. Triggers are never deleted, so their event is always known.
 create or replace function fairlead.listens_to_ends(actor text) returns boolean language sql stable as $$
     select exists (
         select from fairlead.job_triggers g

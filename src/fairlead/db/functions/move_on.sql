@@ -1,8 +1,8 @@
--- Moves runs on. Jobs ended or went back to the queue (`ended`: their ids and statuses), or steps were over before they ran
--- (`over`: run_id, place, state and error of each, of runs that we hold): what waits for them is counted down, and a step
--- that waits for nobody any more runs from now on, as one job, until something else is written of it. The answer:
--- `free`, those steps; `definitions`, what is needed to make their jobs; `runs`, as they stand; `back`, jobs that went
--- back although their run is being canceled. Null where none of the jobs is a step.
+-- Advances workflow runs. Input: `ended`, the ids and statuses of jobs that ended or went back to the queue; `over`, the
+-- run_id, place, state and error of steps that ended before they ran, in runs that the caller has locked. It decrements the
+-- counters of the steps that wait for them; a step with no parent left gets the state of one running job, which the
+-- caller may correct. Result: `free`, those steps; `definitions`, the columns needed to create their jobs; `runs`, the
+-- locked runs; `back`, jobs that went back although their run is being canceled. Null if none of the jobs is a step.
 create or replace function fairlead.move_on(ended jsonb, over jsonb default '[]') returns json language plpgsql volatile
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_material = off
 set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -35,7 +35,7 @@ begin
     if cardinality(runs) = 0 then
         return null;
     end if;
-    -- who holds a run's row is the one who changes its steps
+    -- only the transaction that holds a run's row changes its steps
     perform from fairlead.workflow_runs r where r.id = any(runs) order by r.id for update;
 
     with tallied as (

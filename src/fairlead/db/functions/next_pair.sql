@@ -1,8 +1,7 @@
--- The next step of a claim's walk: the first pair behind (after_tenant, after_definition) that has ready jobs, is of one of
--- the definitions and of a tenant that is neither paused nor full, and its first job. In lap 0 the walk goes to the end, in lap 1 from
--- the beginning to (place, edge). What lies between costs nothing, however much it is: each definition's tenants are found
--- by its entries in ready_by_definition, and runs of paused tenants are skipped by those that are open. A full tenant costs a
--- search among them.
+-- The next step of a claim's walk: the first pair after (after_tenant, after_definition) that has ready jobs, one of the
+-- definitions, and a tenant that is neither paused nor full; and its first job. Lap 0 goes to the end, lap 1 from the
+-- beginning to (place, edge). Skipped pairs cost nothing: the index ready_by_definition leads to each definition's tenants,
+-- and a search for the next open tenant skips paused ones. A full tenant costs one search among the open ones.
 create or replace function fairlead.next_pair(
     after_tenant uuid, after_definition uuid, inout lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb,
     out tenant_id uuid, out definition_id uuid, out priority integer, out scheduled_for timestamptz, out job_id uuid
@@ -11,7 +10,7 @@ create or replace function fairlead.next_pair(
 declare
     nobody constant uuid := '00000000-0000-0000-0000-000000000000';
     last_one constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-    -- the definitions up to this one are done with the tenant that the search begins at
+    -- at the first tenant, the definitions up to this one have been visited
     done_definition uuid := next_pair.after_definition;
     from_tenant uuid := next_pair.after_tenant;
     found_tenant uuid;

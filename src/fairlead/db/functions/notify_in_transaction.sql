@@ -1,6 +1,6 @@
--- Notifies from inside a transaction that is not Fairlead's: its commit is unknown here. A caller with many commits at
--- once turns it off (set fairlead.notify = 'off'), since PostgreSQL lets one transaction with a notification commit
--- at a time; polling finds the jobs then.
+-- Notifies inside the caller's transaction, since Fairlead does not see its commit. A caller with many concurrent commits
+-- turns it off (set fairlead.notify = 'off'), since PostgreSQL commits transactions with notifications one at a time;
+-- workers then find the jobs by polling.
 create or replace function fairlead.notify_in_transaction(word text) returns void language plpgsql volatile as $$
 begin
     if current_setting('fairlead.notify', true) is distinct from 'off' then

@@ -1,5 +1,5 @@
 -- The definitions that a claim may take jobs of now: served, not paused, with ready jobs, not at their own limit. Null if
--- they are many: then to look for each of them at every step would take longer than to pass over all other pairs.
+-- they are many: a search for each of them at every step would then take longer than to pass over all other pairs.
 create or replace function fairlead.open_definitions(served uuid[], served_pairs text[]) returns uuid[]
 language plpgsql stable as $$
 #variable_conflict use_column

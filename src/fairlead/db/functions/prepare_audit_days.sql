@@ -1,6 +1,6 @@
--- Makes the partitions of the coming days. Each is made apart and then attached, which locks neither the log against
--- writers nor against readers of single days: only audit_log_rest, for a moment. Of a day whose first rows already lie
--- in audit_log_rest, which stay there, the partition begins with the next hour.
+-- Creates the partitions of the coming days. Each is created as a table and then attached, which blocks neither writers
+-- nor readers of single days, and locks only audit_log_rest, for a moment. If audit_log_rest already has rows of a day,
+-- they stay there, and the day's partition begins with the next hour.
 create or replace function fairlead.prepare_audit_days(days integer) returns integer language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -22,7 +22,7 @@ begin
                 or exists (select from fairlead.audit_log_rest where at >= starts and at < ends);
         end if;
         execute format('create table fairlead.%I (like fairlead.audit_log including all)', part);
-        -- so that attaching need not read it
+        -- with this check, attaching does not scan the table
         execute format('alter table fairlead.%I add constraint of_its_day check (at >= %L and at < %L)',
             part, starts, ends);
         execute format('create trigger audit_stays before truncate on fairlead.%I

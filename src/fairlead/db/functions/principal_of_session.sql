@@ -1,4 +1,4 @@
--- The user or token that the current transaction acts for, if it says so: written into the audit log.
+-- The user or token that the current transaction acts for, if set: written into the audit log.
 create or replace function fairlead.principal_of_session() returns uuid language sql stable parallel safe as $$
     select nullif(current_setting('fairlead.principal_id', true), '')::uuid
 $$;

@@ -1,4 +1,4 @@
--- A quota in force: the tenant's own, else the one that the caller's settings say, else the library's default. Null: no limit.
+-- The effective quota: the tenant's own, else that of the caller's settings, else the library's default. Null: no limit.
 create or replace function fairlead.quota_of(own jsonb, settings jsonb, quota text) returns bigint
 language sql immutable parallel safe as $$
     select nullif(coalesce((own ->> quota)::bigint, (settings ->> quota)::bigint, case quota

@@ -1,5 +1,5 @@
--- What could not be read back, or would break whoever reads it, is refused here too, for those who ask without the
--- library: null, or the code of a refusal. The library's own bounds are settings, and mostly narrower.
+-- Null, or the code of a refusal: refuses values that could not be read back or would break a reader, for callers without
+-- the library. The library's own limits are settings, and usually narrower.
 create or replace function fairlead.refusal_of(
     payload jsonb, priority integer, scheduled_for timestamptz, max_attempts integer, dedupe_key text,
     correlation_id text
@@ -8,7 +8,7 @@ create or replace function fairlead.refusal_of(
         when jsonb_typeof(payload) is distinct from 'object' then 'payload_invalid'
         when octet_length(payload::text) > 16777216 then 'payload_too_large'
         when payload @? '$.**{500} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
-        -- beyond 1024 bits, and so beyond every float
+        -- more than 1024 bits: outside the range of a double
         when payload @? '$.** ? (@.type() == "number" && (@ > 1.797693134862315907e308 || @ < -1.797693134862315907e308))'
             then 'payload_not_json'
         when abs(priority) > 1000000
@@ -17,7 +17,7 @@ create or replace function fairlead.refusal_of(
             or length(dedupe_key) not between 1 and 1048576
             or length(correlation_id) not between 1 and 255
             then 'invalid_input'
-        -- the system's own keys
+        -- reserved for the system
         when starts_with(dedupe_key, 'fairlead:') then 'key_reserved'
     end
 $$;

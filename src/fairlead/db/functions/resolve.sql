@@ -1,5 +1,5 @@
--- Who and what is meant, and why not. refusal is null, a stable code, or 'definition_changed':
--- then `definition` is what to validate against before calling again.
+-- Finds a tenant and a definition by name. refusal is null, a stable code, or 'definition_changed':
+-- then `definition` is the version to validate against before the next call.
 -- Written so that PostgreSQL inlines it.
 create or replace function fairlead.resolve(tenant text, definition_key text, expected_version integer) returns table (tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb) language sql stable as $$
     select t.id, d.id, d.default_priority, d.max_attempts,

@@ -1,5 +1,5 @@
--- The resource that a payload names, under the name it has there ({"serverInstanceId": "lobby"}), for the audit log; nothing
--- where the definition says that it is a secret, or no pointer.
+-- The field of the payload that names the resource ({"serverInstanceId": "lobby"}), for the audit log; empty if the
+-- definition has no resource pointer or marks the field as secret.
 create or replace function fairlead.resource_named(definition_id uuid, payload jsonb) returns jsonb language sql stable as $$
     select coalesce((
         select jsonb_build_object(path.steps[cardinality(path.steps)], resource_named.payload #>> path.steps)

@@ -1,5 +1,5 @@
--- Whether a root run may lead to so many more jobs: null, or the quota that says no, what is used of it and what is allowed.
--- Many rows are replaced by their sum, but for those that another transaction replaces now: nothing waits here.
+-- Whether a root run may have `more` jobs: null, or the quota that refuses them, its use and its limit. If there are many
+-- rows, it replaces those that no other transaction has locked by their sum. It never waits.
 create or replace function fairlead.room_in_run(root uuid, more bigint, settings jsonb default '{}') returns jsonb
 language plpgsql volatile as $$
 #variable_conflict use_column

@@ -1,8 +1,8 @@
--- Whether a tenant may have so many more jobs: null, or the quota that says no, what is used of it and what is allowed.
+-- Whether a tenant may have `more` jobs: null, or the quota that refuses them, its use and its limit.
 --
--- To count what waits costs a row for each definition and for each change since the last fold. Whoever counts therefore
--- notes for how long 10,000 enqueues a second would take to fill what is left, a minute at most; until then a few jobs are
--- let in after a look at that one row. Nothing waits for another transaction here: one who cannot note it leaves it.
+-- A count of the queued jobs reads a row for each definition and for each change since the last fold. It therefore stores
+-- in roomy_until when 10,000 enqueues a second would have used the rest, at most a minute ahead; until then up to ten jobs
+-- pass after a look at that one row. It never waits: if another transaction holds the row, roomy_until stays as it is.
 create or replace function fairlead.room_of(tenant uuid, more bigint, settings jsonb default '{}') returns jsonb
 language plpgsql volatile as $$
 #variable_conflict use_column
@@ -23,7 +23,7 @@ begin
         return jsonb_build_object('quota', 'stored_bytes', 'used', use.stored_bytes, 'allowed', allowed);
     end if;
     allowed := fairlead.quota_of(use.quotas, room_of.settings, 'queued_jobs');
-    -- a serializable transaction that counts would conflict with every enqueue beside it
+    -- a serializable transaction that counts would conflict with every concurrent enqueue
     if allowed is not null and level <> 'serializable' then
         used := greatest(0,
             coalesce((select sum(l.queued) from fairlead.count_levels l where l.tenant_id = room_of.tenant), 0)

@@ -1,4 +1,4 @@
--- The run that a job belongs to, directly or by the jobs and runs that led to it; of runs in runs the first. Null: none.
+-- The run that a job belongs to, directly or through the jobs and runs that led to it; of nested runs the outermost. Null: none.
 create or replace function fairlead.root_run_of(job uuid) returns uuid language sql stable as $$
     select coalesce(j.root_run_id, (
         select coalesce(r.root_run_id, r.id) from fairlead.workflow_runs r where r.id = j.workflow_run_id))

@@ -1,5 +1,5 @@
--- How many jobs run in a limited scope, as the calling statement's snapshot has it. A statement for each kind of scope:
--- to begin one that has them all would take longer than to count.
+-- How many jobs run in a limited scope, in the calling statement's snapshot. One statement for each kind of scope: a
+-- combined statement would take longer to start than to count.
 create or replace function fairlead.running_in(scope text, scope_id uuid, other_id uuid) returns bigint
 language plpgsql stable as $$
 declare

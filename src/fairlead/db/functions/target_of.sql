@@ -1,5 +1,5 @@
--- Which host a job is for: the one that is named, the one that its resource is on, or the one of the resource that its
--- payload names where the definition says. Null for any worker's; a refusal is a stable code.
+-- The host that a job is for: the given host, the host of the given resource, or the host of the resource that the payload
+-- names at the definition's resource pointer. Null: any worker may run it. A refusal is a stable code.
 create or replace function fairlead.target_of(
     tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid,
     out target_host uuid, out target_resource uuid, out refusal text
@@ -17,7 +17,7 @@ begin
         where r.tenant_id = target_of.tenant_id and r.id = case
             when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
         if target_resource is null then
-            -- by its name, if only one thing has it
+            -- by name, if only one resource has it
             select min(r.id::text)::uuid into target_resource from fairlead.resources r
             where r.tenant_id = target_of.tenant_id and r.name = named having count(*) = 1;
         end if;

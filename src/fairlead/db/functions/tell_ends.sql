@@ -1,5 +1,5 @@
--- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it. Whether there was
--- one: the caller notifies after its commit.
+-- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it. True if it stored
+-- one: the caller then notifies after its commit.
 create or replace function fairlead.tell_ends(ends fairlead.job_end[]) returns boolean language plpgsql volatile as $$
 declare
     heard uuid[];
@@ -28,12 +28,12 @@ begin
     ), told as (
         insert into fairlead.events (id, tenant_id, name, data, correlation_id, occurred_at, created_by, caused_by, lineage)
         select fairlead.uuid7(), e.tenant_id, 'job.' || e.status,
-            -- no payload and no output: they may hold what is not everybody's
+            -- no payload and no output: they may hold secrets
             jsonb_build_object(
                 'job_id', e.id, 'definition_key', d.key, 'status', e.status, 'attempt_no', e.attempt_count,
                 'correlation_id', e.correlation_id, 'parent_id', e.parent_id, 'workflow_run_id', e.workflow_run_id,
                 'queued_at', e.queued_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
-                -- of an attempt that was over when the job was canceled, what it took; of one that ends now, till now
+                -- the duration of the last attempt if it has ended, else the time until now
                 'duration_ms', coalesce((
                     select a.duration_ms from fairlead.job_attempts a
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),

@@ -1,5 +1,5 @@
--- Tells of a run that has ended, if its tenant listens. Why it failed is given, since only its masked form is everybody's.
--- Whether an event was stored: the caller notifies after its commit.
+-- Stores an event for an ended run, if its tenant has a trigger for it. The caller passes the error, with secrets masked.
+-- True if it stored an event: the caller then notifies after its commit.
 create or replace function fairlead.tell_run_end(run uuid, failed_step text, last_error text) returns boolean language plpgsql volatile as $$
 begin
     with told as (

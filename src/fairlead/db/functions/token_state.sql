@@ -1,5 +1,5 @@
--- What a token is good for now, and why not. Its maker may be a user that the session's own tenant does not see, such as a
--- super admin: only the state is told of them.
+-- Whether a token is valid now, or why not. SECURITY DEFINER, since its creator may be a user that the session's tenant
+-- does not see, such as a super admin: only the state is returned.
 create or replace function fairlead.token_state(
     revoked_at timestamptz, expires_at timestamptz, maker uuid, token_role text
 ) returns text language sql stable security definer set search_path = '' as $$

@@ -1,4 +1,4 @@
--- Whoever changes a definition, the version moves: compiled validators elsewhere go by it.
+-- Every change of a definition increments its version, on which other processes' compiled validators depend.
 create or replace function fairlead.touch_definition() returns trigger language plpgsql volatile as $$
 begin
     new.version := old.version + 1;

@@ -1,4 +1,4 @@
--- Time-ordered keys for rows that SQL itself creates; the library makes its own.
+-- Time-ordered keys for rows that SQL creates; the library generates its own.
 create or replace function fairlead.uuid7() returns uuid language sql volatile parallel safe as $$
     select encode(
         set_bit(set_bit(
