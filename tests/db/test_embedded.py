@@ -698,7 +698,7 @@ def test_a_cluster_of_a_version_we_lack_is_refused_with_both_versions(own_dir: P
     (own_dir / "postgres" / "PG_VERSION").write_text("13\n")
 
     with pytest.raises(
-        EmbeddedUnavailable, match=rf"needs PostgreSQL 13, .*PostgreSQL {find_binaries().major} "
+        EmbeddedUnavailable, match=rf"needs PostgreSQL 13; .*PostgreSQL {find_binaries().major} "
     ):
         EmbeddedPostgres(own_dir).start()
 

@@ -1,4 +1,4 @@
-"""Users, sessions and tokens. Of secrets only hashes come here."""
+"""Users, sessions and tokens. Secrets are stored only as hashes."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,12 +14,12 @@ from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
-# Whom an address may mean when somebody signs in: each password takes its time to check.
+# How many users of one address a sign-in checks: each password hash takes time.
 MOST_OF_AN_ADDRESS = 20
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What signing in needs of a user."""
+    """The fields of a user that a sign-in needs."""
 
     id: UUID
     tenant_id: UUID | None
@@ -90,7 +90,7 @@ async def change_user(
     password_hash: str | None,
     disabled: bool | None,
 ) -> User | None:
-    """Change what is given (None stays as it is)."""
+    """Change the given fields (None: unchanged)."""
     values = {
         "id": user_id,
         "tenant_id": tenant_id,
@@ -102,7 +102,7 @@ async def change_user(
 
 
 async def credentials(tx: Tx, email: str) -> list[Credentials]:
-    """Those who may sign in with an address, the oldest first."""
+    """The users who may sign in with an address, the oldest first."""
     return await tx.all(Credentials, sql.credentials, {"email": email, "most": MOST_OF_AN_ADDRESS})
 
 
@@ -110,18 +110,18 @@ async def credentials(tx: Tx, email: str) -> list[Credentials]:
 
 
 async def start_session(tx: Tx, user: Credentials, *, secret_hash: bytes, seconds: float) -> bool:
-    """A session for a user who was verified; False if that holds no more."""
+    """Start a session for a verified user; False if the user has changed since."""
     values = {"secret_hash": secret_hash, "seconds": seconds, "id": user.id, "role": user.role}
     return bool(await tx.run(sql.start_session, {**values, "password_hash": user.password_hash}))
 
 
 async def session(tx: Tx, secret_hash: bytes) -> SignedIn | None:
-    """Whose session this is, if it is still one."""
+    """The user of a session; None if the session has ended."""
     return await tx.first(SignedIn, sql.session, {"secret_hash": secret_hash})
 
 
 async def session_was_there(tx: Tx, secret_hash: bytes) -> bool:
-    """Whether there is or was such a session, as far as is known."""
+    """Whether this session exists, or has ended and is not yet removed."""
     return bool(await tx.values(sql.session_was_there, {"secret_hash": secret_hash}))
 
 
@@ -134,7 +134,7 @@ async def end_sessions_of(tx: Tx, user_id: UUID) -> int:
 
 
 async def forget_sessions(tx: Tx) -> int:
-    """Forget the sessions that were over a day ago. How many."""
+    """Remove the sessions that ended more than a day ago. Their number."""
     return await tx.run(sql.forget_sessions)
 
 
@@ -187,17 +187,17 @@ async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Tok
 
 
 async def revoke_tokens_of(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> int:
-    """Revoke the tokens that a user made. How many."""
+    """Revoke the tokens that a user created. Their number."""
     return await tx.run(sql.revoke_tokens_of, {"user_id": user_id, "tenant_id": tenant_id})
 
 
 async def end_token(tx: Tx, token_id: UUID, *, seconds: float) -> bool:
-    """Let a token be good for so long at the most; False if it is good no more."""
+    """End a token in `seconds` at the latest; False if it is not valid any more."""
     return bool(await tx.values(sql.end_token, {"id": token_id, "seconds": seconds}))
 
 
 async def token(tx: Tx, secret_hash: bytes) -> Known | None:
-    """The token that has this secret, if it is still good."""
+    """The token that has this secret, if it is valid."""
     return await tx.first(Known, sql.token, {"secret_hash": secret_hash})
 
 

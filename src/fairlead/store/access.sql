@@ -1,4 +1,4 @@
--- Principals: users with passwords, their sessions, and tokens. Of secrets only hashes are kept.
+-- Principals: users with passwords, their sessions, and tokens. Secrets are stored only as hashes.
 
 -- name: add_user
 insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
@@ -38,15 +38,15 @@ returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = use
     created_at, updated_at, disabled_at;
 
 -- name: credentials
--- What signing in needs of users; only those who may sign in. An address may be known in several tenants: the oldest come
--- first, so that nobody is kept out by others who are added later.
+-- The users who may sign in with an address, which several tenants may have. The oldest come first, so that users who are
+-- added later cannot push them out of the limit.
 select id, tenant_id, email, role, password_hash
 from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null
 order by id limit %(most)s;
 
 -- name: start_session
--- Checking a password takes its time: whoever changes the user meanwhile, which ends their sessions, ends this one too or
--- keeps it from beginning.
+-- Checking a password takes time. A change of the user meanwhile, which ends the user's sessions, also ends this session
+-- or prevents it.
 insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at)
 select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s)
 from fairlead.users u
@@ -60,7 +60,7 @@ where s.secret_hash = %(secret_hash)s and s.revoked_at is null and s.expires_at 
     and u.disabled_at is null;
 
 -- name: session_was_there
--- Also one that has ended, until it is forgotten.
+-- Also a session that has ended, until it is removed.
 select true from fairlead.sessions where secret_hash = %(secret_hash)s;
 
 -- name: end_session
@@ -95,7 +95,7 @@ where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s:
 order by id limit %(limit)s;
 
 -- name: revoke_token
--- No row comes back where there is none to revoke.
+-- Returns no row if there is no token to revoke.
 update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
@@ -103,7 +103,7 @@ returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tok
     fairlead.token_state(revoked_at, expires_at, user_id, role) as state;
 
 -- name: end_token
--- Never later than it was to end anyway. No row comes back if it is not good any more.
+-- Never extends the token. Returns no row if it is not valid any more.
 update fairlead.tokens
 set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => %(seconds)s))
 where id = %(id)s and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
@@ -116,7 +116,7 @@ where t.secret_hash = %(secret_hash)s and t.revoked_at is null
     and (t.expires_at is null or t.expires_at > clock_timestamp()) and fairlead.is_backed(t.user_id, t.role);
 
 -- name: revoke_tokens_of
--- Those that a user made, in a tenant or (null) everywhere.
+-- The tokens that a user created, in a tenant or (null) in all.
 update fairlead.tokens set revoked_at = clock_timestamp()
 where user_id = %(user_id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and revoked_at is null;
 

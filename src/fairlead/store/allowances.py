@@ -1,4 +1,4 @@
-"""Budgets of requests and of failures, counted for all server processes together."""
+"""Rate limits of requests and of failures, shared by all server processes."""
 
 import msgspec
 
@@ -9,32 +9,32 @@ sql = queries_beside(__file__)
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """At most `burst` at once; one comes back after each `seconds`."""
+    """At most `burst` units at once; one unit is refilled every `seconds`."""
 
     burst: int
     seconds: float
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What was given; if nothing, the seconds until there is one."""
+    """The units that were granted; if none, the seconds until the next one."""
 
     granted: int
     wait: float
 
 
 async def take(tx: Tx, key: str, budget: Budget, *, wanted: int = 1) -> Share:
-    """Take up to so many of what is left."""
+    """Take up to `wanted` units."""
     values = {"key": key, "wanted": wanted, "burst": budget.burst, "seconds": budget.seconds}
     [share] = await tx.all(Share, sql.take, values)
     return share
 
 
 async def wait(tx: Tx, key: str, budget: Budget) -> float:
-    """The seconds until there is one, taking none."""
+    """The seconds until the next unit; takes none."""
     rows = await tx.values(sql.wait, {"key": key, "burst": budget.burst, "seconds": budget.seconds})
     return float(rows[0][0]) if rows else 0.0
 
 
 async def forget(tx: Tx) -> None:
-    """Remove the budgets that are whole."""
+    """Remove the budgets that are full again."""
     await tx.run(sql.forget)

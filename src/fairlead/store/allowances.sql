@@ -1,8 +1,8 @@
--- A budget is a burst, and a rate at which it comes back. `until` is when all of it is back: each unit that is taken moves it by
--- one interval, and nothing is given while it is further away than the burst.
+-- A budget is a burst and a refill rate. `until` is when it is full again: each unit moves it by one interval, and no unit
+-- is granted while `until` is further away than the burst.
 
 -- name: take
--- Gives as much of what is wanted as there is; and if that is nothing, how many seconds it takes until there is one.
+-- Grants up to `wanted` units; if none is left, returns the seconds until the next one.
 insert into fairlead.allowances as a (key, until, granted)
 values (%(key)s, statement_timestamp() + make_interval(secs => least(%(wanted)s::int, %(burst)s::int) * %(seconds)s::float8),
     least(%(wanted)s::int, %(burst)s::int))
@@ -16,7 +16,7 @@ returning granted, case when granted > 0 then 0
     else extract(epoch from until - statement_timestamp()) - (%(burst)s - 1) * %(seconds)s end::float8 as wait;
 
 -- name: wait
--- How many seconds it takes until there is one; nothing is taken.
+-- The seconds until the next unit; takes none.
 select greatest(0, extract(epoch from until - statement_timestamp()) - (%(burst)s - 1) * %(seconds)s)::float8
 from fairlead.allowances where key = %(key)s;
 

@@ -1,4 +1,4 @@
-"""The audit log: who did what to which, written beside the change itself."""
+"""The audit log: who did what to which resource, written in the transaction of the change."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     resource_type: str
     resource_id: str | None
     details: Any
-    # of the user or token, whatever they are called; None for programs with the database's own credentials
+    # the id of the user or token; None for programs with the database's own credentials
     principal_id: UUID | None
 
 
@@ -49,8 +49,8 @@ async def write(
     details: dict[str, Any] | None = None,
     principal_id: UUID | None = None,
 ) -> None:
-    """One entry, in this transaction; what nobody is to read is masked in it. The principal is the transaction's, if none is given."""
-    told = Mask((), tx.redact_patterns).value(details or {}) if tx.redact_patterns else details or {}
+    """Write one entry in this transaction, with redact patterns masked. The default principal is the transaction's."""
+    masked = Mask((), tx.redact_patterns).value(details or {}) if tx.redact_patterns else details or {}
     await tx.run(
         sql.write,
         {
@@ -60,7 +60,7 @@ async def write(
             "action": action,
             "resource_type": resource_type,
             "resource_id": None if resource_id is None else str(resource_id),
-            "details": json_text(told),
+            "details": json_text(masked),
         },
     )
 
@@ -71,7 +71,7 @@ async def recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> 
 
 
 class Filed(Entry, frozen=True, kw_only=True):
-    """An entry and where it lies."""
+    """An entry with its position in the log."""
 
     tenant: str | None
     ip: str | None
@@ -84,7 +84,7 @@ class Filed(Entry, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Where a page ended: the time of its last entry, and where that lies."""
+    """The end of a page: the time of its last entry, and that row's partition and ctid."""
 
     at: datetime
     part: int
@@ -92,7 +92,7 @@ class Place(NamedTuple):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries to list. None means any; the times are both left out."""
+    """The entries to list. None means any; both times are exclusive."""
 
     actor: str | None = None
     principal_id: UUID | None = None
@@ -106,7 +106,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 async def page(
     tx: Tx, wanted: Filter, *, tenant_id: UUID | None, place: Place | None, limit: int
 ) -> Page[Filed]:
-    """Entries after a place, the newest first: of a tenant, or (None) of all and of none."""
+    """Entries after a position, the newest first: of a tenant, or (None) of all tenants and of the system."""
     at, part, spot = place or (None, None, None)
     values = asdict(wanted) | {
         "tenant_id": tenant_id,
@@ -130,7 +130,7 @@ async def about(
     look: int = 2000,
     limit: int = 50,
 ) -> Page[Entry]:
-    """What happened to one thing of a tenant in its time, the newest first: looked for near both ends of that time."""
+    """The entries about one resource of a tenant, the newest first, from the first and last `look` entries of its lifetime."""
     values = {
         "resource_type": resource_type,
         "resource_id": str(resource_id),

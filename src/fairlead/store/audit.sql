@@ -1,4 +1,4 @@
--- The audit log is only ever added to, in the transaction of the change it speaks of.
+-- The audit log is append-only. An entry is written in the transaction of its change.
 
 -- name: write
 insert into fairlead.audit_log (tenant_id, actor, principal_id, action, resource_type, resource_id, details)
@@ -12,8 +12,8 @@ where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 order by at desc limit %(limit)s;
 
 -- name: page
--- The newest of a scope, from a place on. Rows are never changed or moved, so where one lies tells equal times apart.
--- <scope> is filled in by the module: one tenant, each tenant, or none; always by the index on tenant and time.
+-- The newest entries of a scope, from a position on. Rows never move, so ctid orders rows of equal times.
+-- The module replaces <scope>: one tenant, each tenant, or none; always by the index on tenant and time.
 select a.at, a.tenant_id, a.actor, a.principal_id, a.action, a.resource_type, a.resource_id, a.details, host(a.ip) as ip,
     a.tableoid::bigint as part, a.ctid as spot
 from fairlead.audit_log a
@@ -43,8 +43,8 @@ from (
 order by at desc, part desc, page.spot desc limit %(limit)s;
 
 -- name: about
--- What happened to one thing. No index knows of things: it is looked for among the first and the last so many entries
--- of its tenant in its time, so that this costs the same however much went on meanwhile.
+-- The entries about one resource. No index has the resource, so it searches the first and the last `look` entries of the
+-- tenant in the resource's lifetime, which bounds its cost.
 with near as (
     (select a.* , a.tableoid::bigint as part, a.ctid as spot from fairlead.audit_log a
      where a.tenant_id = %(tenant_id)s and a.at >= %(since)s and a.at <= coalesce(%(until)s, 'infinity'::timestamptz)

@@ -1,4 +1,4 @@
-"""Pages that are bounded in bytes: their rows are weighed by the database, before any of them comes here.
+"""Pages with a limit in bytes: the database measures the rows before it sends them.
 
 As Python objects, JSON takes up to 25 times its size as text.
 """
@@ -13,7 +13,7 @@ Row = TypeVar("Row")
 
 MOST_PAGE_BYTES = 2_097_152
 
-# What is compressed is weighed as text: a few hundred bytes on disk may be a quarter of a megabyte.
+# A compressed value is measured as text: a few hundred bytes on disk may be a quarter of a megabyte.
 _WEIGHT = (
     "coalesce(case when pg_column_compression(q.{0}) is null then pg_column_size(q.{0}) "
     "else octet_length(q.{0}::text) end, 0)"
@@ -23,7 +23,7 @@ _WEIGHT = (
 async def page(
     tx: Tx, row: type[Row], query: str, values: Mapping[str, Any], *, limit: int, weighed: Sequence[str]
 ) -> Page[Row]:
-    """The first rows of a query that has a `limit`: so many at most, and only as far as their bytes fit; the first always.
+    """The first rows of a query that has a `limit`: at most `limit`, cut where they exceed MOST_PAGE_BYTES; at least one.
 
     `weighed` names the columns that can be large.
     """
@@ -35,7 +35,7 @@ async def page(
 
 
 def _bounded(query: str, weighed: Sequence[str]) -> str:
-    """The query with its rows cut where they have too many bytes; `page_rows` is how many there were."""
+    """The query with its rows cut where they exceed the bytes; `page_rows` is their number before the cut."""
     weight = " + ".join(_WEIGHT.format(name) for name in weighed)
     return (  # the query and the names are ours
         "select * from (select p.*, sum(p.page_bytes) over (rows unbounded preceding) - p.page_bytes as page_before, "  # noqa: S608

@@ -1,4 +1,4 @@
-"""Bulk enqueue: keys claimed in order, then everything by COPY, in the caller's transaction."""
+"""Bulk enqueue: claims dedupe keys in order, then inserts by COPY, in the caller's transaction."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +20,14 @@ _HOT = copying.start(5)
 
 
 class Place(msgspec.Struct, eq=False):
-    """Where jobs of one (tenant, definition) go, what they get unless they say otherwise, and how many there are."""
+    """A tenant and definition of a load: the defaults of its jobs, and their number."""
 
     tenant_id: UUID
     definition_id: UUID
     priority: int
     max_attempts: int
     count: int = 0
-    plain: tuple[bytes, bytes] | None = None  # what all its jobs without options share, as COPY bytes
+    plain: tuple[bytes, bytes] | None = None  # the common columns of its jobs without options, as COPY bytes
 
 
 Key = tuple[UUID, bytes]
@@ -35,7 +35,7 @@ Row = tuple[NewJob, bytes, Place]
 
 
 def key_of(tenant_id: UUID, dedupe_key: str) -> Key:
-    """How active_keys knows a dedupe key."""
+    """A dedupe key as active_keys stores it."""
     return tenant_id, hashlib.sha256(dedupe_key.encode()).digest()
 
 
@@ -46,12 +46,12 @@ async def moment(tx: Tx) -> datetime:
 
 
 async def notify(tx: Tx, what: str) -> None:
-    """Wake those who wait for work, once this transaction has committed."""
+    """Wake the processes that wait for this, after this transaction has committed."""
     tx.notify(what)
 
 
 async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
-    """Who holds each key after this: the wanted job, or one that was active before it."""
+    """Claim dedupe keys. The job that holds each key: the wanted one, or one that was active before."""
     holders: dict[Key, UUID] = {}
     while left := {key: job for key, job in wanted.items() if key not in holders}:
         tenants, hashes = [key[0] for key in left], [key[1] for key in left]
@@ -60,14 +60,14 @@ async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
         )
         mine = {job for (job,) in won}
         holders |= {key: job for key, job in left.items() if job in mine}
-        # a holder that ended in between leaves its key free, and the next round takes it
+        # a holder that ended in between frees its key, and the next round claims it
         found = await tx.values(sql.holders, {"tenants": tenants, "hashes": hashes})
         holders |= {(tenant, bytes(digest)): job for tenant, digest, job in found}
     return holders
 
 
 async def holder(tx: Tx, key: Key) -> UUID | None:
-    """The active job that has this dedupe key."""
+    """The active job that holds this dedupe key."""
     tenant_id, digest = key
     found = await tx.values(sql.holders, {"tenants": [tenant_id], "hashes": [digest]})
     return found[0][2] if found else None
@@ -82,7 +82,7 @@ async def insert(
     actor: str,
     trace: str | None = None,
 ) -> None:
-    """Write the jobs, put each in ready or later, and count them at their places."""
+    """Insert the jobs, put each in ready or later, and add them to the counts."""
     load = _Load(now, actor, trace)
     [(bound,)] = await tx.values(sql.bound)
     copied = _copied_by_way if bound else _copied
@@ -100,7 +100,7 @@ async def _copied(tx: Tx, table: str, records: Iterable[bytes]) -> None:
 
 
 async def _copied_by_way(tx: Tx, table: str, records: Iterable[bytes]) -> None:
-    """Copied by way of a table of our own, where row-level security binds us."""
+    """Copy into a temporary table and insert from there: COPY does not work under row-level security."""
     await tx.run(getattr(sql, f"stage_{table}"))
     await _copied(tx, "staged", records)
     await tx.run(getattr(sql, f"move_{table}"))
@@ -108,19 +108,19 @@ async def _copied_by_way(tx: Tx, table: str, records: Iterable[bytes]) -> None:
 
 
 class _Load:
-    """One load on its way: turns requests into COPY rows and sorts them into ready and later."""
+    """One bulk load: encodes requests as COPY rows, and the queue rows as ready or later."""
 
     def __init__(self, now: datetime, actor: str, trace: str | None) -> None:
         self._now = now
         self._actor = copying.text(actor)
         self._begin = _JOB if trace is None else _TRACED_JOB
-        # a column more, and only in a load that is traced
+        # one more column, only in a traced load
         self._end = b"" if trace is None else copying.text(trace)
         self.ready: list[bytes] = []
         self.later: list[bytes] = []
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """The rows of jobs; the hot rows gather in ready and later."""
+        """The rows of jobs; adds the queue rows to `ready` and `later`."""
         begin, end = self._begin, self._end
         for new, payload, place in rows:
             place.count += 1
@@ -131,7 +131,7 @@ class _Load:
             yield begin + key + job + copying.jsonb(payload) + end
 
     def _shared(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
-        """Everything but id and payload: the same bytes for all plain jobs of one place."""
+        """All columns but id and payload: the same bytes for all plain jobs of one place."""
         if not new.plain:
             return self._formatted(new, place)
         if place.plain is None:
@@ -155,7 +155,7 @@ class _Load:
             copying.text(new.correlation_id),
             self._actor,
         )
-        # its turn and its waiting begin now, however long ago it was meant for
+        # a time in the past does not move it ahead in the queue, nor count as waiting time
         return b"".join(job), owner + priority + copying.timestamptz(max(due, self._now))
 
 

@@ -1,12 +1,12 @@
--- Many jobs in one transaction: dedupe keys first, then the winners by COPY, the record before
--- the queue. COPY does not work under row-level security, which binds all but superusers: there
--- it goes to a table of the transaction's own, and from there by INSERT.
+-- Many jobs in one transaction: dedupe keys first, then the jobs that got theirs by COPY, the record
+-- before the queue. COPY does not work under row-level security, which applies to all but superusers:
+-- then it fills a temporary table, and an INSERT copies from there.
 
 -- name: moment
 select clock_timestamp();
 
 -- name: claim_keys
--- Waits for uncommitted holders. In the order of the keys, so that two loads cannot wait for each other.
+-- Waits for uncommitted holders, in the order of the keys, so that two loads cannot deadlock.
 insert into fairlead.active_keys (tenant_id, key_hash, job_id)
 select tenant_id, key_hash, job_id
 from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[], %(jobs)s::uuid[]) as k(tenant_id, key_hash, job_id)

@@ -1,4 +1,4 @@
-"""Many jobs canceled or retried at once: found by filter, each owned by taking its row of the queue."""
+"""Cancel or retry many jobs at once, found by filter. Deleting a job's row in the queue gives ownership of its transition."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,12 +13,12 @@ from fairlead.store import events, jobs
 
 sql = queries_beside(__file__)
 
-# By these an index of the record finds few jobs; by the others the queue's own tables do.
+# For these filters an index of jobs finds few rows; for the others the queue's own tables do.
 _SELECTIVE = {"correlation_id", "dedupe_key"}
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has ended, kept from others who would retry it."""
+    """An ended job that this transaction has locked against other retries."""
 
     id: UUID
     tenant_id: UUID
@@ -26,7 +26,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retryable(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has ended and may be retried, unless it is stuck: its dedupe key is held, its host is gone, or it is forbidden."""
+    """An ended job that may be retried. Stuck: its dedupe key is held, its host was removed, or it is forbidden."""
 
     id: UUID
     tenant_id: UUID
@@ -37,7 +37,7 @@ class Retryable(msgspec.Struct, frozen=True, kw_only=True):
 async def cancelable(
     tx: Tx, filters: Mapping[str, Any], *, limit: int, forbidden: str | None = None
 ) -> list[UUID]:
-    """Up to so many jobs that match, wait or run, and have not been asked to stop; none of a forbidden definition."""
+    """Up to `limit` matching jobs that wait or run and have no cancel request; none of a forbidden definition."""
     conditions, values = jobs.conditions(tx, filters)
     if forbidden is not None:
         conditions, values = [*conditions, sql.where_allowed], {**values, "forbidden": forbidden}
@@ -50,13 +50,13 @@ async def cancelable(
 async def retryable(
     tx: Tx, filters: Mapping[str, Any], *, forbidden: str | None = None
 ) -> AsyncIterator[AsyncIterator[Retryable]]:
-    """Jobs that match and failed, were dead-lettered or canceled, of definitions that are active; read as they are asked for."""
+    """Matching jobs that failed, were dead-lettered or canceled, of active definitions; read on demand."""
     await tx.by_index()
     conditions, values = jobs.conditions(tx, filters)
     query = "\nand ".join([sql.retryable, *conditions])
     await tx.run(f"{sql.look_at_retryable}\n{query}", {**values, "forbidden": forbidden})
     yield _read(tx)
-    await tx.run(sql.end_of_retryable)  # where something failed, the transaction's end does it
+    await tx.run(sql.end_of_retryable)  # after an error, the transaction's end closes the cursor
 
 
 async def _read(tx: Tx) -> AsyncIterator[Retryable]:
@@ -68,7 +68,7 @@ async def _read(tx: Tx) -> AsyncIterator[Retryable]:
 async def retryable_chosen(
     tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, forbidden: str | None = None
 ) -> list[UUID]:
-    """Those of the jobs, of a tenant or (None) of anybody's, that can be retried, of definitions that are active."""
+    """Those of the jobs, of a tenant or (None) of all, that can be retried and whose definitions are active."""
     found = await tx.values(
         sql.retryable_chosen, {"ids": list(ids), "tenant_id": tenant_id, "forbidden": forbidden}
     )
@@ -83,12 +83,12 @@ async def _ids(
 
 
 async def still_cancelable(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
-    """Those of the jobs that still wait or run and have not been asked to stop."""
+    """Those of the jobs that still wait or run and have no cancel request."""
     return [one for (one,) in await tx.values(sql.still_cancelable, {"ids": list(ids)})]
 
 
 async def cancel_queued(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
-    """End those of the jobs that wait and that nobody else is moving. Which ones."""
+    """Cancel those of the jobs that wait and whose rows are not locked. Their ids."""
     canceled = [one for (one,) in await tx.values(sql.cancel_queued, {"ids": list(ids)})]
     if canceled:
         await events.tell_ends(tx, canceled)
@@ -96,16 +96,16 @@ async def cancel_queued(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
 
 
 async def request_cancel(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
-    """Ask the owners of those that run, and that nobody is finishing, to stop. Which ones."""
+    """Request the cancel of those of the jobs that run and whose leases are not locked. Their ids."""
     return [one for (one,) in await tx.values(sql.request_cancel, {"ids": list(ids)})]
 
 
 async def hold_terminal(tx: Tx, ids: Sequence[UUID]) -> list[Held]:
-    """Those of the jobs that can be retried and that nobody else is retrying, kept so until the transaction ends."""
+    """Lock those of the jobs that can be retried and are not locked, until the transaction ends."""
     return await tx.all(Held, sql.hold_terminal, {"ids": list(ids)})
 
 
 async def requeue(tx: Tx, ids: Sequence[UUID]) -> int:
-    """Put held jobs back, with a fresh budget. How many."""
+    """Requeue locked jobs with a fresh retry budget. Their number."""
     [(number,)] = await tx.values(sql.requeue, {"ids": list(ids)})
     return int(number)

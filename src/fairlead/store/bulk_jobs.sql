@@ -1,8 +1,8 @@
--- As in jobs.sql, whoever deletes the hot row owns the transition. With many at once nobody waits for anybody: a row
--- that somebody else has locked is left out (skip locked), so two of these, a claim and a finish cannot deadlock.
+-- As in jobs.sql, the transaction that deletes the hot row owns the transition. Bulk statements never wait: they skip
+-- rows that another transaction has locked, so two of these, a claim and a finish cannot deadlock.
 
 -- name: cancelable_of_queue
--- In no order: it stops as soon as it has enough.
+-- Unordered: it stops as soon as it has enough.
 with hot as (
     select r.job_id from fairlead.ready r where %(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s
     union all
@@ -23,8 +23,8 @@ where j.status <= 'running' and j.cancel_requested_at is null
 d.key <> %(forbidden)s
 
 -- name: retryable
--- Steps of runs are retried with their runs. Stuck is one that would stay as it is: its key is held, its host is gone, or its
--- definition is one that the principal may not retry.
+-- Steps of runs are retried with their runs. A stuck job cannot be retried: its key is held, its host was removed, or the
+-- principal may not retry its definition.
 select j.id, j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')) as key_hash,
     (j.dedupe_key is not null and (
         select k.job_id from fairlead.active_keys k
@@ -35,7 +35,7 @@ from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.troubled and d.is_active and j.workflow_run_id is null
 
 -- name: look_at_retryable
--- One look at all of them, and no further than is asked for.
+-- A cursor over all of them, read only as far as needed.
 declare retryable no scroll cursor for
 
 -- name: next_retryable
@@ -57,7 +57,7 @@ where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is
 -- name: cancel_queued
 with wanted as materialized (
     select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
-        -- in ready by the later of the two; by the first alone where an older version put it there
+        -- ready has the later of the two times; an older version wrote scheduled_for alone
         array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)] as ready_times
     from fairlead.jobs j where j.id = any(%(ids)s) and j.status = 'queued'
 ), of_tenant as materialized (
@@ -106,13 +106,13 @@ with wanted as materialized (
 select id from ended;
 
 -- name: request_cancel
--- A lease that is locked here cannot end before we do, so its job runs. Heartbeats go on.
+-- A lease that is locked here cannot end before this transaction, so its job runs. Heartbeats continue.
 with held as materialized (
     select l.job_id from unnest(%(ids)s::uuid[]) as wanted(id) cross join lateral (
         select l.job_id from fairlead.leases l where l.job_id = wanted.id limit 1 for key share skip locked) l
 ), free as materialized (
     select j.id from held h cross join lateral (
-        -- one that somebody else has asked to stop is not asked, nor counted, again
+        -- a job with a cancel request gets no second one, and is not counted again
         select j.id from fairlead.jobs j
         where j.id = h.job_id and j.status = 'running' and j.cancel_requested_at is null
         limit 1 for update skip locked) j
@@ -122,8 +122,8 @@ where id = any(array(select id from free))
 returning id;
 
 -- name: hold_terminal
--- A terminal job has no hot row: its own row is the lock between two who retry it. One whose host was removed stays, and
--- no other host is removed meanwhile.
+-- A terminal job has no hot row, so retries lock its row in jobs. A job whose host was removed is left out, and hosts of
+-- the others cannot be removed meanwhile.
 with host as materialized (
     select h.id from fairlead.hosts h
     where h.id = any(array(select distinct j.host_id from fairlead.jobs j where j.id = any(%(ids)s))) for key share
@@ -134,7 +134,7 @@ where j.id = any(%(ids)s) and j.status in ('failed', 'dead_letter', 'canceled')
 for update of j skip locked;
 
 -- name: requeue
--- Of jobs that are held. A fresh budget; attempt numbers go on.
+-- For locked jobs. A fresh retry budget; attempt numbers continue.
 with was as materialized (
     select j.id, j.status from fairlead.jobs j where j.id = any(%(ids)s)
 ), job as (

@@ -1,4 +1,4 @@
-"""What can be seen to be wrong: in hot tables, in PostgreSQL itself; and what was found last."""
+"""Health checks of the hot tables and of PostgreSQL, and the last findings."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -16,7 +16,7 @@ LOOK = 5000
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A transaction in which nothing happens."""
+    """An idle transaction."""
 
     pid: int
     application: str | None
@@ -24,7 +24,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What holds the oldest xmin: for so many seconds, where that is known, and so many transactions."""
+    """The session, prepared transaction or slot with the oldest xmin: its age in seconds, if known, and in transactions."""
 
     holder: str
     seconds: float | None
@@ -32,21 +32,21 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """Leases that nobody took back, and how long the oldest has been over."""
+    """The number of expired leases that no watchdog rescued, and how long ago the oldest expired."""
 
     leases: int
     seconds: float
 
 
 class Sleeper(msgspec.Struct, frozen=True):
-    """A job that waits for a run that is over."""
+    """A job that waits for a run that has ended."""
 
     job_id: UUID
     run_id: UUID
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A job that its status says is in a hot table, and that is in none."""
+    """A job that should be in a hot table by its status, and is in none."""
 
     job_id: UUID
     status: str
@@ -62,7 +62,7 @@ class LateDuty(msgspec.Struct, frozen=True):
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """How PostgreSQL is set up, as far as Fairlead depends on it."""
+    """The settings and state of PostgreSQL that Fairlead depends on."""
 
     isolation: str
     idle_milliseconds: int
@@ -83,7 +83,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def server(tx: Tx) -> Server:
-    """How PostgreSQL is set up."""
+    """The settings and state of PostgreSQL."""
     [found] = await tx.all(Server, sql.server)
     return found
 
@@ -94,25 +94,25 @@ async def idle_transactions(tx: Tx) -> list[Idle]:
 
 
 async def oldest_xmin(tx: Tx) -> Holder | None:
-    """What holds the oldest xmin of the server."""
+    """The holder of the server's oldest xmin."""
     return await tx.first(Holder, sql.oldest_xmin)
 
 
 async def expired_leases(tx: Tx) -> Expired:
-    """Leases that expired longer ago than a lease and a sweep."""
+    """Leases that expired more than a lease and a sweep ago."""
     seconds = {"lease_seconds": tx.settings.lease_seconds, "sweep_seconds": tx.settings.sweep_seconds}
     [found] = await tx.all(Expired, sql.expired_leases, seconds)
     return found
 
 
 async def overdue_later(tx: Tx) -> float:
-    """For how many seconds the first job in `later` has been due."""
+    """The seconds since the first job in `later` fell due."""
     [(seconds,)] = await tx.values(sql.overdue_later)
     return float(seconds)
 
 
 async def sleepers(tx: Tx, *, seconds: float) -> list[Sleeper]:
-    """Jobs that wait for a run that has been over for so many seconds."""
+    """Jobs that wait for a run that ended at least `seconds` ago."""
     return await tx.all(Sleeper, sql.sleepers, {"seconds": seconds, "look": LOOK})
 
 
@@ -122,24 +122,24 @@ async def orphans(tx: Tx) -> list[Orphan]:
 
 
 async def late_duties(tx: Tx, *, late_seconds: float, failures: int) -> list[LateDuty]:
-    """Duties that are late by so many seconds, or failed so many times in a row."""
+    """Duties that are at least `late_seconds` late, or failed `failures` times in a row."""
     return await tx.all(LateDuty, sql.duties, {"late_seconds": late_seconds, "failures": failures})
 
 
 async def audit_rest(tx: Tx) -> int:
-    """How many entries are in audit_log_rest, counted up to a bound."""
+    """The number of entries in audit_log_rest, counted up to a bound."""
     [(rows,)] = await tx.values(sql.audit_rest, {"look": LOOK})
     return int(rows)
 
 
 async def unfolded(tx: Tx) -> int:
-    """How many rows of counts the fold has left behind, counted up to a bound."""
+    """The number of rows of counts that the fold has missed, counted up to a bound."""
     [(rows,)] = await tx.values(sql.unfolded, {"look": LOOK * 4})
     return int(rows)
 
 
 async def put(tx: Tx, found: Sequence[Finding]) -> set[str]:
-    """Keep what was found. The names of checks whose verdict changed."""
+    """Store the findings. The names of checks whose verdict changed."""
     document = [
         {
             "name": one.check,
@@ -154,11 +154,11 @@ async def put(tx: Tx, found: Sequence[Finding]) -> set[str]:
 
 
 async def stored(tx: Tx) -> list[Finding]:
-    """What was found last, by name."""
+    """The last findings, by name."""
     return await tx.all(Finding, sql.stored)
 
 
 async def stored_seconds(tx: Tx) -> float | None:
-    """How long ago a process last ran the checks; None if none has."""
+    """The seconds since a process last ran the checks; None if none has."""
     [(seconds,)] = await tx.values(sql.stored_seconds)
     return None if seconds is None else float(seconds)

@@ -1,8 +1,8 @@
--- What can be seen to be wrong in hot tables and in PostgreSQL itself. Each query has a bound on what it reads, so that
--- all of them together can run twice a minute beside any amount of work.
+-- Health checks of the hot tables and of PostgreSQL. Each query reads a bounded number of rows, so that all of them
+-- together can run twice a minute under any load.
 
 -- name: idle_transactions
--- Transactions in which nothing happens for longer than a lease: they hold locks that others wait for.
+-- Transactions that have been idle for longer than a lease: they hold locks that others wait for.
 select a.pid, a.application_name as application,
     extract(epoch from clock_timestamp() - a.state_change)::float8 as seconds
 from pg_catalog.pg_stat_activity a
@@ -11,8 +11,8 @@ where a.datname = current_database() and a.pid <> pg_backend_pid() and a.state l
 order by a.state_change limit 20;
 
 -- name: oldest_xmin
--- What keeps dead rows from being removed, the oldest first: sessions and prepared transactions by time, slots by age.
--- A role without pg_read_all_stats sees its own sessions only.
+-- Sessions, prepared transactions and slots that keep vacuum from removing dead rows, the oldest first.
+-- A role without pg_read_all_stats sees only its own sessions.
 select holder, seconds, transactions from (
     select 'process ' || a.pid || coalesce(' (' || nullif(a.application_name, '') || ')', '') as holder,
         extract(epoch from clock_timestamp() - a.xact_start)::float8 as seconds,
@@ -34,21 +34,21 @@ select holder, seconds, transactions from (
 order by transactions desc nulls last limit 1;
 
 -- name: expired_leases
--- Leases that no watchdog took back though their time was over a lease and a sweep ago.
+-- Leases that expired more than a lease and a sweep ago, and that no watchdog rescued.
 select count(*) as leases,
     coalesce(extract(epoch from clock_timestamp() - min(l.expires_at)), 0)::float8 as seconds
 from fairlead.leases l
 where l.expires_at < clock_timestamp() - make_interval(secs => %(lease_seconds)s + %(sweep_seconds)s);
 
 -- name: overdue_later
--- How late the stager is: seconds since the first job fell due that still lies in later; 0 if none does.
+-- How late the stager is: seconds since the first job that is still in later fell due; 0 if none is due.
 select coalesce((
     select greatest(0, extract(epoch from clock_timestamp() - l.due_at)) from fairlead.later l
     order by l.due_at, l.job_id limit 1), 0)::float8;
 
 -- name: sleepers
--- Jobs that wait for a run that is over: they would sleep until their own time comes. The run's end wakes them in its own
--- transaction; a lost wake-up is one that did not come within half a minute.
+-- Jobs that wait for a run that has ended: they would sleep until their timeout. The transaction that ends a run wakes
+-- them; after half a minute the wake-up counts as lost.
 select r.parent_job_id as job_id, r.id as run_id
 from (
     select r.id, r.tenant_id, r.parent_job_id from fairlead.workflow_runs r
@@ -60,20 +60,20 @@ cross join lateral (
     select l.job_id from fairlead.later l
     where l.tenant_id = r.tenant_id and l.job_id = r.parent_job_id and l.due_at > clock_timestamp()
     limit 1) l
--- one that failed for the moment comes back in its own time
+-- a job that failed and will be retried comes back by itself
 where exists (
     select from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
     where j.id = r.parent_job_id and a.status = 'released');
 
 -- name: orphans
--- Of the newest jobs: those that run without a lease.
+-- Those of the newest jobs that run without a lease.
 select j.id as job_id, j.status::text as status
 from (select j.id, j.status
       from fairlead.jobs j order by j.id desc limit %(look)s) j
 where j.status = 'running' and not exists (select from fairlead.leases l where l.job_id = j.id);
 
 -- name: duties
--- Duties that no process took for too long, or that fail every time.
+-- Duties that no process has taken for too long, or that keep failing.
 select d.name, extract(epoch from clock_timestamp() - d.due_at)::float8 as late_seconds, d.failures, d.last_error
 from fairlead.duties d
 where d.due_at < clock_timestamp() - make_interval(secs => %(late_seconds)s) or d.failures >= %(failures)s
@@ -84,7 +84,7 @@ order by d.due_at;
 select count(*) from (select from fairlead.audit_log_rest limit %(look)s) r;
 
 -- name: unfolded
--- Rows of counts that should have been one by now: of some minutes that the fold has passed.
+-- Rows of counts that should have been folded by now, in some minutes that the fold has passed.
 select coalesce(sum(n - 1), 0)::bigint from (
     select count(*) as n from (
         select c.tenant_id, c.definition_id, c.minute
@@ -97,7 +97,7 @@ select coalesce(sum(n - 1), 0)::bigint from (
     group by c.tenant_id, c.definition_id, c.minute) of_minute;
 
 -- name: server
--- How PostgreSQL is set up. `reset_val` is what a session begins with: ours set some of these for themselves.
+-- The settings and state of PostgreSQL. `reset_val` is a session's default: our own sessions override some of these.
 select
     (select s.reset_val from pg_catalog.pg_settings s where s.name = 'default_transaction_isolation') as isolation,
     (select s.setting::bigint from pg_catalog.pg_settings s
@@ -109,7 +109,7 @@ select
     current_setting('synchronous_commit') as synchronous_commit,
     current_setting('synchronous_standby_names') as standby_names,
     (select count(*) from pg_catalog.pg_stat_replication) as standbys,
-    -- what they are is hidden from roles without pg_read_all_stats: then null counts as one that may be
+    -- roles without pg_read_all_stats see null here, which counts as a possible one
     (select count(*) from pg_catalog.pg_stat_replication r
      where coalesce(r.sync_state, 'sync') in ('sync', 'quorum')) as synchronous_standbys,
     current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int as connections,
@@ -124,7 +124,7 @@ select
     current_setting('track_counts') as track_counts;
 
 -- name: put
--- What was found, in the place of what was found before. Gives what changed its verdict.
+-- Replaces the findings. Returns the checks whose verdict changed.
 with found as (
     select * from jsonb_to_recordset(%(found)s) as f(
         name text, verdict text, value double precision, detail text, advice text)
@@ -143,5 +143,5 @@ where f.verdict <> coalesce(b.verdict, 'ok');
 select c.name as check, c.verdict, c.detail, c.advice, c.value from fairlead.checks c order by c.name;
 
 -- name: stored_seconds
--- How long ago the duty `checks` was last done; null if never.
+-- The seconds since the duty `checks` was last done; null if never.
 select extract(epoch from clock_timestamp() - d.done_at)::float8 from fairlead.duties d where d.name = 'checks';

@@ -1,4 +1,4 @@
-"""Whether queue, record and counts agree: in pieces that each look at a bounded number of rows."""
+"""Check that queue, record and counts agree, in pieces that each read a bounded number of rows."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -19,28 +19,28 @@ _faults = msgspec.json.Decoder(list[Fault])
 
 
 class Piece(NamedTuple):
-    """What was found in a piece, and where the next begins; nowhere: it was the last."""
+    """The faults of a piece, and the place where the next piece begins; None: it was the last."""
 
     faults: list[Fault]
     place: UUID | None
 
 
 class KeyPlace(NamedTuple):
-    """How far the keys in use have been walked."""
+    """The position of the walk through the keys in use."""
 
     tenant_id: UUID = BEGINNING
     key_hash: bytes = b""
 
 
 async def jobs(tx: Tx, place: UUID | None, *, look: int = LOOK) -> Piece:
-    """Of so many jobs behind a place: those that do not stand where their status says."""
+    """Check `look` jobs after a place: those that are not in the hot table that their status requires."""
     await tx.by_index()  # it costs the same however large the tables are
     [(after, text)] = await tx.values(sql.jobs, {"place": place or BEGINNING, "look": look})
     return Piece(_faults.decode(text), after)
 
 
 async def newest_place(tx: Tx, *, look: int) -> UUID | None:
-    """The place behind which the newest so many jobs lie."""
+    """The place before the newest `look` jobs."""
     rows = await tx.values(sql.newest_place, {"look": look})
     return rows[0][0] if rows else None
 
@@ -51,21 +51,21 @@ async def leases(tx: Tx) -> list[Fault]:
 
 
 async def keys(tx: Tx, place: KeyPlace, *, look: int = LOOK) -> tuple[list[Fault], KeyPlace | None]:
-    """Of so many keys in use: those whose job is over. And where to go on."""
+    """Check `look` keys in use: those whose job has ended. And the next place."""
     await tx.by_index()  # it costs the same however large the tables are
     [(tenant_id, key_hash, text)] = await tx.values(sql.keys, {**place._asdict(), "look": look})
     return _faults.decode(text), None if tenant_id is None else KeyPlace(tenant_id, key_hash)
 
 
 async def runs(tx: Tx, place: UUID | None, *, look: int = LOOK_RUNS) -> Piece:
-    """Of so many runs behind a place: those whose counters are wrong."""
+    """Check `look` runs after a place: those whose counters are wrong."""
     await tx.by_index()  # it costs the same however large the tables are
     [(after, text)] = await tx.values(sql.runs, {"place": place or BEGINNING, "look": look})
     return Piece(_faults.decode(text), after)
 
 
 async def newest_run(tx: Tx, *, look: int) -> UUID | None:
-    """The place behind which the newest so many runs lie."""
+    """The place before the newest `look` runs."""
     rows = await tx.values(sql.newest_run, {"look": look})
     return rows[0][0] if rows else None
 
@@ -81,5 +81,5 @@ async def tenants(tx: Tx) -> list[UUID]:
 
 
 async def counts(tx: Tx, tenant_id: UUID) -> list[Fault]:
-    """What is wrong with a tenant's counts and usage: reads all of its jobs."""
+    """The faults of a tenant's counts and usage: reads all of its jobs."""
     return await tx.all(Fault, sql.counts, {"tenant_id": tenant_id})

@@ -1,9 +1,9 @@
--- Whether queue, record and counts agree, in pieces: each query is one statement, so one snapshot, and looks at a bounded
--- number of rows. Every transition moves a job's row and its status together, so what disagrees within a snapshot is wrong.
+-- Checks that queue, record and counts agree, in pieces: each query is one statement, so one snapshot, and reads a bounded
+-- number of rows. Every transition moves a job's row and its status together, so a difference within a snapshot is a fault.
 
 -- name: jobs
--- Of so many jobs behind a place, in the order of their ids: those that do not stand where their status says. Gives the
--- next place; none: that were the last.
+-- Checks `look` jobs after a place, in the order of their ids: those that are not in the hot table that their status
+-- requires. Returns the next place; null after the last jobs.
 with looked as materialized (
     select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.queued_at, j.status, j.dedupe_key,
         j.finished_at, j.troubled, j.attempt_count, j.started_at
@@ -54,11 +54,11 @@ select case when (select count(*) from looked) = %(look)s then (select id from l
     coalesce((select json_agg(json_build_object('kind', kind, 'id', id, 'problem', problem)) from faults), '[]')::text;
 
 -- name: newest_place
--- The place from which on the newest so many jobs lie; none if there are not so many.
+-- The place before the newest `look` jobs; none if there are fewer.
 select j.id from fairlead.jobs j order by j.id desc offset %(look)s limit 1;
 
 -- name: leases
--- Leases of attempts that are not the running ones of their jobs; all of them: there are as many as jobs that run.
+-- Leases of attempts that are not their jobs' running ones. Reads all leases: there are only as many as running jobs.
 select 'other' as kind, l.job_id as id, 'is leased for an attempt that is not its running one' as problem
 from fairlead.leases l
 where not exists (
@@ -67,7 +67,7 @@ where not exists (
         and a.status = 'running' and j.attempt_count = l.attempt_no);
 
 -- name: keys
--- Of so many dedupe keys in use, the first ones behind a place: those whose job is over, or has another key.
+-- Checks `look` dedupe keys in use after a place: those whose job has ended, or has another key.
 with looked as materialized (
     select k.tenant_id, k.key_hash, k.job_id from fairlead.active_keys k
     where (k.tenant_id, k.key_hash) > (%(tenant_id)s, %(key_hash)s)
@@ -86,7 +86,7 @@ select case when (select count(*) from looked) = %(look)s then (select tenant_id
         'problem', 'holds an active key but is not active')) from faults), '[]')::text;
 
 -- name: runs
--- Of so many runs behind a place: those whose counters are not what their steps and jobs say.
+-- Checks `look` runs after a place: those whose counters differ from their steps and jobs.
 with looked as materialized (
     select r.id, r.status, r.live from fairlead.workflow_runs r
     where r.id > %(place)s order by r.id limit %(look)s
@@ -120,7 +120,7 @@ select case when (select count(*) from looked) = %(look)s then (select id from l
 select r.id from fairlead.workflow_runs r order by r.id desc offset %(look)s limit 1;
 
 -- name: levels
--- Tenants whose counts of queued and running jobs are not what the hot tables say: as small as the work not yet done.
+-- Tenants whose counts of queued and running jobs differ from the hot tables. Its cost grows only with unfinished work.
 select 'counts' as kind, level.tenant_id as id,
     'counts of ' || one.status || ' say ' || one.counted || ' where there are ' || one.there as problem
 from (
@@ -144,8 +144,8 @@ where one.counted <> one.there;
 select t.id from fairlead.tenants t order by t.id;
 
 -- name: counts
--- Of one tenant: counts by status against its jobs, and usage against the attempts that are kept (only where no job has
--- been removed: usage stays).
+-- For one tenant: compares counts by status with its jobs, and usage with its attempts (only if no job has been removed,
+-- since usage stays).
 select 'counts' as kind, %(tenant_id)s::uuid as id,
     'counts of ' || status || ' say ' || counted || ' where there are ' || there as problem
 from (

@@ -1,4 +1,4 @@
-"""Folding of counts: one row in the place of many. No level ever changes by it."""
+"""Fold counts: replace many rows by one. This changes no level."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ ROWS = 20_000
 
 
 class Fold(msgspec.Struct, frozen=True):
-    """How many rows were folded, and whether there is more to do at once: from where on, if it matters."""
+    """The number of folded rows, whether more can be folded now, and from which place."""
 
     rows: int
     more: bool
@@ -21,12 +21,12 @@ class Fold(msgspec.Struct, frozen=True):
 
 
 async def fold_minutes(tx: Tx, *, place: datetime | None = None, limit: int = ROWS) -> Fold:
-    """Fold the minutes that are over, a few from `place` on: one row for each tenant, definition and minute."""
+    """Fold some past minutes from `place` on into one row for each tenant, definition and minute."""
     [fold] = await tx.all(Fold, sql.fold_minutes, {"place": place, "limit": limit})
     return fold
 
 
 async def fold_history(tx: Tx, *, limit: int = ROWS) -> Fold:
-    """Fold what is older than the minutes that are kept: one row for each tenant and definition."""
+    """Fold rows older than the kept minutes into one row for each tenant and definition."""
     [fold] = await tx.all(Fold, sql.fold_history, {"limit": limit})
     return fold

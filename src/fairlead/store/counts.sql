@@ -1,24 +1,24 @@
--- Counts are deltas: a level is the sum of all rows, a flow that of a minute's. Folding puts one row in the place of
--- many and changes no sum: what a statement deletes is what it adds up, so rows that are appended meanwhile stay, two
--- that fold at once share the rows between them, and no reader ever sees a half.
+-- Counts are deltas: a level is the sum of all rows, a flow the sum of a minute's rows. Folding replaces many rows by one
+-- and changes no sum: a statement inserts the sum of the rows that it deletes, so rows that are appended meanwhile stay,
+-- concurrent folds divide the rows between them, and readers see either the rows or their sum.
 --
--- A level is in count_levels, but for the rows that are not leveled yet: folding adds them there, in the same statement
--- and in one order too. Both are read by one statement, so that each row is in one of them.
+-- A level is in count_levels, plus the rows that are not leveled yet: the same statement adds them there, in one order.
+-- Readers read both in one statement, so that each row is in one of them.
 --
--- What runs used goes on to usage_hourly in the same statement, and is added there in one order, so that two that fold at
--- once wait for each other and never in a circle. A folded row has no runs any more: nothing is added twice.
+-- The same statement adds usage to usage_hourly, in one order, so that concurrent folds cannot deadlock. A folded row has
+-- no usage any more: nothing is added twice.
 --
--- Minutes are kept for 25 hours, for the charts of the last day. Flows from before that are nobody's question: they
--- become one row for each tenant and definition, in the minute 1970-01-01 00:00, with the level of that time.
+-- Minutes are kept for 25 hours, for the charts of the last day. Older rows become one row for each tenant and definition,
+-- in the minute 1970-01-01 00:00, with the level of that time.
 
 -- name: fold_minutes
--- One row for each tenant, definition and minute, of minutes that are over. Gives the next place, and whether there is
--- more to do at once. When all is done the place goes back a little: a transaction may commit after its minute.
+-- Folds past minutes into one row for each tenant, definition and minute. Returns the next place, and whether more can be
+-- folded now. At the end the place moves back a little: a transaction may commit after its minute.
 with still_minutes as materialized (
     select greatest(%(place)s::timestamptz, date_trunc('minute', clock_timestamp()) - interval '25 hours') as since,
         date_trunc('minute', clock_timestamp()) - interval '1 minute' as until
 ), bounds as materialized (
-    -- hours in which nothing happened are not walked through
+    -- skip hours without rows
     select b.since, b.until, least(b.until, b.since + interval '10 minutes') as upto
     from (
         select w.until, coalesce((
@@ -35,7 +35,7 @@ with still_minutes as materialized (
         where c.leveled in (false, true) and c.tenant_id = t.id and c.minute >= b.since and c.minute < b.upto
         offset 0) c
 ), crowded as materialized (
-    -- in this order at most one group is cut in two
+    -- in this order the limit splits at most one group
     select spot from slice where together > 1 or not leveled order by tenant_id, definition_id, minute limit %(limit)s
 ), gone as (
     delete from fairlead.counts where ctid = any(array(select spot from crowded))
@@ -85,7 +85,7 @@ select (select count(*) from gone) as rows,
 from bounds b;
 
 -- name: fold_history
--- What is older than the minutes that are kept goes into its tenant's and definition's one row.
+-- Folds rows older than the kept minutes into the one row of their tenant and definition.
 with old as materialized (
     select c.spot, c.tenant_id, c.definition_id
     from fairlead.tenants t cross join lateral (

@@ -20,7 +20,7 @@ async def every(tx: Tx) -> list[Definition]:
 
 
 async def page(tx: Tx, *, tenant_id: UUID | None = None, after: str, limit: int) -> Page[Definition]:
-    """The definitions that a tenant can use, or (None) all, by key, after this one."""
+    """The definitions that a tenant can use, or (None) all, ordered by key, after the given key."""
     values = {"tenant_id": tenant_id, "after": after}
     return await bounded.page(
         tx, Definition, sql.page, values, limit=limit, weighed=("arg_schema", "description")
@@ -38,13 +38,13 @@ async def by_keys(tx: Tx, keys: Iterable[str]) -> dict[str, Definition]:
 
 
 async def ids(tx: Tx, keys: Iterable[str] | None, *, tenant_id: UUID | None = None) -> dict[str, UUID]:
-    """The ids of those of the keys that exist for a tenant or (None) at all; of every one for keys that are None."""
-    asked = {"keys": None if keys is None else list(keys), "tenant_id": tenant_id}
-    return {str(key): found for key, found in await tx.values(sql.ids, asked)}
+    """The ids of the keys (None: all) that a tenant can use, or (None) that exist."""
+    values = {"keys": None if keys is None else list(keys), "tenant_id": tenant_id}
+    return {str(key): found for key, found in await tx.values(sql.ids, values)}
 
 
 async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
-    """Make the definition say this; None if it already does."""
+    """Write the definition; None if it does not change."""
     values = asdict(spec) | {
         "arg_schema": json_text(spec.arg_schema),
         "backoff": json_text(asdict(spec.backoff)),
@@ -54,18 +54,18 @@ async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
 
 
 async def share(tx: Tx, key: str, *, tenant_id: UUID) -> None:
-    """Make a definition this tenant's, besides those whose it is, and nobody else's."""
+    """Add a tenant to those that can use a definition, or make it the only one."""
     await tx.run(sql.share, {"key": key, "tenant_id": tenant_id})
 
 
 async def limit(tx: Tx, key: str, tenants: Sequence[UUID] | None) -> Definition | None:
-    """Make a definition that of these tenants, or (None) of all; None if it is already."""
-    asked = {"key": key, "tenants": None if tenants is None else list(tenants)}
-    return await tx.first(Definition, sql.limit, asked)
+    """Let only these tenants, or (None) all, use a definition; None if it does not change."""
+    values = {"key": key, "tenants": None if tenants is None else list(tenants)}
+    return await tx.first(Definition, sql.limit, values)
 
 
 async def retire(tx: Tx, key: str) -> None:
-    """Deactivate a definition that is only some tenants' and that no trigger makes jobs of any more."""
-    # in a statement of its own: the next one sees the triggers of whoever held the row before
+    """Deactivate a definition that belongs to certain tenants and that no trigger uses any more."""
+    # a separate statement: the next one sees the triggers of the transaction that held the row before
     await tx.values(sql.hold, {"key": key})
     await tx.run(sql.retire, {"key": key})

@@ -1,11 +1,11 @@
--- Definitions are found by key and never deleted; every change moves the version. One that was registered for tenants is
--- only theirs (only_tenants), and not listed when nothing registers it any more.
+-- Definitions are found by key and never deleted; every change increments the version. Only the tenants in only_tenants
+-- can use a definition that was registered for tenants; it is not listed when nothing registers it any more.
 
 -- name: every
 select * from fairlead.job_definitions where is_active or only_tenants is null order by key;
 
 -- name: page
--- By key, after the one that the page before ended with.
+-- By key, after the last one of the previous page.
 select * from fairlead.job_definitions
 where key > %(after)s and (is_active or only_tenants is null)
     and (%(tenant_id)s::uuid is null or only_tenants is null or %(tenant_id)s = any(only_tenants))
@@ -22,7 +22,7 @@ select key, id from fairlead.job_definitions where (%(keys)s::text[] is null or 
     and (%(tenant_id)s::uuid is null or only_tenants is null or %(tenant_id)s = any(only_tenants));
 
 -- name: put
--- Leaves gates (paused_at) alone. No row comes back when nothing had to change.
+-- Does not change gates (paused_at). Returns no row if nothing changes.
 insert into fairlead.job_definitions as d (
     key, description, kind, arg_schema, timeout_seconds, max_attempts, backoff, max_running,
     max_running_per_tenant, default_priority, resource_pointer, audit_action, retention_days, is_active,
@@ -52,18 +52,18 @@ returning *;
 select from fairlead.job_definitions where key = %(key)s for no key update;
 
 -- name: share
--- For one tenant more, and no other.
+-- Adds one tenant.
 update fairlead.job_definitions set only_tenants = coalesce(only_tenants, '{}') || %(tenant_id)s::uuid, is_active = true
 where key = %(key)s and (not %(tenant_id)s = any(coalesce(only_tenants, '{}')) or not is_active);
 
 -- name: limit
--- For these tenants and no other, or (null) for all. No row comes back when nothing had to change.
+-- For these tenants only, or (null) for all. Returns no row if nothing changes.
 update fairlead.job_definitions set only_tenants = %(tenants)s::uuid[]
 where key = %(key)s and only_tenants is distinct from %(tenants)s::uuid[]
 returning *;
 
 -- name: retire
--- One that is only some tenants', and that no trigger of theirs makes jobs of.
+-- A definition of certain tenants that none of their triggers uses.
 update fairlead.job_definitions d set is_active = false
 where d.key = %(key)s and d.only_tenants is not null and not exists (
     select from fairlead.job_triggers g where g.definition_id = d.id and g.deleted_at is null);

@@ -1,4 +1,4 @@
-"""Duties: what the watchdogs of all processes do in turns, and where the last one left off."""
+"""Duties: periodic tasks that the watchdogs of all processes share, and the place where the last round ended."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ sql = queries_beside(__file__)
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """A duty that is ours until the transaction ends. No place: begin at the beginning."""
+    """A duty that this transaction holds. No place: start at the beginning."""
 
     place: str | None
 
@@ -20,15 +20,15 @@ async def due(tx: Tx) -> list[str]:
 
 
 async def take(tx: Tx, name: str) -> Duty | None:
-    """The duty, held against every other process; None if it is not due, or another process is at it."""
+    """Lock a duty; None if it is not due, or another process holds it."""
     return await tx.first(Duty, sql.take, {"name": name})
 
 
 async def put(tx: Tx, name: str, *, place: str | None, seconds: float) -> None:
-    """Leave a duty at that place; it is due again in so many seconds."""
+    """Store a duty's place; it is due again in `seconds`."""
     await tx.run(sql.put, {"name": name, "place": place, "seconds": seconds})
 
 
 async def put_off(tx: Tx, name: str, *, seconds: float, why: str) -> None:
-    """Leave a duty that failed where it was; it is due again in so many seconds."""
+    """Note that a duty failed; it keeps its place, and is due again in `seconds`."""
     await tx.run(sql.put_off, {"name": name, "seconds": seconds, "why": why})

@@ -1,10 +1,10 @@
--- A duty is done by whoever holds its row: one process at a time, the others pass by.
+-- The process that locks a duty's row does the duty; the others skip it.
 
 -- name: due
 select name from fairlead.duties where due_at <= clock_timestamp() order by due_at;
 
 -- name: take
--- Held until the transaction ends. No row: it is not due, or another process is at it.
+-- Locked until the transaction ends. No row: it is not due, or another process holds it.
 select place from fairlead.duties where name = %(name)s and due_at <= clock_timestamp() for update skip locked;
 
 -- name: put
@@ -13,7 +13,7 @@ update fairlead.duties set place = %(place)s, due_at = clock_timestamp() + make_
 where name = %(name)s;
 
 -- name: put_off
--- The place stays: the round that failed has changed nothing.
+-- The place stays: the failed round has changed nothing.
 update fairlead.duties set due_at = clock_timestamp() + make_interval(secs => %(seconds)s),
     failures = failures + 1, last_error = %(why)s
 where name = %(name)s and due_at <= clock_timestamp();

@@ -1,4 +1,4 @@
-"""Events: what happened in the application, stored before it is acted on."""
+"""Events of the application, stored before they are dispatched."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ sql = queries_beside(__file__)
 
 
 class Emitted(NamedTuple):
-    """What emit_one answered: an id, or why not."""
+    """The result of emit_one: an id, or a refusal."""
 
     event_id: UUID | None
     outcome: str
@@ -42,7 +42,7 @@ async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
 
 
 async def tell_ends(tx: Tx, jobs: Sequence[UUID]) -> None:
-    """Tell those who listen that these jobs have ended, in the transaction that ended them. (`queue.finish` does.)"""
+    """Store events for ended jobs, in the transaction that ended them. (`queue.finish` does this itself.)"""
     [(stored,)] = await tx.values(sql.tell_ends, {"jobs": list(jobs)})
     if stored:
         tx.notify("event")
@@ -64,7 +64,7 @@ def joined(new: NewEvent, *, data: bytes, actor: str) -> str:
 
 
 async def get(tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None) -> Event | None:
-    """An event, if it is that tenant's (or anybody's, for None)."""
+    """An event of a tenant, or (None) of any."""
     return await tx.first(Event, f"{sql.selected} {sql.by_id}", {"id": event_id, "tenant_id": tenant_id})
 
 
@@ -89,9 +89,9 @@ async def page(
 
 
 async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
-    """Events that wait, the oldest of each tenant and then of all: ours to dispatch in this transaction.
+    """Take waiting events, the oldest of each tenant and then of all, to dispatch in this transaction.
 
-    It ends if it is left idle for so long.
+    PostgreSQL ends the transaction if it is idle for `patience_seconds`.
     """
     values = {"limit": limit, "place": uuid4(), "patience": f"{int(patience_seconds * 1000)}ms"}
     ids = [event_id for event_id, _ in await tx.values(sql.take, values)]
@@ -99,18 +99,18 @@ async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
 
 
 async def dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) -> None:
-    """Mark taken events as done, each with where triggers found secrets in it."""
+    """Mark taken events as dispatched, each with the paths at which triggers found secrets."""
     done = [{"id": event_id, "secret_paths": sorted(paths)} for event_id, paths in secret_paths.items()]
     await tx.run(sql.dispatched, {"events": json_text(done)})
 
 
 async def put_back(tx: Tx, ids: Sequence[UUID]) -> None:
-    """Have events that were taken wait again, for whoever comes next."""
+    """Return taken events to the waiting ones."""
     await tx.run(sql.put_back, {"ids": list(ids)})
 
 
 async def put_off(tx: Tx, ids: Sequence[UUID]) -> None:
-    """Have these wait longer than the others: dispatching them went wrong."""
+    """Delay these events: dispatching them failed."""
     await tx.run(sql.put_off, {"ids": list(ids)})
 
 
@@ -121,11 +121,11 @@ async def next_due(tx: Tx) -> float | None:
 
 
 async def replay(tx: Tx, event_id: UUID, *, new_id: UUID, only_trigger_id: UUID | None, actor: str) -> bool:
-    """The same event once more, under an id of its own; False if it is not there."""
+    """Store a copy of an event under a new id; False if the event does not exist."""
     values = {"id": event_id, "new_id": new_id, "only_trigger_id": only_trigger_id, "actor": actor}
     return bool(await tx.run(sql.replay, values))
 
 
 async def forget(tx: Tx, *, days: int, limit: int) -> int:
-    """How many events that were dispatched so long ago are gone now."""
+    """Remove events that were dispatched more than `days` ago. Their number."""
     return await tx.run(sql.forget, {"days": days, "limit": limit})

@@ -1,4 +1,4 @@
--- The outbox. An event waits in events_waiting until whoever deletes it there has dispatched it, in one transaction.
+-- The outbox. An event waits in events_waiting until a dispatcher deletes it there and dispatches it, in one transaction.
 
 -- name: emit
 select event_id, outcome from fairlead.emit_one(
@@ -32,8 +32,8 @@ and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 order by e.tenant_id, e.id desc limit %(limit)s
 
 -- name: take
--- By row, never by "newer than the last": a transaction may commit an older one at any time. First the oldest of each tenant,
--- round the circle of tenants from anywhere, then the oldest of all: who emits a million delays nobody else by more than a turn.
+-- By row, never by "newer than the last": a transaction may commit an older event at any time. First the oldest event of
+-- each tenant, from a random tenant on, then the oldest of all: a tenant with a million events delays others by one turn.
 with recursive moment as materialized (
     select clock_timestamp() as now
 ), walk as (
@@ -69,7 +69,7 @@ where w.ctid = any (array(
         order by o.event_id, o.turn) o
     order by o.turn, o.due_at, o.event_id limit %(limit)s))
 returning w.event_id,
-    -- one that is stopped with events in its hands must not keep them
+    -- a dispatcher that stops must not keep its events locked
     set_config('idle_in_transaction_session_timeout', %(patience)s, true);
 
 -- name: taken
@@ -93,7 +93,7 @@ where event_id = any(%(ids)s);
 select extract(epoch from min(due_at) - clock_timestamp())::float8 from fairlead.events_waiting;
 
 -- name: replay
--- Whoever replays an event begins a new chain of triggers with it.
+-- A replay starts a new chain of triggers.
 with again as (
     insert into fairlead.events (
         id, tenant_id, name, data, correlation_id, occurred_at, replay_of, only_trigger_id, created_by, secret_paths)
@@ -105,7 +105,7 @@ with again as (
 insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from again;
 
 -- name: forget
--- A batch of what was dispatched long ago.
+-- A batch of events that were dispatched long ago.
 delete from fairlead.events where id in (
     select id from fairlead.events
     where recorded_at < (select clock_timestamp() - make_interval(days => %(days)s)) and dispatched_at is not null

@@ -1,4 +1,4 @@
-"""Firings: what became of each instant and event of a trigger; and windows in which one job stands for many."""
+"""Firings: the outcome of each instant and event of a trigger; and the dedupe windows of triggers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ sql = queries_beside(__file__)
 
 
 class NewFiring(msgspec.Struct, frozen=True, kw_only=True):
-    """A record to be made."""
+    """A firing to record."""
 
     trigger_id: UUID
     tenant_id: UUID
@@ -31,18 +31,18 @@ class NewFiring(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     covers: int | None = 1
     covers_until: datetime | None = None
-    # made here, one after the other: those of one transaction are listed in the order of their instants
+    # generated here in sequence, so that the firings of one transaction are listed in the order of their instants
     id: UUID = msgspec.field(default_factory=uuid7)
 
 
 async def add(tx: Tx, firings: Sequence[NewFiring]) -> None:
-    """Record these; one that is recorded already fails the transaction."""
+    """Record firings; a duplicate fails the transaction."""
     if firings:
         await tx.run(sql.add, {"firings": JsonText(msgspec.json.encode(firings))})
 
 
 async def recorded(tx: Tx, slots: Sequence[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
-    """Which of these (trigger, slot) have their record already."""
+    """Those of the (trigger, slot) pairs that are recorded."""
     values = {"triggers": [trigger for trigger, _ in slots], "slots": [slot for _, slot in slots]}
     return {(trigger, slot) for trigger, slot in await tx.values(sql.recorded, values)}
 
@@ -56,7 +56,7 @@ async def page(
 
 
 async def at_slot(tx: Tx, trigger_id: UUID, slot: str) -> Firing:
-    """The one firing of a trigger at a slot that is recorded."""
+    """The recorded firing of a trigger at a slot."""
     [firing] = await tx.all(Firing, f"{sql.selected} {sql.at_slot}", {"trigger_id": trigger_id, "slot": slot})
     return firing
 
@@ -64,7 +64,7 @@ async def at_slot(tx: Tx, trigger_id: UUID, slot: str) -> Firing:
 async def of_event(
     tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None, after: UUID | None = None, limit: int
 ) -> Page[Firing]:
-    """What an event set off, the first first."""
+    """The firings of an event, the oldest first."""
     values = {"event_id": event_id, "tenant_id": tenant_id, "after": after}
     return await _page(tx, sql.of_event, values, limit=limit)
 
@@ -92,29 +92,29 @@ async def recent(tx: Tx, trigger_ids: Sequence[UUID], *, each: int) -> list[Firi
 
 
 async def tally(tx: Tx, event_ids: Sequence[UUID]) -> list[tuple[UUID, FiringOutcome, int]]:
-    """How many firings of each outcome these events have."""
+    """The number of firings of these events, by outcome."""
     rows = await tx.values(sql.tally, {"event_ids": list(event_ids)})
     return [(event_id, FiringOutcome(outcome), count) for event_id, outcome, count in rows]
 
 
 class Window(NamedTuple):
-    """The same trigger and payload, whoever fires it."""
+    """The dedupe window of one trigger and payload."""
 
     tenant_id: UUID
     hash: bytes
 
 
 class Claim(NamedTuple):
-    """Who would have a window, and for how many seconds."""
+    """A job that wants a window, and for how many seconds."""
 
     job_id: UUID
     seconds: int
 
 
 async def take_windows(tx: Tx, wanted: Mapping[Window, Claim]) -> dict[Window, UUID]:
-    """The job that stands for all others within each window: the one that asks, or the one that was first.
+    """The job that holds each window: the wanting one, or one that was first.
 
-    Waits for those whose transaction is not over, in an order that all keep to.
+    Waits for uncommitted holders, in one order, so that two transactions cannot deadlock.
     """
     held: dict[Window, UUID] = {}
     while rest := {window: claim for window, claim in wanted.items() if window not in held}:
@@ -140,21 +140,21 @@ def _holders(rows: Iterable[tuple[Any, ...]]) -> dict[Window, UUID]:
 
 
 async def window_holder(tx: Tx, window: Window) -> UUID | None:
-    """The job that stands for all others in a window now, if one does."""
+    """The job that holds a window now."""
     values = {"tenants": [window.tenant_id], "hashes": [window.hash]}
     return _holders(await tx.values(sql.holders, values)).get(window)
 
 
 async def leave_window(tx: Tx, window: Window, *, job_id: UUID) -> None:
-    """Let the next one have the window: this job was not made."""
+    """Free a window, since this job was not created."""
     await tx.run(sql.leave_window, {**window._asdict(), "job_id": job_id})
 
 
 async def forget(tx: Tx, *, days: int, limit: int) -> int:
-    """How many records of so long ago are gone now."""
+    """Remove firings older than `days`. Their number."""
     return await tx.run(sql.forget, {"days": days, "limit": limit})
 
 
 async def forget_windows(tx: Tx, *, limit: int) -> int:
-    """How many windows that are over are gone now."""
+    """Remove windows that have ended. Their number."""
     return await tx.run(sql.forget_windows, {"limit": limit})

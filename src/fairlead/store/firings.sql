@@ -1,4 +1,4 @@
--- One record for each trigger and slot, written in the transaction that makes its job.
+-- One record for each trigger and slot, written in the transaction that creates its job.
 
 -- name: add
 insert into fairlead.trigger_firings (
@@ -57,15 +57,15 @@ from fairlead.trigger_firings f where f.event_id = any(%(event_ids)s)
 group by f.event_id, f.outcome;
 
 -- name: holders
--- Without a lock: in a flood, everybody asks for the same few windows.
+-- Without a lock: under load, many transactions ask for the same few windows.
 select w.tenant_id, w.hash, w.job_id
 from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as o(tenant_id, hash)
 join fairlead.dedupe_windows w on w.tenant_id = o.tenant_id and w.hash = o.hash
 where w.expires_at > clock_timestamp();
 
 -- name: windows
--- Ours if nobody had it, or if his is over; waits for one whose transaction is not over. In the order of their keys,
--- so that two cannot wait for each other. What does not come back, somebody else has had in the meantime.
+-- Takes a window that is free or has ended; waits for uncommitted holders. In the order of the keys, so that two
+-- transactions cannot deadlock. Another transaction took the windows that are not returned.
 insert into fairlead.dedupe_windows as w (tenant_id, hash, job_id, expires_at)
 select o.tenant_id, o.hash, o.job_id, clock_timestamp() + make_interval(secs => o.seconds)
 from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[], %(jobs)s::uuid[], %(seconds)s::int[])

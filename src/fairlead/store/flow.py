@@ -1,4 +1,4 @@
-"""How many jobs ended, step by step: for charts."""
+"""The number of jobs that ended in each time step: for charts."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ sql = queries_beside(__file__)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """How many jobs ended well and badly from `at` on; less those that were retried by hand."""
+    """The number of jobs that succeeded and failed in the step that starts at `at`, without jobs that were retried by hand."""
 
     at: datetime
     succeeded: int
@@ -21,7 +21,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How many jobs of a tenant ended well and badly; less those that were retried by hand."""
+    """The number of a tenant's jobs that succeeded and failed, without jobs that were retried by hand."""
 
     tenant_id: UUID
     succeeded: int
@@ -29,11 +29,11 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 async def flow(tx: Tx, *, tenant_id: UUID | None, seconds: int, step: int) -> list[Step]:
-    """The last so many seconds, of a tenant or (None) of all, in steps; the oldest first."""
+    """The last `seconds` of a tenant or (None) of all, in steps; the oldest first."""
     return await tx.all(Step, sql.flow, {"tenant_id": tenant_id, "seconds": seconds, "step": step})
 
 
 async def ended(tx: Tx, tenants: Sequence[UUID], *, seconds: int) -> list[Ended]:
-    """What ended at each of these tenants in the last so many seconds."""
+    """The jobs of each of these tenants that ended in the last `seconds`."""
     await tx.by_index()
     return await tx.all(Ended, sql.ended, {"tenants": list(tenants), "seconds": seconds})

@@ -1,7 +1,7 @@
--- What went through, out of the flows in counts: minutes are kept for about a day.
+-- Throughput, from the flows in counts: minutes are kept for about a day.
 
 -- name: flow
--- Every step of the time asked for, also those in which nothing happened.
+-- Every step of the requested time, also empty ones.
 with steps as (
     select generate_series(
         date_bin(make_interval(secs => %(step)s), clock_timestamp() - make_interval(secs => %(seconds)s), 'epoch'),
@@ -18,7 +18,7 @@ select s.at, greatest(0, coalesce(f.succeeded, 0)) as succeeded, greatest(0, coa
 from steps s left join flows f using (at) order by s.at;
 
 -- name: ended
--- Of each of these tenants, the last minutes of its counts, by their index.
+-- The last minutes of each tenant's counts, by their index.
 select t.tenant_id, greatest(0, coalesce(c.succeeded, 0)) as succeeded, greatest(0, coalesce(c.failed, 0)) as failed
 from unnest(%(tenants)s::uuid[]) as t(tenant_id)
 cross join lateral (

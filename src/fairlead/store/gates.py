@@ -1,4 +1,4 @@
-"""Gates: the switches that stop claiming, for the system, a tenant, a definition or a host."""
+"""Gates stop claiming for the system, a tenant, a definition or a host."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ class GateKind(StrEnum):
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate as it stands: open when `paused_at` is None. `changed` is whether the call before made it so."""
+    """The state of a gate: open when `paused_at` is None. `changed`: the call that returned it changed it."""
 
     kind: GateKind
     id: UUID | None
@@ -34,23 +34,23 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def hold(tx: Tx, kind: GateKind, name: str = "", *, tenant_id: UUID | None = None) -> list[Gate]:
-    """The gates of that name, kept from changing until the transaction ends. Only hosts may be several."""
+    """Lock the gates of that name until the transaction ends. Only hosts may be several."""
     return await tx.all(Gate, getattr(sql, f"hold_{kind}"), {"name": name, "tenant_id": tenant_id})
 
 
 async def close(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
-    """Close a held gate. One that is closed keeps its time, and without a new note its note."""
+    """Close a locked gate. A closed gate keeps its time, and its note unless a new one is given."""
     values = {"id": gate.id, "actor": actor, "note": note}
     [(at, by, kept)] = await tx.values(getattr(sql, f"close_{gate.kind}"), values)
     return replace(gate, paused_at=at, paused_by=by, note=kept, changed=gate.paused_at is None)
 
 
 async def open_(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
-    """Open a held gate."""
+    """Open a locked gate."""
     await tx.run(getattr(sql, f"open_{gate.kind}"), {"id": gate.id, "actor": actor, "note": note})
     return replace(gate, paused_at=None, paused_by=None, note=None, changed=True)
 
 
 async def notify(tx: Tx) -> None:
-    """Tell every claimer to look again, once this transaction has committed."""
+    """Tell every claimer to look again, after this transaction has committed."""
     tx.notify("gate")

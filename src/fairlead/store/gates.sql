@@ -1,5 +1,5 @@
--- A gate is closed by a time in paused_at (for the system: by not being online) and is part of the claim itself.
--- `hold` queries lock as an update of the row does, and no more: those who refer to the row are not kept waiting.
+-- A gate is closed if paused_at is set (for the system: if it is not online). The claim itself checks gates.
+-- `hold` queries lock a row as an update does (no key update), so foreign key checks do not wait.
 
 -- name: hold_system
 select 'system' as kind, null::uuid as id, 'system' as name, null::uuid as tenant_id,
@@ -16,7 +16,7 @@ select 'definition' as kind, id, key as name, null::uuid as tenant_id, paused_at
 from fairlead.job_definitions where key = %(name)s for no key update;
 
 -- name: hold_host
--- Hosts of different tenants may share a name: more than one row is for the caller to refuse.
+-- Hosts of different tenants may share a name: the caller refuses more than one row.
 select 'host' as kind, id, name, tenant_id, paused_at, paused_by, pause_note as note
 from fairlead.hosts
 where (name = %(name)s or id::text = lower(%(name)s))

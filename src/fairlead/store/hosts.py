@@ -1,4 +1,4 @@
-"""Hosts, resources, enrolment codes, and what was given to agents."""
+"""Hosts, resources, enrolment codes, and deliveries of jobs to agents."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,16 +18,16 @@ sql = queries_beside(__file__)
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent that waits has to know of its host."""
+    """The state of a host, for its waiting agent."""
 
     id: UUID
     session_id: UUID | None
     paused: bool
     draining: bool
     pause_note: str | None
-    # and room for it
+    # jobs wait for the host, and it has room for one
     has_work: bool
-    # given to an agent, and not accepted yet
+    # jobs were delivered to an agent that has not accepted them yet
     has_undelivered: bool
     canceling: tuple[UUID, ...]
 
@@ -44,12 +44,12 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get(tx: Tx, host_id: UUID, *, tenant_id: UUID | None = None) -> Host | None:
-    """A host, if it is that tenant's (or anybody's, for None)."""
+    """A host of a tenant, or (None) of any."""
     return await tx.first(Host, f"{sql.hosts} {sql.host_by_id}", {"id": host_id, "tenant_id": tenant_id})
 
 
 async def named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Host]:
-    """The host of this id, and those of this name: each tenant may have one."""
+    """The host with this id, and the hosts with this name: each tenant may have one."""
     return await tx.all(Host, f"{sql.hosts} {sql.hosts_named}", {"name": name, "tenant_id": tenant_id})
 
 
@@ -61,7 +61,7 @@ async def page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int
 
 
 async def running(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
-    """What these hosts run now."""
+    """The jobs that these hosts run now."""
     values = {"ids": list(ids), "tenant_id": tenant_id, "limit": limit}
     return await tx.all(RunningJob, sql.running, values)
 
@@ -69,7 +69,7 @@ async def running(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, limit:
 async def add(
     tx: Tx, *, tenant_id: UUID, name: str, max_running: int, labels: Mapping[str, Any], created_by: str
 ) -> UUID | None:
-    """A new host's id; None if the name is taken."""
+    """Add a host. Its id; None if the name is taken."""
     values = {
         "tenant_id": tenant_id,
         "name": name,
@@ -90,7 +90,7 @@ async def change(
     labels: Mapping[str, Any] | None = None,
     draining: bool | None = None,
 ) -> None:
-    """Make a host say what is given; UniqueViolation if the name is taken."""
+    """Change the given fields of a host; UniqueViolation if the name is taken."""
     values = {
         "id": host_id,
         "name": name,
@@ -102,18 +102,18 @@ async def change(
 
 
 async def hold(tx: Tx, host_id: UUID, *, alone: bool = False) -> bool:
-    """Keep a host from being taken away, or (alone) from getting jobs, until the transaction ends; False if it is gone."""
+    """Lock a host against removal, or (alone) also against new jobs, until the transaction ends; False if it is gone."""
     return bool(await tx.values(sql.hold_host_alone if alone else sql.hold_host, {"id": host_id}))
 
 
 async def jobs(tx: Tx, host: Host) -> tuple[int, int]:
-    """How many jobs wait for a host, and how many it runs."""
+    """The number of jobs that wait for a host, and that it runs."""
     [(waiting, running)] = await tx.values(sql.jobs_of_host, {"id": host.id, "tenant_id": host.tenant_id})
     return int(waiting), int(running)
 
 
 async def remove(tx: Tx, host_id: UUID) -> int:
-    """Take a host away, with its resources, its codes and its agents' tokens. How many resources there were."""
+    """Remove a host with its resources, its codes and its agents' tokens. The number of its resources."""
     [(things,)] = await tx.values(sql.remove_host, {"id": host_id})
     return int(things)
 
@@ -122,13 +122,13 @@ async def remove(tx: Tx, host_id: UUID) -> int:
 
 
 async def resource(tx: Tx, resource_id: UUID, *, tenant_id: UUID | None = None) -> Resource | None:
-    """A resource, if it is that tenant's (or anybody's, for None)."""
+    """A resource of a tenant, or (None) of any."""
     values = {"id": resource_id, "tenant_id": tenant_id}
     return await tx.first(Resource, f"{sql.resources} {sql.resource_by_id}", values)
 
 
 async def resources_named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Resource]:
-    """The resource of this id, and those of this name: of several kinds, or tenants."""
+    """The resource with this id, and the resources with this name: of several kinds or tenants."""
     values = {"name": name, "tenant_id": tenant_id}
     return await tx.all(Resource, f"{sql.resources} {sql.resources_named}", values)
 
@@ -145,7 +145,7 @@ async def resources(
 async def add_resource(
     tx: Tx, *, tenant_id: UUID, host_id: UUID, kind: str, name: str, created_by: str
 ) -> UUID | None:
-    """A new resource's id; None if there is one of this kind and name."""
+    """Add a resource. Its id; None if there is one of this kind and name."""
     values = {
         "tenant_id": tenant_id,
         "host_id": host_id,
@@ -160,7 +160,7 @@ async def add_resource(
 async def change_resource(
     tx: Tx, resource_id: UUID, *, host_id: UUID | None = None, name: str | None = None
 ) -> None:
-    """Have a resource on this host, under this name; UniqueViolation if the name is taken."""
+    """Change the given fields of a resource; UniqueViolation if the name is taken."""
     await tx.run(sql.change_resource, {"id": resource_id, "host_id": host_id, "name": name})
 
 
@@ -170,7 +170,7 @@ async def change_resource(
 async def add_code(
     tx: Tx, *, code_hash: bytes, tenant_id: UUID, host_id: UUID, created_by: str, seconds: float
 ) -> datetime:
-    """When the code that was kept ends."""
+    """Store an enrolment code. The time at which it expires."""
     values = {
         "code_hash": code_hash,
         "tenant_id": tenant_id,
@@ -183,13 +183,13 @@ async def add_code(
 
 
 async def use_code(tx: Tx, code_hash: bytes) -> tuple[UUID, UUID] | None:
-    """The tenant and host that a code is for, once; None if it is not good (any more)."""
+    """Use up a code. Its tenant and host; None if it is not valid."""
     found = await tx.values(sql.use_code, {"code_hash": code_hash})
     return (found[0][0], found[0][1]) if found else None
 
 
 async def revoke_tokens(tx: Tx, host_id: UUID) -> int:
-    """Take away the tokens of a host's agents: how many."""
+    """Revoke the tokens of a host's agents. Their number."""
     return len(await tx.values(sql.revoke_tokens, {"host_id": host_id}))
 
 
@@ -197,32 +197,32 @@ async def revoke_tokens(tx: Tx, host_id: UUID) -> int:
 
 
 async def begin_session(tx: Tx, host_id: UUID, *, session_id: UUID, version: str) -> bool:
-    """Make this session the host's; False if it is already."""
+    """Make this the session of the host; False if it is already."""
     values = {"id": host_id, "session_id": session_id, "version": version}
     return bool(await tx.values(sql.begin_session, values))
 
 
 async def states(tx: Tx, ids: Sequence[UUID]) -> list[HostState]:
-    """How these hosts stand."""
+    """The states of these hosts."""
     return await tx.all(HostState, sql.states, {"ids": list(ids)})
 
 
 async def seen(tx: Tx, ids: Sequence[UUID]) -> None:
-    """Note that the agents of these hosts are there."""
+    """Note that the agents of these hosts are online."""
     await tx.run(sql.seen, {"ids": list(ids)})
 
 
 async def deliver(tx: Tx, host_id: UUID, session_id: UUID, *, token: UUID) -> dict[UUID, UUID]:
-    """Note that the jobs claimed with this token are on their way to an agent: their attempts' ids.
+    """Note that the jobs claimed with this token are being delivered to an agent. The ids of their attempts.
 
-    Nothing, if that is no longer the host's agent.
+    Empty if the session is no longer the host's.
     """
     values = {"host_id": host_id, "session_id": session_id, "token": token}
     return {job_id: run_id for job_id, run_id in await tx.values(sql.deliver, values)}  # noqa: C416 - rows are longer to mypy
 
 
 async def with_work(tx: Tx) -> list[UUID]:
-    """Hosts that jobs wait for, and that have room for them."""
+    """Hosts with waiting jobs and room for them."""
     return [host_id for (host_id,) in await tx.values(sql.with_work)]
 
 
@@ -233,27 +233,27 @@ async def has_work(tx: Tx, host_id: UUID) -> bool:
 
 
 async def accept(tx: Tx, lease: Lease, *, host_id: UUID | None, lease_seconds: float) -> bool | None:
-    """The host's agent has a job: whether its cancel was requested; None if the lease is not the host's, or over."""
+    """Note that the host's agent accepted a job. Whether a cancel was requested; None if the host does not hold the lease."""
     values = {**leases.named(lease), "host_id": host_id, "lease_seconds": lease_seconds}
     found = await tx.values(sql.accept, values)
     return bool(found[0][0]) if found else None
 
 
 async def undelivered(tx: Tx, host_id: UUID, session_id: UUID, *, limit: int) -> list[Lease]:
-    """What was given to a host's agent and has not been acknowledged, if this is still its agent."""
+    """The leases that were delivered to a host's agent and not accepted, if this is still its session."""
     values = {"host_id": host_id, "session_id": session_id, "limit": limit}
     return [Lease(*row) for row in await tx.values(sql.undelivered, values)]
 
 
 async def leases_of(tx: Tx, host_id: UUID | None, held: Sequence[Lease]) -> list[Lease]:
-    """Those of the leases that are of this host's jobs."""
+    """Those of the leases whose jobs are this host's."""
     found = await tx.values(sql.leases_of, {"host_id": host_id, "jobs": [lease.job_id for lease in held]})
     there = {job_id for (job_id,) in found}
     return [lease for lease in held if lease.job_id in there]
 
 
 async def forget(tx: Tx) -> None:
-    """Forget codes and deliveries that are over, and what is left of hosts that are gone."""
+    """Remove expired codes, ended deliveries, and limit locks of removed hosts."""
     await tx.run(sql.forget_codes)
     await tx.run(sql.forget_deliveries)
     await tx.run(sql.forget_limits)

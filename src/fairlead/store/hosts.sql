@@ -1,7 +1,7 @@
 -- Hosts and resources belong to a tenant, and to the same one.
 
 -- name: hosts
--- Online is one whose agent was heard of within two of its polls.
+-- A host is online if its agent was seen within two of its polls.
 select h.id, h.tenant_id, (select t.slug from fairlead.tenants t where t.id = h.tenant_id) as tenant,
     h.name, h.max_running, h.labels, h.paused_at, h.paused_by, h.pause_note, h.draining,
     h.session_at, h.last_seen_at, h.agent_version, coalesce(h.last_seen_at > clock_timestamp() - interval '60 seconds', false) as online,
@@ -18,7 +18,7 @@ h.id = %(id)s and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
 order by h.id limit %(limit)s
 
 -- name: running
--- What these hosts run now, by their leases.
+-- The jobs that these hosts run now, by their leases.
 select l.host_id, l.job_id, d.key as definition_key
 from fairlead.leases l join fairlead.job_definitions d on d.id = l.definition_id
 where l.host_id = any(%(ids)s) and (%(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s)
@@ -36,21 +36,21 @@ set name = coalesce(%(name)s, name), max_running = coalesce(%(max_running)s, max
 where id = %(id)s;
 
 -- name: hold_host
--- Nobody takes the host away until the transaction ends.
+-- The host cannot be removed until the transaction ends.
 select id from fairlead.hosts where id = %(id)s for key share;
 
 -- name: hold_host_alone
--- Nobody enqueues for the host until the transaction ends.
+-- No transaction can enqueue for the host until this one ends.
 select id from fairlead.hosts where id = %(id)s for update;
 
 -- name: jobs_of_host
--- How many wait for the host, and how many run on it.
+-- The number of jobs that wait for the host, and that run on it.
 select (select count(*) from fairlead.ready where host_id = %(id)s)
         + (select count(*) from fairlead.later where host_id = %(id)s and tenant_id = %(tenant_id)s),
     (select count(*) from fairlead.leases where host_id = %(id)s);
 
 -- name: remove_host
--- With all that is only its own; the jobs that ran on it keep its id. How many resources were on it.
+-- Removes a host with all that belongs to it; its jobs keep its id. Returns the number of its resources.
 with codes as (
     delete from fairlead.enrolment_codes where host_id = %(id)s
 ), tokens as (
@@ -63,7 +63,7 @@ with codes as (
 select count(*) from things;
 
 -- name: forget_limits
--- What claims for hosts that are gone were held by.
+-- The limit locks of removed hosts.
 delete from fairlead.limit_locks k
 where k.scope = 'host' and not exists (select from fairlead.hosts h where h.id = k.scope_id);
 
@@ -105,7 +105,7 @@ values (%(code_hash)s, %(tenant_id)s, %(host_id)s, %(created_by)s, clock_timesta
 returning expires_at;
 
 -- name: use_code
--- Once, by whoever comes first.
+-- Only the first use of a code succeeds.
 update fairlead.enrolment_codes set used_at = clock_timestamp()
 where code_hash = %(code_hash)s and used_at is null and expires_at > clock_timestamp()
 returning tenant_id, host_id;
@@ -119,7 +119,7 @@ where host_id = %(host_id)s and role = 'agent' and revoked_at is null
 returning id;
 
 -- name: begin_session
--- Who started last is the host's agent.
+-- The session that started last is the host's.
 update fairlead.hosts
 set session_id = %(session_id)s, session_at = clock_timestamp(), last_seen_at = clock_timestamp(),
     agent_version = %(version)s
@@ -127,7 +127,7 @@ where id = %(id)s and session_id is distinct from %(session_id)s
 returning id;
 
 -- name: states
--- How these hosts stand, for the agents that wait.
+-- The states of these hosts, for the waiting agents.
 select h.id, h.session_id, h.paused_at is not null as paused, h.draining, h.pause_note,
     exists (select from fairlead.ready r where r.host_id = h.id)
         and (select count(*) from fairlead.leases l where l.host_id = h.id) < h.max_running as has_work,
@@ -138,8 +138,8 @@ select h.id, h.session_id, h.paused_at is not null as paused, h.draining, h.paus
 from fairlead.hosts h where h.id = any(%(ids)s);
 
 -- name: with_work
--- From host to host along the index, however many jobs each has waiting, and however many hosts have none: without the
--- limit, leases would be counted for every host there is.
+-- Goes from host to host along the index, so that neither waiting jobs nor hosts without any cost time. Without the limit,
+-- the planner would count the leases of every host.
 with recursive walk as (
     (select r.host_id from fairlead.ready r where r.host_id is not null order by r.host_id limit 1)
     union all
@@ -155,7 +155,7 @@ where (select count(*) from fairlead.leases l where l.host_id = h.id) < h.max_ru
 select exists (select from fairlead.ready where host_id = %(host_id)s);
 
 -- name: seen
--- A host that somebody is writing at this moment is seen by him.
+-- Skips a host that another transaction is updating: that one sets the time, too.
 update fairlead.hosts set last_seen_at = clock_timestamp()
 where id = any(array(
     select id from fairlead.hosts
@@ -163,7 +163,7 @@ where id = any(array(
     for no key update skip locked));
 
 -- name: deliver
--- Only to the host's agent; nobody becomes it before this is committed.
+-- Only to the host's session, which cannot change before this is committed.
 with agent as materialized (
     select id from fairlead.hosts where id = %(host_id)s and session_id = %(session_id)s for share
 ), given as (
@@ -177,8 +177,8 @@ with agent as materialized (
 select g.job_id, a.id from given g join fairlead.job_attempts a on a.job_id = g.job_id and a.attempt_no = g.attempt_no;
 
 -- name: accept
--- In one statement, since the job waits for it: its time begins anew, and it is on its way no more. Nothing comes back if
--- it is not this host's, or not any more.
+-- In one statement, since the job waits for it: renews the lease and ends the delivery. Returns no row if the lease is not
+-- this host's, or not any more.
 with renewed as (
     update fairlead.leases set expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
     where job_id = %(job_id)s and attempt_no = %(attempt_no)s and token = %(token)s and host_id = %(host_id)s
@@ -191,7 +191,7 @@ with renewed as (
 select j.cancel_requested_at is not null from renewed r join fairlead.jobs j on j.id = r.job_id;
 
 -- name: undelivered
--- What was given and not acknowledged, and is still held; for the host's agent only, and nobody becomes it meanwhile.
+-- Deliveries that were not accepted and whose leases still exist; only for the host's session, which cannot change meanwhile.
 select d.job_id, d.attempt_no, d.token from fairlead.hosts h
 join fairlead.deliveries d on d.host_id = h.id
 join fairlead.leases l on l.job_id = d.job_id and l.attempt_no = d.attempt_no and l.token = d.token

@@ -1,4 +1,4 @@
-"""Answers to creates with an Idempotency-Key, kept for a day."""
+"""Responses to creates with an Idempotency-Key, kept for a day."""
 
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ sql = queries_beside(__file__)
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked with this key before, and answered."""
+    """The earlier request with this key, and its response."""
 
     body_hash: bytes
     status_code: int | None
@@ -20,7 +20,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def begin(tx: Tx, *, scope_id: UUID, key: str, body_hash: bytes) -> Earlier | None:
-    """Take the key for this transaction; or what it was used for before."""
+    """Take the key for this transaction and return None, or return the earlier request."""
     values = {"scope_id": scope_id, "key": key, "body_hash": body_hash}
     if await tx.values(sql.begin, values):
         return None
@@ -28,11 +28,11 @@ async def begin(tx: Tx, *, scope_id: UUID, key: str, body_hash: bytes) -> Earlie
 
 
 async def keep(tx: Tx, *, scope_id: UUID, key: str, status_code: int, answer: Any) -> None:
-    """What the create was answered."""
+    """Store the response to the create."""
     values = {"scope_id": scope_id, "key": key, "status_code": status_code, "answer": json_text(answer)}
     await tx.run(sql.keep, values)
 
 
 async def forget(tx: Tx) -> int:
-    """Forget what is older than a day. How many."""
+    """Remove entries older than a day. Their number."""
     return await tx.run(sql.forget)

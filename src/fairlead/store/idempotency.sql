@@ -1,7 +1,7 @@
--- A create with an Idempotency-Key is done once; its repetition is answered with what the first was.
+-- A create with an Idempotency-Key is done once; a repetition gets the first response.
 
 -- name: begin
--- No row comes back when the key was used before; waits for one that is being used at this moment.
+-- Returns no row if the key was used before; waits for a transaction that is using it now.
 insert into fairlead.idempotency_keys (scope_id, key, body_hash) values (%(scope_id)s, %(key)s, %(body_hash)s)
 on conflict do nothing returning true;
 

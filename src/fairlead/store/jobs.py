@@ -1,4 +1,4 @@
-"""Jobs: the record that people read, and the transitions that are not a worker's."""
+"""Jobs: the record that users read, and the transitions that no worker makes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -30,7 +30,7 @@ _OPTIONS = (
 )
 _TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
 
-# How many jobs a page looks at, in search of those that it shows.
+# The most jobs that a page searches for matching ones.
 LOOK = 2000
 MOST_ATTEMPTS = 1000
 _INDEXED = {"id", "tenant_id", "before", "workflow_run_id"}
@@ -39,7 +39,7 @@ _BY_INDEX = {"dedupe_key": sql.where_key}
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What enqueue_one answered."""
+    """The result of enqueue_one."""
 
     job_id: UUID | None
     outcome: str
@@ -47,12 +47,12 @@ class Answer(msgspec.Struct, frozen=True):
     tenant_id: UUID | None
     definition_id: UUID | None
     waits: bool | None
-    # which quota refused it, and how much of it is used
+    # the quota that refused it, its use and its limit
     quota: Any = None
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The host and the resource that a job is for, or why it can be for none."""
+    """The host and the resource that a job is for, or a refusal."""
 
     host_id: UUID | None
     resource_id: UUID | None
@@ -72,7 +72,7 @@ async def enqueue(
         "id": new.id,
         "expected_version": version,
     }
-    # each argument costs time on both sides: send only those that say something
+    # each argument costs time on both sides: send only those that are set
     for name in _OPTIONS:
         if (value := getattr(new, name)) is not None:
             arguments[name] = value
@@ -81,7 +81,7 @@ async def enqueue(
     if quotas := settings_for_jobs(tx.settings):
         arguments["quotas"] = json_text(quotas)
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
-    # before it is sent: the listeners then hear of it with its commit, and its answer may be lost and the job be there
+    # before the statement, so that its commit notifies the listeners even if its answer is lost
     tx.notify("ready" if new.scheduled_for is None else "later")
     [values] = await tx.quick(f"{sql.enqueue}({named})", arguments)
     answer = Answer(*values)
@@ -93,8 +93,8 @@ async def enqueue(
 async def enqueue_plain(
     tx: Tx, new: NewJob, tenant_id: UUID, definition_id: UUID, *, payload: bytes, version: int, actor: str
 ) -> bool:
-    """Enqueue a request without options. False if the definition is no longer that version, or no longer the tenant's,
-    or if it has to be counted whether the tenant may have one more.
+    """Enqueue a request without options. False if the definition has another version, is not the tenant's any more,
+    or if the tenant's quota has to be counted.
     """
     values = (new.id, actor, JsonText(payload), tenant_id, definition_id, version, new.definition)
     tx.notify("ready")
@@ -102,7 +102,7 @@ async def enqueue_plain(
 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
-    """A job, if it is that tenant's (or anybody's, for None)."""
+    """A job of a tenant, or (None) of any."""
     asked, values = conditions(tx, {"id": job_id, "tenant_id": tenant_id})
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked)]
     found = await tx.first(_Recorded, "\n".join(query), values)
@@ -110,7 +110,7 @@ async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | N
 
 
 async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> Page[Job]:
-    """Jobs that match every given filter, newest first, however long it takes. A filter that is None is not one."""
+    """Jobs that match every filter that is not None, newest first, without a bound on the search."""
     asked, values = conditions(tx, filters)
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked or ["true"]), sql.paged]
     return await _jobs(tx, query, {**values, "offset": offset}, limit=limit)
@@ -119,10 +119,10 @@ async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 
 async def page(
     tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0
 ) -> tuple[list[Job], UUID | None]:
-    """Jobs that match, newest first, and the id after which to go on, if there may be more.
+    """Jobs that match, newest first, and the id after which the next page starts, if there may be more.
 
-    It looks at LOOK jobs at most, so that its time does not grow with the tenant's history, and it ends where its jobs have
-    MOST_PAGE_BYTES: a page may be short, or empty, and yet not the last.
+    It searches at most LOOK jobs, so that its time does not grow with the tenant's history, and ends at MOST_PAGE_BYTES:
+    a page may be short or empty without being the last.
     """
     await tx.by_index()
     await tx.values(sql.plan_each)
@@ -142,13 +142,13 @@ async def page(
 
 
 def conditions(tx: Tx, filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """What filters ask of a job `j` and its definition `d`, and the values that they ask with."""
+    """The SQL conditions of filters on a job `j` and its definition `d`, and their parameters."""
     asked = _Asked(tx, filters)
     return [*asked.indexed(), *asked.others()], asked.values
 
 
 class _Asked:
-    """Filters, told apart: those that an index answers in the order of ids, and the others."""
+    """Filters, divided into those that an index answers in the order of ids, and the others."""
 
     def __init__(self, tx: Tx, filters: Mapping[str, Any]) -> None:
         self.given = {name: value for name, value in filters.items() if value is not None}
@@ -186,7 +186,7 @@ class _Asked:
 
 
 async def _living(tx: Tx, asked: _Asked, values: Mapping[str, Any]) -> list[str]:
-    """Where few jobs wait or run, they are found by the queue's own tables."""
+    """Conditions that find few waiting or running jobs through the queue's own tables."""
     if not asked.of_tenant or not asked.statuses:
         return [sql.where_running] if asked.statuses == {JobStatus.RUNNING} else []
     if asked.statuses == {JobStatus.RUNNING}:
@@ -198,7 +198,7 @@ async def _living(tx: Tx, asked: _Asked, values: Mapping[str, Any]) -> list[str]
 
 
 async def _any_left(tx: Tx, asked: _Asked) -> bool:
-    """Whether there are jobs of those statuses at all: their counts know."""
+    """Whether the counts have any jobs of those statuses."""
     if not asked.of_tenant or not asked.statuses:
         return True
     levels = await stats.counts(tx, tenant_id=asked.given["tenant_id"])
@@ -218,7 +218,7 @@ async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any], *, limi
 
 
 class _Recorded(Job, frozen=True, kw_only=True):
-    """A job with all that it holds: not to be shown as it is."""
+    """A job with its unmasked secrets: never shown to users."""
 
     secret_paths: tuple[str, ...]
 
@@ -232,7 +232,7 @@ _VALUES = ("output", "error", "last_error", "progress")
 
 
 def _shown(job: _Recorded, patterns: Patterns) -> Job:
-    """The job as people may see it: without the secrets of its payload, wherever they got to."""
+    """The job as users may see it, with the secrets of its payload masked in all its fields."""
     shown = {name: getattr(job, name) for name in _SHOWN}
     if job.secret_paths or patterns:
         mask = Mask(secrets_in(job.payload, job.secret_paths), patterns)
@@ -252,7 +252,7 @@ async def attempts(tx: Tx, job_id: UUID, *, after: int = 0, limit: int = MOST_AT
 
 
 async def last_attempts(tx: Tx, job_id: UUID, *, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
-    """The newest attempts of a job, first to last; more of them are before these."""
+    """The newest attempts of a job, first to last; `more` means earlier ones."""
     found = await _attempts(tx, f"{sql.attempts} {sql.attempts_newest}", {"id": job_id}, limit=limit)
     return found.with_rows(reversed(found))
 
@@ -269,25 +269,25 @@ _TAILS = ("error_text", "stdout_tail", "stderr_tail")
 
 
 async def mask_of(tx: Tx, job_id: UUID) -> Mask | None:
-    """What masks a job's secrets in texts about it; None where there is nothing to mask."""
+    """The mask for a job's secrets in texts about it; None if there is nothing to mask."""
     payload, paths = await secrets_of(tx, job_id)
     return mask_for(payload, paths, tx.redact_patterns)
 
 
 async def payload(tx: Tx, job_id: UUID) -> Any:
-    """A job's payload as it is: what a job shows may be masked."""
+    """A job's unmasked payload."""
     [(found,)] = await tx.values(sql.payload, {"id": job_id})
     return found
 
 
 async def secrets_of(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
-    """A job's payload as it is and where its secrets are; of a job without any, nothing."""
+    """A job's unmasked payload and the paths of its secrets; (None, []) for a job without secrets."""
     found = await tx.values(sql.secrets, {"id": job_id})
     return found[0] if found else (None, [])
 
 
 async def cancel_queued(tx: Tx, job_id: UUID) -> bool:
-    """End a waiting job as canceled; False if it is not waiting."""
+    """Cancel a waiting job; False if it is not waiting."""
     canceled = bool(await tx.values(sql.cancel_queued, {"id": job_id}))
     if canceled:
         await events.tell_ends(tx, [job_id])
@@ -302,23 +302,23 @@ async def request_cancel(tx: Tx, job_id: UUID) -> bool:
 
 
 async def hide(tx: Tx, job_id: UUID, paths: Sequence[str]) -> None:
-    """What is at these paths of a job's payload is secret, whatever its definition says."""
+    """Mark these paths of a job's payload as secret, in addition to those of its definition."""
     await tx.run(sql.hide, {"id": job_id, "paths": list(paths)})
 
 
 async def hold_terminal(tx: Tx, job_id: UUID) -> bool:
-    """Keep others from retrying this job until the transaction ends; False if it cannot be retried."""
+    """Lock a job against other retries until the transaction ends; False if it cannot be retried."""
     return bool(await tx.values(sql.hold_terminal, {"id": job_id}))
 
 
 async def dedupe_key(tx: Tx, job_id: UUID) -> str | None:
-    """A job's dedupe key as it is: what a job shows may be masked."""
+    """A job's unmasked dedupe key."""
     [(key,)] = await tx.values(sql.dedupe_key, {"id": job_id})
     return cast("str | None", key)
 
 
 async def chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
-    """What was chosen for a job beside its payload, as it is; of a dedupe key, without the payload that it was made of."""
+    """The unmasked texts that a caller chose for a job beside its payload; a dedupe key without its payload values."""
     [(definition_key, paths, key, *chosen)] = await tx.values(sql.chosen_texts, {"id": job_id})
     found = dict(zip(_CHOSEN, chosen, strict=True))
     if key is not None:
@@ -327,20 +327,20 @@ async def chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
 
 
 async def target(tx: Tx, job: Job, *, payload: bytes) -> Target:
-    """Which host and resource a payload is for, if it were enqueued now as this job's."""
+    """The host and resource of a payload, if it were enqueued now as this job's."""
     [found] = await tx.all(Target, sql.target, {"id": job.id, "payload": JsonText(payload)})
     return found
 
 
 async def requeue(tx: Tx, job: Job, target: Target, *, payload: bytes | None) -> None:
-    """Put a held terminal job back, for this host and with a fresh budget."""
+    """Requeue a locked terminal job for this host, with a fresh retry budget."""
     values = {"id": job.id, "host_id": target.host_id, "resource_id": target.resource_id}
     text = None if payload is None else JsonText(payload)
     await tx.run(sql.requeue, {**values, "payload": text, "was": job.status.value})
 
 
 async def inconsistencies(tx: Tx) -> list[tuple[UUID | None, str]]:
-    """Every disagreement between the queue and the record. Empty is right."""
+    """Every disagreement between the queue and the record. Empty if they agree."""
     return [(job_id, problem) for job_id, problem in await tx.values(sql.inconsistencies)]
 
 

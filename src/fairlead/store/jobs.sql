@@ -1,14 +1,14 @@
--- A job is in exactly one of ready, later, leases, or none, as its status says. Whoever deletes
--- the hot row owns the transition, and only then touches jobs.
+-- A job is in exactly one of ready, later, leases, or none, by its status. The transaction that deletes
+-- the hot row owns the transition, and only then changes jobs.
 
 -- name: enqueue
--- The one way in for a single job: see the migration that makes enqueue_one.
+-- Enqueues a single job: see functions/enqueue_one.sql.
 select job_id, outcome, definition, tenant_id, definition_id, waits, quota from fairlead.enqueue_one
 
 -- name: enqueue_plain
--- What enqueue_one does for a job without options, for a process that knows the ids already: nearly every
--- enqueue, and about a sixth faster. No row comes back when the definition is not (any more) that version, or not active,
--- or when it has to be counted whether the tenant may have one more: see room_of.
+-- enqueue_one for a job without options, for a process that knows the ids: nearly every enqueue, and about a sixth faster.
+-- Returns no row if the definition has another version or is not active, or if the tenant's quota has to be counted: see
+-- functions/room_of.sql.
 with job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
@@ -16,7 +16,7 @@ with job as (
     from fairlead.tenant_use u, fairlead.job_definitions d
     where u.tenant_id = %s and u.roomy_until > clock_timestamp()
         and d.id = %s and d.version = %s and d.is_active and (d.only_tenants is null or u.tenant_id = any(d.only_tenants))
-        -- those of a host go the other way
+        -- a definition for hosts goes through enqueue_one
         and d.resource_pointer is null and d.kind <> 'host'
     returning id, tenant_id, definition_id, priority, greatest(scheduled_for, queued_at) as scheduled_for, created_by
 ), now_ready as (
@@ -55,26 +55,26 @@ where
 order by j.id desc limit %(limit)s offset %(offset)s
 
 -- name: plan_each
--- Planned for the tenant that it is about: what is good for a large one, on average, walks a small one through all of it.
+-- A plan for each tenant: a generic plan that suits large tenants would scan all jobs for a small one.
 select set_config('plan_cache_mode', 'force_custom_plan', true)
 
 -- name: looked_at
--- The newest of the jobs that an index finds, so many and no more: the other conditions are asked of these only, so that
--- a page costs the same however many jobs do not match.
+-- The newest `look` jobs that an index finds: the other conditions filter only these, so that a page costs the same
+-- however many jobs do not match.
 (select j.* from fairlead.jobs j where
 
 -- name: looked_at_end
 order by j.id desc limit %(look)s) j
 
 -- name: last_looked_at
--- Where the look of a page ended, if it did not come to the end of all jobs.
+-- The last job that a page searched, if it did not reach the end.
 select j.id from fairlead.jobs j where
 
 -- name: last_looked_at_end
 order by j.id desc limit 1 offset %(look)s - 1
 
 -- name: waiting
--- How many jobs of a tenant wait; beyond so many it does not matter.
+-- The number of a tenant's waiting jobs, counted up to a bound.
 select count(*) from (
     select w.job_id from
 
@@ -82,7 +82,7 @@ select count(*) from (
     limit %(look)s + 1) w
 
 -- name: waiting_jobs
--- Where the jobs of a tenant wait: for anybody, for a host, for their time.
+-- A tenant's waiting jobs: for any worker, for a host, for their time.
 ((select r.job_id from fairlead.ready r where r.host_id is null and r.tenant_id = %(tenant_id)s limit %(look)s + 1)
 union all
 (select r.job_id from fairlead.hosts h cross join lateral (
@@ -95,7 +95,7 @@ union all
 j.id = any(array(select w.job_id from
 
 -- name: where_leased
--- There are no more of these than workers can run at once.
+-- There are only as many as workers can run at once.
 j.id = any(array(select l.job_id from fairlead.leases l where l.tenant_id = %(tenant_id)s))
 
 -- name: where_id
@@ -108,16 +108,16 @@ j.tenant_id = %(tenant_id)s
 j.status = any(%(status)s::fairlead.job_status[])
 
 -- name: where_troubled
--- Beside where_status, when only these are asked for: the partial index has just them.
+-- In addition to where_status if only these are wanted: the partial index has exactly them.
 j.troubled
 
 -- name: where_running
 j.id in (select l.job_id from fairlead.leases l)
 
 -- name: where_q
--- Part of a definition's key, a correlation id, or the beginning of a correlation id or dedupe key. Of one that may hold
--- a secret no beginning is looked at: whoever can ask for beginnings could guess it letter by letter. With patterns (redact_patterns)
--- any may hold what is masked.
+-- Part of a definition's key, a correlation id, or the beginning of a correlation id or dedupe key. A value that may hold
+-- a secret must match completely: with prefixes a caller could guess it letter by letter. With redact_patterns any value
+-- may hold a secret.
 (j.definition_id = any(array(
         select k.id from fairlead.job_definitions k where strpos(lower(k.key), lower(%(q)s)) > 0))
     or j.correlation_id = %(q)s
@@ -125,7 +125,7 @@ j.id in (select l.job_id from fairlead.leases l)
         or starts_with(lower(j.dedupe_key), lower(%(q)s)))))
 
 -- name: where_q_id
--- An id is that of the job itself, or one by which others belong together.
+-- The id of the job, or its correlation id.
 j.id = any(array(
     (select o.id from fairlead.jobs o where o.id = %(q_id)s)
     union
@@ -146,7 +146,7 @@ j.host_id = %(host_id)s
     and j.dedupe_key = %(dedupe_key)s)
 
 -- name: where_key
--- The newest of those with a dedupe key, by its index: as the system, or as a tenant.
+-- The newest jobs with a dedupe key, by its index: as the system, or as a tenant.
 j.id = any(array(
     (select o.id from fairlead.jobs o
      where fairlead.tenant_of_session() is null and o.tenant_id = %(tenant_id)s and o.dedupe_key is not null
@@ -160,7 +160,7 @@ j.id = any(array(
 j.correlation_id = %(correlation_id)s
 
 -- name: where_parent_id
--- Some of those that a job made, by their index.
+-- The children of a job, by their index.
 j.id = any(array(select o.id from fairlead.jobs o where o.parent_id = %(parent_id)s limit 2000))
 
 -- name: where_workflow_run_id
@@ -174,8 +174,8 @@ j.queued_at >= %(created_after)s
 j.queued_at < %(created_before)s
 
 -- name: where_place
--- A tenant's jobs, in a form that only an index that begins with the tenant can follow: the primary key would do for the
--- order as well, and then every other tenant's jobs are walked through.
+-- A tenant's jobs, in a form that only an index that begins with the tenant can use: with the primary key, which has the
+-- same order, the planner would walk through the jobs of all tenants.
 j.tenant_id = %(tenant_id)s and (j.tenant_id, j.id) >= (%(tenant_id)s, '00000000-0000-0000-0000-000000000000'::uuid)
 and (j.tenant_id, j.id) <= (%(tenant_id)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
 and j.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
@@ -198,7 +198,7 @@ order by a.attempt_no desc limit %(limit)s
 select payload from fairlead.jobs where id = %(id)s;
 
 -- name: secrets
--- A job's payload as it is, where it has secrets.
+-- The unmasked payload of a job that has secrets.
 select j.payload, d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.id = %(id)s and (d.secret_paths <> '{}' or j.secret_paths is not null);
@@ -208,14 +208,14 @@ select d.key, d.secret_paths || coalesce(j.secret_paths, '{}'), j.dedupe_key, j.
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id where j.id = %(id)s;
 
 -- name: hide
--- What of a job's payload is secret beside what its definition says.
+-- Secret paths of a job's payload in addition to its definition's.
 update fairlead.jobs set secret_paths = %(paths)s where id = %(id)s;
 
 -- name: cancel_queued
--- No row comes back when the job was not waiting any more: read it again and decide again.
+-- Returns no row if the job does not wait any more: the caller reads it again and decides again.
 with job as (
     select id, tenant_id, definition_id, host_id, priority, scheduled_for,
-        -- in ready by the later of the two; by the first alone where an older version put it there
+        -- ready has the later of the two times; an older version wrote scheduled_for alone
         array[scheduled_for, greatest(scheduled_for, queued_at)] as ready_times
     from fairlead.jobs where id = %(id)s
 ), from_tenant as (
@@ -248,7 +248,7 @@ with job as (
 select id from ended;
 
 -- name: hold_lease
--- While this lock is held, no one can finish the job; the next statement may ask its owner to stop. Heartbeats go on.
+-- While this lock is held, the job cannot finish, and the next statement may request its cancel. Heartbeats continue.
 select job_id from fairlead.leases where job_id = %(id)s for key share;
 
 -- name: request_cancel
@@ -257,7 +257,7 @@ where id = %(id)s and status = 'running'
 returning id;
 
 -- name: hold_terminal
--- A terminal job has no hot row: its own row is the lock between two people who retry it.
+-- A terminal job has no hot row, so retries lock its row in jobs.
 select id, tenant_id, dedupe_key from fairlead.jobs
 where id = %(id)s and status in ('failed', 'dead_letter', 'canceled') for update;
 
@@ -265,14 +265,14 @@ where id = %(id)s and status in ('failed', 'dead_letter', 'canceled') for update
 select dedupe_key from fairlead.jobs where id = %(id)s;
 
 -- name: target
--- Where an enqueue would send a job of this payload.
+-- The host and resource for which an enqueue would accept this payload.
 select t.target_host as host_id, t.target_resource as resource_id, t.refusal
 from fairlead.jobs j
 cross join lateral fairlead.target_of(j.tenant_id, j.definition_id, %(payload)s::jsonb, null, null) t
 where j.id = %(id)s;
 
 -- name: requeue
--- A fresh budget; attempt numbers go on.
+-- A fresh retry budget; attempt numbers continue.
 with job as (
     update fairlead.jobs
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
@@ -292,8 +292,8 @@ select tenant_id, definition_id, date_trunc('minute', scheduled_for), 1,
 from job;
 
 -- name: inconsistencies
--- Every way in which the queue and the record could disagree; no rows means none.
--- Take it in one snapshot (REPEATABLE READ) while others work.
+-- Every disagreement between the queue and the record; no rows if they agree.
+-- Run it in one snapshot (REPEATABLE READ) while others work.
 with hot as (
     select job_id, 'ready' as place, tenant_id, definition_id, host_id, priority, scheduled_for as at from fairlead.ready
     union all
@@ -378,7 +378,7 @@ from (
 ) per_status
 where leveled <> counted
 union all
--- only where no attempt has been removed with its job: usage stays, and must be more then
+-- only if no attempt has been removed with its job: usage stays, and would be more
 select null, 'usage says ' || used::text || ' where the attempts say ' || ran::text
 from (
     select jsonb_build_object('runs', sum(u.runs), 'run_ms', sum(u.run_ms), 'queue_ms', sum(u.queue_ms),

@@ -1,4 +1,4 @@
-"""Leases one by one: what a worker without a connection of its own says of them."""
+"""Single leases: the statements of workers that have no database connection."""
 
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ sql = queries_beside(__file__)
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose job a lease is or was of, what the job has used up, and who claimed it."""
+    """The job of a lease that exists or existed: its tenant, its used retries, and the worker that claimed it."""
 
     tenant_id: UUID
     host_id: UUID | None
@@ -29,26 +29,26 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def owned(tx: Tx, lease: Lease) -> Owned | None:
-    """What a lease is of, whether or not it still holds; None if nobody ever had it."""
+    """The job of a lease, whether or not the lease still exists; None if it never existed."""
     return await tx.first(Owned, sql.owned, named(lease))
 
 
 async def remaining(tx: Tx, lease: Lease) -> float | None:
-    """Seconds that are left of a lease; None if it is over."""
+    """The seconds until a lease expires; None if it has ended."""
     rows = await tx.values(sql.remaining, named(lease))
     return float(rows[0][0]) if rows else None
 
 
 async def owner_seen(tx: Tx, worker_id: str) -> None:
-    """Who renews a lease is there."""
+    """Note that a worker that renews its leases is alive."""
     await tx.run(sql.owner_seen, {"worker_id": worker_id})
 
 
 async def any_ready(tx: Tx, tenant_id: UUID) -> bool:
-    """Whether a tenant has a job that could be claimed, as far as the queue itself says."""
+    """Whether a tenant has a ready job, gates and limits aside."""
     return bool(await tx.values(sql.any_ready, {"tenant_id": tenant_id}))
 
 
 def named(lease: Lease) -> dict[str, object]:
-    """A lease as the statements name it."""
+    """The parameters that identify a lease in statements."""
     return {"job_id": lease.job_id, "attempt_no": lease.attempt_no, "token": lease.token}

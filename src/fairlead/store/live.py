@@ -1,4 +1,4 @@
-"""What those who watch a room are told of, and the tickets that let them in."""
+"""The changes that the live feed sends, and the tickets that open it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ sql = queries_beside(__file__)
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a ticket stands for, and by which token or session."""
+    """The principal of a ticket, and the token or session that it was issued for."""
 
     tenant_id: UUID | None
     actor: str
@@ -26,7 +26,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the audit log, as far as a watcher needs it."""
+    """The fields of an audit entry that the live feed needs."""
 
     at: datetime
     action: str
@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that runs, and how far it says it is."""
+    """A running attempt and its progress."""
 
     job_id: UUID
     attempt_no: int
@@ -51,7 +51,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt stands, or ended; `status` is its job's."""
+    """The state of an attempt; `status` is its job's."""
 
     job_id: UUID
     attempt_no: int
@@ -67,7 +67,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def add_ticket(tx: Tx, *, ticket_hash: bytes, ticket: Ticket, seconds: float) -> None:
-    """Keep a ticket's hash for so long."""
+    """Store a ticket's hash for `seconds`."""
     values = {
         "ticket_hash": ticket_hash,
         "tenant_id": ticket.tenant_id,
@@ -81,17 +81,17 @@ async def add_ticket(tx: Tx, *, ticket_hash: bytes, ticket: Ticket, seconds: flo
 
 
 async def redeem(tx: Tx, ticket_hash: bytes) -> Ticket | None:
-    """Whom a ticket stands for, the first time and in time; then never again."""
+    """Use up a ticket. None if it was used before or has expired."""
     return await tx.first(Ticket, sql.redeem, {"ticket_hash": ticket_hash})
 
 
 async def good_tokens(tx: Tx, ids: Sequence[UUID]) -> set[UUID]:
-    """Those that are neither revoked nor expired."""
+    """Those of the tokens that are neither revoked nor expired."""
     return {one for (one,) in await tx.values(sql.good_tokens, {"ids": list(ids)})}
 
 
 async def good_sessions(tx: Tx, hashes: Sequence[bytes]) -> set[bytes]:
-    """Those that are neither ended nor expired."""
+    """Those of the sessions that have neither ended nor expired."""
     return {bytes(one) for (one,) in await tx.values(sql.good_sessions, {"hashes": list(hashes)})}
 
 
@@ -102,7 +102,7 @@ async def now(tx: Tx) -> datetime:
 
 
 async def stirring(tx: Tx, tenants: Sequence[UUID]) -> set[UUID]:
-    """Of these tenants, those where it is worth looking closer."""
+    """Those of the tenants that have running jobs or recent changes."""
     return {one for (one,) in await tx.values(sql.stirring, {"tenants": list(tenants)})}
 
 
@@ -112,27 +112,27 @@ async def tail(tx: Tx, *, tenant_id: UUID | None, since: datetime, limit: int) -
 
 
 async def system_tail(tx: Tx, *, since: datetime, limit: int) -> list[Change]:
-    """Changes of what belongs to no tenant, newest first."""
+    """Changes that belong to no tenant, newest first."""
     return await tx.all(Change, sql.system_tail, {"since": since, "limit": limit})
 
 
 async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Running]:
-    """So many of the attempts that run now."""
+    """Up to `limit` of the attempts that run now."""
     return await tx.all(Running, sql.running, {"tenant_id": tenant_id, "limit": limit})
 
 
 async def newer(tx: Tx, known: Mapping[UUID, int], *, since: datetime) -> list[tuple[UUID, int]]:
-    """The attempts of these jobs after the last one known of each, that began since then and ended."""
+    """The attempts of these jobs after each job's last known one that began since then and have ended."""
     values = {"jobs": list(known), "attempts": list(known.values()), "since": since}
     return [(job, number) for job, number in await tx.values(sql.newer, values)]
 
 
 async def attempts(tx: Tx, wanted: Sequence[tuple[UUID, int]]) -> list[Attempt]:
-    """How these attempts stand; those that are no longer kept do not come back."""
+    """The states of these attempts; removed attempts are missing."""
     jobs, numbers = [job for job, _ in wanted], [number for _, number in wanted]
     return await tx.all(Attempt, sql.attempts, {"jobs": jobs, "attempts": numbers})
 
 
 async def workers(tx: Tx, *, limit: int) -> set[str]:
-    """The workers that are there."""
+    """The ids of the workers that are alive."""
     return {one for (one,) in await tx.values(sql.workers, {"limit": limit})}

@@ -1,8 +1,8 @@
--- What goes on in a tenant's room (no tenant: in all), for those who watch. Nothing here changes a job, and nothing
--- grows with the jobs: each look is the end of an index, or the leases that there are, and both are bounded.
+-- The changes of a tenant (no tenant: of all) for the live feed. Nothing here changes a job, and no cost grows with the
+-- jobs: each query reads the end of an index or the leases, and both are bounded.
 
 -- name: add_ticket
--- Those that nobody redeemed go with the next one.
+-- Each new ticket also removes expired ones.
 with gone as (
     delete from fairlead.live_tickets where expires_at < clock_timestamp() - interval '1 minute'
 )
@@ -11,7 +11,7 @@ values (%(ticket_hash)s, %(tenant_id)s, %(actor)s, %(role)s, %(token_id)s, %(ses
     clock_timestamp() + make_interval(secs => %(seconds)s));
 
 -- name: redeem
--- Whoever deletes it has it: once, in time, and while the token or session that it stands for is good.
+-- Deletes the ticket, so that it works once, before it expires, and while its token or session is valid.
 with gone as (
     delete from fairlead.live_tickets where ticket_hash = %(ticket_hash)s
     returning tenant_id, actor, role, token_id, session_hash, expires_at
@@ -38,7 +38,7 @@ where s.secret_hash = any(%(hashes)s) and s.revoked_at is null and s.expires_at 
 select clock_timestamp();
 
 -- name: stirring
--- Of these tenants, those with something running, or with a change in the last minutes.
+-- Those of the tenants that have running jobs, or a change in the last minutes.
 select t.id from unnest(%(tenants)s::uuid[]) as t(id)
 where exists (select from fairlead.leases l where l.tenant_id = t.id)
     or exists (select from fairlead.counts c where c.leveled in (false, true) and c.tenant_id = t.id
@@ -58,7 +58,7 @@ where %(tenant_id)s::uuid is null or t.id = %(tenant_id)s
 order by a.at desc limit %(limit)s;
 
 -- name: system_tail
--- Gates that are everybody's.
+-- Gates that belong to no tenant.
 select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, null::int as attempt_no,
     a.details ->> 'key' as definition_key, a.details ->> 'key' as name
 from fairlead.audit_log a
@@ -85,7 +85,7 @@ cross join lateral (
     order by a.job_id, a.attempt_no limit 10) a;
 
 -- name: attempts
--- How these attempts stand, in the order asked for.
+-- The states of these attempts, in the given order.
 select a.job_id, a.attempt_no, a.id as run_id, a.tenant_id, d.key as definition_key, j.status, a.status as attempt_status,
     a.started_at, a.finished_at, a.duration_ms, left(split_part(a.error_text, e'\n', 1), 200) as error
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) with ordinality as o(job_id, attempt_no, n)

@@ -1,4 +1,4 @@
-"""What attempts say, as it comes: chunks of text, bounded for each attempt."""
+"""Live logs of attempts: chunks of text, with a limit for each attempt."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,13 +15,13 @@ sql = queries_beside(__file__)
 
 MAX_BYTES = 1_048_576
 MAX_CHUNKS = 10_000
-# Where the mark stands that says that the rest was not kept: behind everything.
+# The position of the mark that says that the rest was not stored: after all chunks.
 LAST_SEQ = 2_147_483_647
 PAGE_BYTES = 1_048_576
 
 
 class NewChunk(NamedTuple):
-    """Something that an attempt said: its place among all it says, and where it said it."""
+    """A piece of an attempt's log: its number and its stream."""
 
     seq: int
     stream: str
@@ -29,7 +29,7 @@ class NewChunk(NamedTuple):
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk as it is kept."""
+    """A stored chunk."""
 
     attempt_no: int
     seq: int
@@ -39,14 +39,14 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """How many chunks were kept, and whether the attempt has said more than is."""
+    """The number of stored chunks, and whether the log was cut off."""
 
     kept: int
     truncated: bool
 
 
 class Place(NamedTuple):
-    """A place in a job's log: behind this chunk of this attempt."""
+    """A position in a job's log: after this chunk of this attempt."""
 
     attempt_no: int = 0
     seq: int = -1
@@ -59,7 +59,7 @@ END = Place(LAST_SEQ, LAST_SEQ)
 async def append(
     tx: Tx, lease: Lease, tenant_id: UUID, chunks: Sequence[NewChunk], *, max_bytes: int = MAX_BYTES
 ) -> Appended | None:
-    """Keep what an attempt says, up to its bounds: one statement. None if its lease is over, and nothing was kept."""
+    """Store chunks of an attempt's log up to its limits, in one statement. None if its lease is over: nothing is stored."""
     values = {
         "job_id": lease.job_id,
         "attempt_no": lease.attempt_no,
@@ -69,7 +69,7 @@ async def append(
         "max_bytes": max_bytes,
         "max_chunks": MAX_CHUNKS,
         "last_seq": LAST_SEQ,
-        "mark": f"… this attempt has said more than {max_bytes} bytes: the rest was not kept …\n",
+        "mark": f"… this attempt has logged more than {max_bytes} bytes: the rest was not stored …\n",
     }
     [(kept, truncated)] = await tx.values(sql.append, values)
     return None if kept is None else Appended(kept, truncated)
@@ -78,7 +78,7 @@ async def append(
 async def read(
     tx: Tx, job_id: UUID, *, after: Place = BEGINNING, attempt_no: int | None = None, limit: int
 ) -> list[Chunk]:
-    """What a job's attempts (or the one) said, in order, behind a place: at most `limit` chunks, and about 1 MiB."""
+    """The log of a job's attempts, or of one, in order, after a position: at most `limit` chunks, and about 1 MiB."""
     values = {
         "job_id": job_id,
         "after_attempt": after.attempt_no,
@@ -99,7 +99,7 @@ async def read_back(
     limit: int,
     page_bytes: int = PAGE_BYTES,
 ) -> list[Chunk]:
-    """The last of what was said before a place, in order: at most `limit` chunks, and about so many bytes."""
+    """The end of the log before a position, in order: at most `limit` chunks, and about `page_bytes`."""
     values = {
         "job_id": job_id,
         "before_attempt": before.attempt_no,

@@ -1,11 +1,11 @@
--- Chunks are only taken from the owner of a lease: fairlead.append_log keeps it from ending meanwhile.
+-- Only the owner of a lease may append chunks: fairlead.append_log locks the lease meanwhile.
 
 -- name: append
 select kept, truncated from fairlead.append_log(
     %(job_id)s, %(attempt_no)s, %(token)s, %(tenant_id)s, %(chunks)s, %(max_bytes)s, %(max_chunks)s, %(last_seq)s, %(mark)s);
 
 -- name: read
--- Attempts that sent no chunks have their tails for it: what a function logged, what a process wrote.
+-- Attempts without chunks show their tails instead: a function's log, or a process's output.
 with said as (
     (select c.attempt_no, c.seq, c.stream, c.at, c.text from fairlead.log_chunks c
      where c.job_id = %(job_id)s and (c.attempt_no, c.seq) > (%(after_attempt)s::int, %(after_seq)s::int)
@@ -28,7 +28,7 @@ with said as (
 select attempt_no, seq, stream, at, text from page where before < %(page_bytes)s order by attempt_no, seq;
 
 -- name: read_back
--- The same from the end: what was said before a place, as much of it as a page holds.
+-- `read` from the end: one page of the log before a position.
 with said as (
     (select c.attempt_no, c.seq, c.stream, c.at, c.text from fairlead.log_chunks c
      where c.job_id = %(job_id)s and (c.attempt_no, c.seq) < (%(before_attempt)s::int, %(before_seq)s::int)

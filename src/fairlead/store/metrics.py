@@ -1,4 +1,4 @@
-"""Figures for monitoring, at a cost that does not grow with the jobs."""
+"""Metrics for monitoring, at a cost that does not grow with the jobs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 QUANTILES = (0.5, 0.95, 0.99)
-# Attempts of the newest jobs that are looked at, how long ago they may have ended, and how many groups are told of.
+# The most attempts of the newest jobs that are read, how long ago they may have ended, and the most groups returned.
 RECENT_LOOK = 5000
 RECENT_SECONDS = 300.0
 MOST_RECENT = 200
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tenant's jobs stand, how many there ever were, and what the last whole minute brought."""
+    """A tenant's jobs by status, the number ever enqueued, and the changes of the last whole minute."""
 
     tenant: str
     tenant_id: UUID
@@ -35,7 +35,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     minute_failed: int
     minute_dead_letter: int
     minute_canceled: int
-    # ever: what became of the jobs of runs that ended, and how many runs were lost
+    # totals: ended runs by the result for their jobs, and lost runs
     runs_succeeded: int
     runs_failed: int
     runs_dead_letter: int
@@ -44,7 +44,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recent(msgspec.Struct, frozen=True, kw_only=True):
-    """How long jobs of a tenant (None: of all) and definition waited and ran lately, at each of QUANTILES."""
+    """The recent waiting and run times of a tenant (None: all) and definition, at each of QUANTILES."""
 
     tenant: str | None
     definition: str
@@ -54,7 +54,7 @@ class Recent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(NamedTuple):
-    """The workers that are there, how many jobs they could run at once, and whether the system's gate is open."""
+    """The number of workers, their total concurrency, and whether the system's gate is open."""
 
     workers: int
     slots: int
@@ -67,13 +67,13 @@ async def levels(tx: Tx) -> list[Levels]:
 
 
 async def oldest(tx: Tx, tenants: Sequence[UUID], *, most: int = 200) -> dict[UUID, float]:
-    """How long the oldest due job of each tenant waits; `most` definitions and priorities of each are looked at."""
+    """The seconds that each tenant's oldest due job has waited; reads `most` definitions and priorities of each."""
     found = await tx.values(sql.oldest, {"tenants": list(tenants), "most": most})
     return {tenant: float(seconds) for tenant, seconds in found}
 
 
 async def recent(tx: Tx, *, by_tenant: bool) -> list[Recent]:
-    """How long jobs waited and ran in the last minutes, those with the most attempts first."""
+    """Waiting and run times of the last minutes, the groups with the most attempts first."""
     values = {
         "by_tenant": by_tenant,
         "quantiles": list(QUANTILES),

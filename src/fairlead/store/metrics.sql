@@ -2,9 +2,9 @@
 -- what runs is in leases. So a scrape costs the same with a thousand jobs and with a million.
 
 -- name: levels
--- How many jobs of each tenant stand where, and what the last whole minute did to them. In a minute every change of a
--- job adds up to nought but its coming: the sum of all is how many came. So is the sum of all minutes, with those that
--- retention has removed since.
+-- Each tenant's jobs by status, and the changes of the last whole minute. A transition adds up to zero and an enqueue to
+-- one, so the sum over a minute's statuses is the number of enqueued jobs. So is the sum of all minutes, plus the jobs that
+-- retention has removed.
 select t.slug as tenant, c.*,
     (c.queued + c.running + c.succeeded + c.failed + c.dead_letter + c.canceled
         + coalesce((select sum(r.jobs) from fairlead.removed_jobs r where r.tenant_id = c.tenant_id), 0))::bigint
@@ -39,8 +39,8 @@ join fairlead.tenants t on t.id = c.tenant_id
 order by c.queued + c.running desc, t.slug;
 
 -- name: oldest
--- For each of these tenants the seconds that its longest waiting job that is due has waited: the heads of its
--- definitions and priorities, found by hopping from one to the next.
+-- The seconds that each tenant's oldest due job has waited: the first jobs of its definitions and priorities, found by a
+-- loose index scan.
 with recursive head as (
     select t.tenant_id, '00000000-0000-0000-0000-000000000000'::uuid as definition_id, null::integer as priority,
         null::timestamptz as scheduled_for, 0 as hops
@@ -58,15 +58,15 @@ select tenant_id, extract(epoch from clock_timestamp() - min(scheduled_for))::fl
 from head where scheduled_for is not null group by tenant_id;
 
 -- name: fleet
--- Workers that are there, what they run, and whether anything may be claimed.
+-- The live workers, their concurrency, and whether the system's gate is open.
 select (select count(*) from fairlead.job_workers where last_seen_at > clock_timestamp() - interval '1 minute'),
     (select coalesce(sum(concurrency), 0) from fairlead.job_workers
         where last_seen_at > clock_timestamp() - interval '1 minute'),
     (select online from fairlead.system);
 
 -- name: recent
--- How long jobs waited and ran, by tenant (or of all as one) and definition: of attempts that ended lately, among those of
--- the newest jobs. A bounded look by the index of attempts, since ids of jobs are in the order of their making.
+-- Waiting and run times by tenant (or of all together) and definition: of attempts of the newest jobs that ended recently.
+-- A bounded scan of the attempts' index, since the ids of jobs are in the order of their creation.
 with newest as materialized (
     select a.job_id, a.queue_ms, a.duration_ms, a.finished_at from fairlead.job_attempts a
     order by a.job_id desc, a.attempt_no desc limit %(look)s

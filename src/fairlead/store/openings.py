@@ -1,4 +1,4 @@
-"""What server processes hold open for tenants: long polls, live sockets, followed logs."""
+"""Connections that server processes hold open for tenants: long polls, live sockets, followed logs."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the other processes hold of a quota, and the quotas that the tenant has of its own."""
+    """The number that other processes hold of a quota, and the tenant's own quotas."""
 
     tenant_id: UUID
     quota: Quota
@@ -30,7 +30,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def tell(tx: Tx, server_id: UUID, held: Mapping[Key, int], *, seconds: float) -> dict[Key, Standing]:
-    """Say what this process holds, for so long unless it is said again; and learn what the others hold."""
+    """Store the number of connections that this process holds, valid for `seconds`; returns the other processes' numbers."""
     values = {
         "server_id": server_id,
         "tenants": [key.tenant_id for key in held],
@@ -42,15 +42,15 @@ async def tell(tx: Tx, server_id: UUID, held: Mapping[Key, int], *, seconds: flo
 
 
 async def held(tx: Tx, tenant_id: UUID) -> dict[str, int]:
-    """What all processes hold for a tenant, by quota."""
+    """The number of connections that all processes hold for a tenant, by quota."""
     return dict(await tx.values(sql.held, {"tenant_id": tenant_id}))
 
 
 async def leave(tx: Tx, server_id: UUID) -> None:
-    """This process holds nothing any more."""
+    """Remove the rows of this process."""
     await tx.run(sql.leave, {"server_id": server_id})
 
 
 async def forget(tx: Tx) -> None:
-    """Delete what processes that died have left."""
+    """Remove the rows of dead processes."""
     await tx.run(sql.forget)

@@ -1,7 +1,7 @@
--- What server processes hold open for tenants. A row is a lease: it counts until it expires.
+-- Connections that server processes hold open for tenants. A row is a lease: it counts until it expires.
 
 -- name: tell
--- This process holds so many now. Gives what the other processes hold, and the quotas that the tenants have of their own.
+-- Stores this process's numbers. Returns the other processes' numbers and the tenants' own quotas.
 -- Processes do not wait for each other: each writes its own rows.
 with said as (
     select * from unnest(%(tenants)s::uuid[], %(quotas)s::text[], %(held)s::int[]) as s(tenant_id, quota, held)

@@ -1,4 +1,4 @@
-"""The queue: claimed, kept alive, finished. Takes a Tx, never opens one."""
+"""The queue: claim, heartbeat, finish."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,7 +17,7 @@ sql = queries_beside(__file__)
 
 
 class Cursor(NamedTuple):
-    """A worker's place in the circle of tenants, and what is left of that tenant's turn."""
+    """A worker's position in the rotation of tenants, and the rest of that tenant's turn."""
 
     tenant: UUID | None = None
     credit: int = 0
@@ -28,7 +28,7 @@ _UNKNOWN: Any = None
 
 @lru_cache(10_000)
 def _whose(name: str, slug: str) -> "Whose":
-    """The same tenants come with claim after claim, and reading an id costs more than starting a job."""
+    """Cached: the same tenants come with every claim, and parsing a UUID costs more than starting a job."""
     return Whose(UUID(name), slug)
 
 
@@ -40,7 +40,7 @@ class Whose(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, array_like=True, frozen=True):
-    """What a definition says of every attempt."""
+    """The settings of a definition that apply to every attempt."""
 
     key: str
     timeout_seconds: int
@@ -49,7 +49,7 @@ class Terms(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Claimed(msgspec.Struct, array_like=True):
-    """A job that is now ours, and all that is needed to run it, as fairlead.claim tells it."""
+    """A claimed job and all that is needed to run it, as fairlead.claim returns it."""
 
     job_id: UUID
     attempt_no: int
@@ -61,18 +61,18 @@ class Claimed(msgspec.Struct, array_like=True):
     lost_count: int
     parent_id: UUID | None
     correlation_id: str | None
-    # what these two stand for
+    # looked up from `tenant_named` and `definition_place`
     whose: Whose = _UNKNOWN
     terms: Terms = _UNKNOWN
     trace: str | None = None
-    # seconds from when it was due to this claim, if that was asked for
+    # seconds from its due time to this claim, if requested
     waited: float = 0.0
-    # a time limit, and places of secrets, of its own
+    # the job's own time limit and secret paths
     own_timeout: int | None = None
     own_secrets: tuple[str, ...] = ()
-    # the attempt's id, where somebody asked for it
+    # the attempt's id, if requested
     run_id: UUID | None = None
-    # of a suspect: seconds for which its worker begins nothing else
+    # for a suspect: the seconds for which its worker starts no other job
     probation: float = 0.0
 
     @property
@@ -97,12 +97,12 @@ class Claimed(msgspec.Struct, array_like=True):
 
     @property
     def secret_paths(self) -> tuple[str, ...]:
-        """Where in the payload secrets are."""
+        """The paths of secrets in the payload."""
         return self.terms.secret_paths + self.own_secrets
 
 
 class _Document(msgspec.Struct):
-    """The answer of fairlead.claim."""
+    """The result of fairlead.claim."""
 
     cursor: tuple[UUID, int] | None = None
     busy: bool = False
@@ -110,21 +110,21 @@ class _Document(msgspec.Struct):
     tenants: dict[str, str] = {}
     definitions: list[Terms] = []
     jobs: list[Claimed] = []
-    # of those jobs that belong to a trace
+    # only jobs that belong to a trace
     traces: dict[UUID, str] | None = None
     waits: dict[UUID, float] | None = None
-    # of those that have their own
+    # only jobs that have their own
     timeouts: dict[UUID, int] | None = None
     secrets: dict[UUID, tuple[str, ...]] | None = None
-    # those that are steps of runs
+    # the jobs that are steps of runs
     steps: list[UUID] | None = None
-    # of suspects
+    # only suspects
     probations: dict[UUID, float] | None = None
-    # whether a suspect waits, if only that was asked
+    # whether a suspect waits, for `only_look`
     waiting: bool = False
 
     def tell_each(self) -> None:
-        """Let the jobs that have something of their own know it."""
+        """Copy the values of single jobs into the jobs."""
         if self.traces:
             for job in self.jobs:
                 job.trace = self.traces.get(job.job_id)
@@ -144,10 +144,10 @@ _statuses = msgspec.json.Decoder(dict[UUID, JobStatus] | None)
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a claim brought: jobs, the token of their leases, and where to go on.
+    """The result of a claim: jobs, the token of their leases, and the cursor for the next claim.
 
-    `busy`: somebody was claiming from the same limit; it is worth looking again soon. `crowded`: work waits for a
-    limit; it is worth looking when some of ours has ended.
+    `busy`: another claim held the same limit, so claim again soon. `crowded`: jobs wait for a limit, so claim again when a
+    job of this worker has ended.
     """
 
     jobs: list[Claimed]
@@ -155,7 +155,7 @@ class Claim(msgspec.Struct, frozen=True):
     cursor: Cursor
     busy: bool = False
     crowded: bool = False
-    # those of the jobs that are steps of runs, or wait for runs
+    # the jobs that are steps of runs, or wait for runs
     of_runs: Sequence[UUID] = ()
 
     def lease(self, job: Claimed) -> Lease:
@@ -177,8 +177,8 @@ async def claim(
 ) -> Claim:
     """Take up to `wanted` jobs that are due, served and held back by no gate or limit: fair between tenants.
 
-    Served are the definitions in `served` (None: all), and those in `served_pairs` for one tenant each. With `waits`
-    each job says how long it had waited. `token` is that of the leases, for those who want to know it beforehand.
+    It serves the definitions in `served` (None: all), and those in `served_pairs` for one tenant each. With `waits`
+    each job has its waiting time. `token` sets the token of the leases, for callers that need to know it beforehand.
     """
     token = token or uuid4()
     values = {
@@ -222,7 +222,7 @@ async def claim_suspect(
     waits: bool = False,
     token: UUID | None = None,
 ) -> Claim:
-    """Take one job that is to be started by itself, if one is due. `idle`: the worker runs nothing; None: look."""
+    """Claim one job that has to be started alone, if one is due. `idle`: the worker runs nothing; None: check its leases."""
     token = token or uuid4()
     values = _for_suspect(worker, token, lease_seconds, served, served_pairs)
     values |= {"idle": idle, "with_waits": waits}
@@ -238,7 +238,7 @@ async def suspects_wait(
     served: Sequence[UUID] | None = None,
     served_pairs: Sequence[tuple[UUID, UUID]] = (),
 ) -> bool:
-    """Whether a worker of these definitions that ran nothing would be given a suspect."""
+    """Whether an idle worker of these definitions would get a suspect."""
     values = _for_suspect(worker, None, lease_seconds, served, served_pairs) | {"only_look": True}
     [(text,)] = await tx.quick(sql.claim_suspect, values)
     return _document.decode(text).waiting
@@ -264,15 +264,15 @@ def _for_suspect(
 
 
 async def of_claims(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> dict[Lease, bool]:
-    """What a worker's claims with these tokens took and still hold; whether it is of a run, or waits for one."""
+    """The leases that a worker's claims with these tokens still hold; True for steps of runs and jobs that wait for runs."""
     values = {"worker": worker, "tokens": list(tokens), "engine_run": ENGINE_RUN}
     return {Lease(*lease): of_run for *lease, of_run in await tx.values(sql.of_claims, values)}
 
 
 class Beat(NamedTuple):
-    """What a heartbeat says of a lease that is still ours: whether its time begins anew, and whether it is to stop.
+    """The result of a heartbeat for a lease that still exists: whether it was renewed, and whether a cancel was requested.
 
-    One that a finish has locked at that moment keeps the time it has.
+    A lease that a finish has locked at that moment is not renewed.
     """
 
     renewed: bool = True
@@ -280,7 +280,7 @@ class Beat(NamedTuple):
 
 
 async def again(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
-    """What a claim told of jobs that are still held under these leases."""
+    """Return again what a claim returned of the jobs whose leases still exist."""
     found = {}
     for row in await tx.values(sql.again, _columns(leases)):
         job_id, attempt_no, payload, most, failures, losses, parent_id, correlation_id, *about = row
@@ -304,7 +304,7 @@ async def again(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
 
 
 async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[Lease, Beat]:
-    """Renew leases. Those that do not come back are lost."""
+    """Renew leases. Those that are missing from the result are lost."""
     values = {**_columns(leases), "lease_seconds": lease_seconds}
     return {
         leases[at - 1]: Beat(renewed, cancel)
@@ -313,10 +313,10 @@ async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) ->
 
 
 async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
-    """Write how attempts ended: their jobs' statuses. Those that are missing were no longer ours.
+    """Write the ends of attempts. Their jobs' statuses, without jobs whose leases were lost.
 
-    Safe to repeat when the answer was lost: a lease that its owner has already ended in this way is answered
-    again, and changes nothing. Of steps of runs `settling.finish` writes the ends.
+    Safe to repeat when the answer was lost: a lease that its owner has already ended with the same report is returned
+    again, and nothing changes. For steps of runs use the `finish` of the workflow actions.
     """
     done = await end(tx, ends, actor=actor)
     if len(done) < len(ends):
@@ -325,7 +325,7 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
 
 
 async def end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
-    """Write how attempts ended: the statuses of those jobs that were ours till now."""
+    """Write the ends of attempts. The statuses of the jobs whose leases still existed."""
     [(text, stored_events)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
     if stored_events:
         tx.notify("event")
@@ -333,7 +333,7 @@ async def end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> di
 
 
 async def ended_before(tx: Tx, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-    """Of attempts that are not ours any more: the statuses of those that had ended by this very report."""
+    """For attempts without a lease: the statuses of those that the same report ended before."""
     if not ends:
         return {}
     [(text,)] = await tx.quick(sql.finished_before, {"ends": _ends(ends)})
@@ -341,7 +341,7 @@ async def ended_before(tx: Tx, ends: Sequence[tuple[Lease, Change]]) -> dict[UUI
 
 
 class _End(msgspec.Struct, omit_defaults=True):
-    """How an attempt ended, as `finish` reads it; what is left out is the plain success."""
+    """The end of an attempt, as `finish` reads it; the defaults are a plain success."""
 
     job_id: UUID
     attempt_no: int
@@ -389,7 +389,7 @@ def _end_of(lease: Lease, change: Change) -> _End:
 
 
 async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUID]:
-    """How far attempts have come; taken only from their owners. The jobs it was taken of."""
+    """Store the progress of attempts whose leases exist. The ids of their jobs."""
     document = [
         {
             "job_id": lease.job_id,
@@ -403,7 +403,7 @@ async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUI
 
 
 async def stage(tx: Tx, *, limit: int = 1000) -> int:
-    """Move jobs that have fallen due from later to ready. How many."""
+    """Move due jobs from later to ready. Their number."""
     [(moved,)] = await tx.values(sql.stage, {"limit": limit})
     return int(moved)
 

@@ -1,5 +1,5 @@
 -- A lease is (job, attempt, token). Every write after the claim names all three, so a worker that lost its lease
--- changes nothing. Whoever deletes the lease owns the transition.
+-- changes nothing. The transaction that deletes the lease owns the transition.
 
 -- name: claim
 select fairlead.claim(
@@ -20,9 +20,9 @@ select fairlead.claim_suspect(
     only_look => %(only_look)s)::text;
 
 -- name: heartbeat
--- Leases that do not come back are lost. It never waits: a lease that a finish has locked comes back unrenewed, and its owner
--- asks again in a moment (waiting for it, with others already locked, could deadlock with a finish). Log writes and cancels
--- take key share locks, which do not conflict with this one.
+-- Leases that are not returned are lost. It never waits: a lease that a finish has locked is returned unrenewed, and its
+-- owner soon sends the next heartbeat (a wait with other leases locked could deadlock with a finish). Log writes and
+-- cancels take key share locks, which do not conflict with this one.
 with mine as materialized (
     select o.at, o.job_id, free.spot
     from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality
@@ -45,13 +45,13 @@ from mine m cross join lateral (
     select cancel_requested_at from fairlead.jobs where id = m.job_id limit 1) j;
 
 -- name: finish
--- Jobs that do not come back were no longer ours. Once cancel was requested, only success is still a success.
+-- Jobs that are not returned had lost their leases. After a cancel request, every end but a success is a cancel.
 with moment as materialized (
-    -- one for all, so that one row of counts is exact
+    -- one time for all, so that one row of counts is exact
     select clock_timestamp() as now
 ), outcome as (
-    -- one document instead of thirteen arrays: a third of the time on the worker's side; what is left out is the
-    -- plain success
+    -- one document instead of thirteen arrays takes a third of the worker's time; missing fields mean a plain
+    -- success
     select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
         coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
         coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, coalesce(o.suspicion, 0) as suspicion,
@@ -86,7 +86,7 @@ with moment as materialized (
         finished_at = (select now from moment), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
         pid = (c.ran ->> 'pid')::int, exit_code = (c.ran ->> 'exit_code')::int, signal = (c.ran ->> 'signal')::int,
         stderr_tail = c.ran ->> 'stderr',
-        -- what its owner measured, if he did and it can be: he may report long after its end
+        -- the duration that the worker measured, if plausible: it may report long after the end
         duration_ms = greatest(0, least(
             (c.ran ->> 'duration_ms')::bigint, (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint))
     from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
@@ -101,7 +101,7 @@ with moment as materialized (
     select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone from changed
     where status = 'queued' and (delay > 0 or alone)
 ), freed as (
-    -- found key by key, whatever the planner thinks of the table's size
+    -- looked up by key, whatever the table's statistics
     delete from fairlead.active_keys where ctid = any(array(
         select held.spot from changed c cross join lateral (
             select k.ctid as spot from fairlead.active_keys k
@@ -110,7 +110,7 @@ with moment as materialized (
             limit 1) held
         where c.dedupe_key is not null and c.status > 'running'))
 ), counted as (
-    -- what is counted as used is what the attempts say: see 0016_usage.sql
+    -- usage is the sum of the attempts' values
     insert into fairlead.counts (
         tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled,
         runs, retried, run_ms, queue_ms, cost_cents, lost)
@@ -118,12 +118,12 @@ with moment as materialized (
         count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
         count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
         count(*) filter (where status = 'canceled'),
-        -- whole numbers below 2^53, so exact; sums of bigint are numerics, which cost more than the row where tenants are many
+        -- integers below 2^53, so exact; sums of bigint are numeric, which costs more than the row if tenants are many
         count(*), count(*) filter (where retried), sum(duration_ms::float8), coalesce(sum(queue_ms::float8), 0),
         sum(cost_cents::float8), count(*) filter (where lost)
     from attempted group by tenant_id, definition_id
 ), named as materialized (
-    -- few, and looked up once: for each job it would cost more than the rest of its entry
+    -- few, and looked up once: a lookup for each job would cost more than the rest of its entry
     select d.id, d.key, d.audit_action from fairlead.job_definitions d
     where d.id = any(array(select distinct definition_id from changed))
 ), audited as (
@@ -138,7 +138,7 @@ with moment as materialized (
     where c.action is not null
 )
 select json_object_agg(id, status)::text,
-    -- nearly always nobody wants to be told, and then nothing more is done
+    -- usually no trigger listens, and then nothing more is done
     case when exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
@@ -146,9 +146,9 @@ select json_object_agg(id, status)::text,
 from changed;
 
 -- name: finished_before
--- Of leases that are gone: those that ended by this very report, whose answer was lost. Nothing changes. What others ended
--- is lost to its owner: it reads `lost`, or `released` where nobody had begun; or `canceled`, and then the report's own
--- message is not there.
+-- Of leases that are gone: those that the same report ended, whose answer was lost. Nothing changes. An attempt that
+-- another process ended differs from the report: it is `lost`, or `released` if it had not begun, or `canceled` without
+-- the report's message.
 select json_object_agg(j.id, j.status)::text
 from jsonb_to_recordset(%(ends)s) as o(job_id uuid, attempt_no int, token uuid, attempt_status text, message text)
 cross join lateral (
@@ -161,7 +161,7 @@ cross join lateral (
 cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j;
 
 -- name: stage
--- What has fallen due may run now. Returns how many moved, and when the next one falls due.
+-- Moves due jobs to ready. Returns their number, and when the next one falls due.
 with due as (
     delete from fairlead.later where ctid = any(array(
         select l.ctid from fairlead.later l where not l.alone and l.due_at <= clock_timestamp()
@@ -180,18 +180,18 @@ select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.late
 order by due_at, job_id limit 1;
 
 -- name: of_claims
--- What claims took whose answers were lost, by their tokens.
+-- The leases of claims whose answers were lost, by their tokens.
 select l.job_id, l.attempt_no, l.token, j.workflow_run_id is not null or d.key = %(engine_run)s as of_run
 from fairlead.leases l
 join fairlead.jobs j on j.id = l.job_id join fairlead.job_definitions d on d.id = l.definition_id
 where l.worker_id = %(worker)s and l.token = any(%(tokens)s::uuid[]);
 
 -- name: progress
--- How far attempts have come; of a lease that is no longer ours nothing is taken, and the job does not come back.
+-- The progress of attempts. A lost lease changes nothing, and its job is not returned.
 update fairlead.jobs j set progress = p.progress
 from jsonb_to_recordset(%(steps)s) as p(job_id uuid, attempt_no int, token uuid, progress jsonb)
 where j.id = p.job_id
-    -- who waited for the end of this very attempt sees its lease as it was, but the job as it is
+    -- after a wait for the end of this attempt, the snapshot has its old lease, but the job's row is current
     and j.status = 'running' and j.attempt_count = p.attempt_no
     and exists (
         select from fairlead.leases l
@@ -200,7 +200,7 @@ where j.id = p.job_id
 returning j.id;
 
 -- name: again
--- What a claim told of these jobs, once more: whoever asked may not have got the answer.
+-- Repeats what a claim returned of these jobs: its answer may have been lost.
 select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_count, j.parent_id, j.correlation_id,
     t.id as tenant_id, t.slug, d.key, coalesce(j.timeout_seconds, d.timeout_seconds), d.backoff,
     d.secret_paths || coalesce(j.secret_paths, '{}'), a.id as run_id

@@ -1,4 +1,4 @@
-"""What tenants use of their quotas."""
+"""The use of quotas by tenants."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -11,14 +11,14 @@ from fairlead.model.quota import settings_for_jobs
 sql = queries_beside(__file__)
 
 NOWHERE = UUID(int=0)
-# Of each tenant, so many jobs are measured.
+# The number of jobs of each tenant that are measured.
 LOOK = 500
 
 
 async def refusals(
     tx: Tx, *, tenants: Mapping[UUID, int], runs: Mapping[UUID, int] | None = None
 ) -> dict[UUID, dict[str, Any]]:
-    """Which tenants and runs may not have so many more jobs: the quota, its use and what is allowed, by id."""
+    """The tenants and runs that may not have these numbers of new jobs: the quota, its use and its limit, by id."""
     runs = runs or {}
     values = {
         "tenants": list(tenants),
@@ -27,7 +27,7 @@ async def refusals(
         "run_jobs": list(runs.values()),
         "settings": json_text(settings_for_jobs(tx.settings)),
     }
-    return {key: told for key, told in await tx.values(sql.room, values) if told is not None}
+    return {key: refusal for key, refusal in await tx.values(sql.room, values) if refusal is not None}
 
 
 async def roots(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID]:
@@ -36,13 +36,13 @@ async def roots(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID]:
 
 
 async def belong(tx: Tx, jobs: Mapping[UUID, UUID]) -> None:
-    """Note the root runs of jobs that were just made, and count them there."""
+    """Store the root runs of new jobs, and count the jobs there."""
     if jobs:
         await tx.run(sql.belong, {"jobs": list(jobs), "roots": list(jobs.values())})
 
 
 async def own(tx: Tx, tenant_id: UUID) -> dict[str, int]:
-    """The quotas that a tenant has of its own."""
+    """A tenant's own quotas."""
     rows = await tx.values(sql.quotas, {"tenant_id": tenant_id})
     return dict(rows[0][0]) if rows else {}
 
@@ -52,25 +52,25 @@ async def change(tx: Tx, tenant_id: UUID, quotas: Mapping[str, int]) -> None:
 
 
 async def triggers(tx: Tx, tenant_id: UUID, *, most: int) -> int:
-    """How many triggers a tenant has, `most` at most."""
+    """The number of a tenant's triggers, counted up to `most`."""
     [(number,)] = await tx.values(sql.triggers, {"tenant_id": tenant_id, "most": most})
     return int(number)
 
 
 async def tokens(tx: Tx, tenant_id: UUID, *, most: int) -> int:
-    """How many valid tokens a tenant has, `most` at most."""
+    """The number of a tenant's valid tokens, counted up to `most`."""
     [(number,)] = await tx.values(sql.tokens, {"tenant_id": tenant_id, "most": most})
     return int(number)
 
 
 async def stored_bytes(tx: Tx, tenant_id: UUID) -> int:
-    """How many bytes a tenant's jobs took when they were last measured."""
+    """The bytes of a tenant's jobs at the last measurement."""
     rows = await tx.values(sql.stored_bytes, {"tenant_id": tenant_id})
     return int(rows[0][0]) if rows else 0
 
 
 async def measure(tx: Tx, *, place: UUID | None, limit: int) -> UUID | None:
-    """Measure the bytes of the tenants after this one; the last of them, or None if there are no more."""
+    """Measure the bytes of up to `limit` tenants after this one. The last of them; None if there are no more."""
     values = {
         "place": place or NOWHERE,
         "limit": limit,

@@ -1,8 +1,8 @@
--- What tenants use of their quotas. Nothing here locks a tenant: two transactions that do not see each other may both be
--- let in by the last place.
+-- The use of quotas by tenants. Nothing here locks a tenant: two concurrent transactions may both take the last free
+-- place.
 
 -- name: room
--- For each tenant with so many more jobs, and each run: the refusal, or null.
+-- For each tenant and each run with its number of new jobs: the refusal, or null.
 select a.tenant_id as id, fairlead.room_of(a.tenant_id, a.jobs, %(settings)s) as refusal
 from unnest(%(tenants)s::uuid[], %(tenant_jobs)s::bigint[]) as a(tenant_id, jobs)
 union all
@@ -16,7 +16,7 @@ select p.id, f.root from unnest(%(jobs)s::uuid[]) as p(id)
 cross join lateral (select fairlead.root_run_of(p.id) as root offset 0) f where f.root is not null;
 
 -- name: belong
--- These jobs, which were just made, belong to root runs.
+-- Assigns new jobs to root runs.
 with job as (
     update fairlead.jobs j set root_run_id = b.root
     from unnest(%(jobs)s::uuid[], %(roots)s::uuid[]) as b(id, root) where j.id = b.id
@@ -29,7 +29,7 @@ select root_run_id, tenant_id, count(*) from job group by root_run_id, tenant_id
 select t.quotas from fairlead.tenants t where t.id = %(tenant_id)s;
 
 -- name: change
--- Whoever counted before counted with the quotas from before.
+-- An earlier count used the old quotas.
 with changed as (
     update fairlead.tenants set quotas = %(quotas)s, updated_at = clock_timestamp()
     where id = %(tenant_id)s and quotas <> %(quotas)s returning id
@@ -37,12 +37,12 @@ with changed as (
 update fairlead.tenant_use u set roomy_until = '-infinity' from changed where u.tenant_id = changed.id;
 
 -- name: triggers
--- How many triggers a tenant has; beyond so many it does not matter.
+-- The number of a tenant's triggers, counted up to a bound.
 select count(*) from (
     select from fairlead.job_triggers t where t.tenant_id = %(tenant_id)s and t.deleted_at is null limit %(most)s) t;
 
 -- name: tokens
--- How many tokens of a tenant are valid; beyond so many it does not matter.
+-- The number of a tenant's valid tokens, counted up to a bound.
 select count(*) from (
     select from fairlead.tokens t where t.tenant_id = %(tenant_id)s and t.revoked_at is null
         and (t.expires_at is null or t.expires_at > clock_timestamp()) limit %(most)s) t;
@@ -51,8 +51,8 @@ select count(*) from (
 select u.stored_bytes from fairlead.tenant_use u where u.tenant_id = %(tenant_id)s;
 
 -- name: measure
--- Estimates how many bytes the jobs of the next tenants take: as many as they have, each as large as their newest ones are
--- on average. Values that are stored elsewhere are not fetched for it. Gives the last of the tenants.
+-- Estimates the bytes of the next tenants' jobs: their number, times the average size of the newest ones. It does not read
+-- TOAST values. Returns the last of the tenants.
 with tenant as materialized (
     select t.id, t.quotas from fairlead.tenants t
     where t.id > %(place)s order by t.id limit %(limit)s
@@ -79,7 +79,7 @@ with tenant as materialized (
     select m.id, greatest(0, m.average * m.jobs), clock_timestamp() from measured m order by m.id
     on conflict (tenant_id) do update
     set stored_bytes = excluded.stored_bytes, measured_at = excluded.measured_at,
-        -- one that has too many is not let in on the word of an earlier count
+        -- a tenant over its limit must not pass on an earlier count
         roomy_until = case when excluded.stored_bytes >= fairlead.quota_of(
             (select m.quotas from measured m where m.id = excluded.tenant_id), %(settings)s, 'stored_bytes')
             then '-infinity' else u.roomy_until end

@@ -1,15 +1,15 @@
--- Repairs. Each holds the job or run first and looks again under the lock, so that beside a running system it changes
--- only what is still wrong.
+-- Repairs. Each locks the job or run first and checks again under the lock, so that in a running system it changes only
+-- rows that are still wrong.
 
 -- name: hold
--- A job that somebody else is changing at this moment is left alone. Gives its tenant.
+-- Skips a job that another transaction has locked. Returns its tenant.
 select j.tenant_id from fairlead.jobs j where j.id = %(id)s for update skip locked;
 
 -- name: exists
 select from fairlead.jobs j where j.id = %(id)s;
 
 -- name: queue_again
--- A queued job in no hot table goes back to where it belongs.
+-- Puts a queued job that is in no hot table into ready or later.
 with job as materialized (
     select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
         j.scheduled_for > clock_timestamp() as waits
@@ -28,7 +28,7 @@ with job as materialized (
 select from job;
 
 -- name: lease_again
--- A running job that nobody holds is ours from now on, under a token that no former owner knows.
+-- Adds a lease to a running job without one, with a token that no former owner knows.
 with attempt as (
     update fairlead.job_attempts a set token = %(token)s
     from fairlead.jobs j
@@ -57,13 +57,13 @@ where k.job_id = %(id)s and not exists (
 returning k.tenant_id;
 
 -- name: hold_counts
--- Two that correct the same counts come one after the other.
+-- Two repairs of the same counts run one after the other.
 select pg_advisory_xact_lock(hashtextextended('fairlead.repair counts ' || %(id)s::text, 0));
 
 -- name: correct_counts
--- What is missing from a tenant's counts, or too much, as one more change each. Whoever changes a job changes its counts
--- in the same transaction, so the difference of one snapshot stays right whatever others do meanwhile. It is written to
--- the minute of all that is old: no chart of today shows it.
+-- Inserts the differences between a tenant's counts and its jobs. Every change of a job changes the counts in the same
+-- transaction, so the difference within one snapshot stays right whatever other transactions do. It is written to the
+-- minute of the folded history, which no chart shows.
 insert into fairlead.counts (
     tenant_id, definition_id, minute, queued, running, succeeded, failed, dead_letter, canceled)
 select %(id)s, definition_id, to_timestamp(0), sum(queued), sum(running), sum(succeeded), sum(failed), sum(dead_letter),
@@ -83,8 +83,8 @@ having sum(queued) <> 0 or sum(running) <> 0 or sum(succeeded) <> 0 or sum(faile
     or sum(canceled) <> 0;
 
 -- name: recount_run
--- Of a run that we hold: what its steps wait for, as its jobs and steps say. A step that runs and none of whose jobs is
--- active waits for one, the last that ended, which is counted down in the ordinary way: it comes back.
+-- For a locked run: recounts what its steps wait for, from its jobs and steps. A running step without an active job waits
+-- for one, its last job that ended: that job is returned, and the caller counts it down in the ordinary way.
 with active as materialized (
     select s.place, count(j.id) filter (where j.status <= 'running') as jobs,
         (array_agg(j.id order by j.troubled desc, j.finished_at desc, j.id) filter (where j.status > 'running'))[1] as last

@@ -1,4 +1,4 @@
-"""Leases whose owners are gone: their jobs are put back. Takes a Tx, never opens one."""
+"""Rescue: requeue the jobs of expired leases."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -18,16 +18,16 @@ sql = queries_beside(__file__)
 
 
 class Pulse(NamedTuple):
-    """Leases that ended up to `until` may be rescued (None: none yet), and whether a sweep has anything to do."""
+    """Leases that expired before `until` may be rescued (None: none yet), and whether a sweep has any work."""
 
     until: datetime | None
     has_work: bool
 
 
 async def pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> Pulse:
-    """Say that the database lives.
+    """Note that the database is up and a watchdog looks.
 
-    A last pulse that is older than `gap_seconds` means that the database was away: owners then have the time of a lease.
+    If the last pulse is older than `gap_seconds`, the database was away: owners then get one lease's time to report.
     """
     values = {"lease_seconds": lease_seconds, "gap_seconds": gap_seconds}
     [(until, has_work)] = await tx.values(sql.pulse, values)
@@ -75,10 +75,10 @@ async def rescue(
     but: Collection[UUID] = (),
     actor: str = "watchdog",
 ) -> dict[UUID, JobStatus]:
-    """Put back the jobs whose leases expired (before `until`), oldest first. Which ones, and how they stand now.
+    """Requeue the jobs whose leases expired (before `until`), oldest first. Their ids and statuses.
 
-    What no agent has accepted was never begun. Of the rest a job is charged only if its worker held nothing else. Leases
-    of runs that others hold at this moment are left for the next time.
+    A job that no agent has accepted never began. Any other job is charged only if its worker held no other lease. Leases
+    of runs that other transactions have locked are left for the next sweep.
     """
     values: dict[str, Any] = {
         "grace_seconds": grace_seconds,
@@ -96,7 +96,7 @@ async def rescue(
 
 
 async def _blames(tx: Tx, lost: Sequence[Borne], lease_seconds: float) -> dict[UUID, Blame]:
-    """What each loss means for its job. It is remembered, for the leases of the same workers that end a little later."""
+    """The blame of each lost job. It is stored, for leases of the same workers that expire a little later."""
     if not lost:
         return {}
     workers = {"workers": sorted({one.worker_id for one in lost})}
@@ -112,7 +112,7 @@ async def _blames(tx: Tx, lost: Sequence[Borne], lease_seconds: float) -> dict[U
 
 
 def _memory(lost: Sequence[Borne], blames: Mapping[UUID, Blame]) -> dict[str, Any]:
-    """What is remembered of a worker: when it lost these, and which of them is to blame."""
+    """The stored record of a worker: when it lost these leases, and which job was blamed."""
     charged = [one for one in lost if blames[one.job_id] is Blame.CHARGED]
     return {
         "worker_id": lost[0].worker_id,
@@ -131,12 +131,12 @@ def _by_worker(leases: Sequence[Borne]) -> dict[str, list[Borne]]:
 
 
 async def uncharge(tx: Tx) -> list[UUID]:
-    """Take back what jobs were charged whose workers are seen after all. Which jobs."""
+    """Undo the charge of jobs whose workers were seen again. Their ids."""
     return [job_id for (job_id,) in await tx.values(sql.uncharge)]
 
 
 async def forget_lost(tx: Tx, *, seconds: float) -> int:
-    """Forget the workers that lost their last lease so long ago. How many."""
+    """Remove the records of workers that lost their last lease more than `seconds` ago. Their number."""
     return await tx.run(sql.forget_lost, {"seconds": seconds})
 
 

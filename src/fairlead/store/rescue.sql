@@ -1,15 +1,15 @@
--- Leases whose owners are gone: put back, oldest first, waiting for nobody. Whoever deletes a lease owns the transition.
+-- Expired leases: rescued oldest first, without waits. The transaction that deletes a lease owns the transition.
 
 -- name: pulse
--- The database lives, and a watchdog looks. Where the last pulse is old, it was away, or nobody looked: owners get one
--- lease's time, from now on, to hand in what they have. The answer: leases that ended up to this time may be rescued.
--- Where looks are rare, each is such a resumption, and so one that followed the one before may be rescued, too.
+-- Notes that the database is up and a watchdog looks. If the last pulse is old, the database was away or no watchdog ran:
+-- owners then get one lease's time, from now on, to report. Returns the time before which expired leases may be rescued.
+-- If pulses are rare, each one is such a resumption, so leases from before the previous pulse may be rescued, too.
 with seen as (
     select p.resumed_at, p.resumed_before, clock_timestamp() as now,
         coalesce(p.pulse_at < clock_timestamp() - make_interval(secs => %(gap_seconds)s), false) as is_gap
     from fairlead.pulse p
 ), noted as (
-    -- another watchdog does the same at this moment: no need to wait for it
+    -- skip if another watchdog does this now
     update fairlead.pulse p
     set pulse_at = s.now, resumed_at = case when s.is_gap then s.now else p.resumed_at end,
         resumed_before = case when s.is_gap then p.resumed_at else p.resumed_before end
@@ -23,13 +23,13 @@ select case
     when not s.is_gap and s.now >= s.resumed_before + make_interval(secs => %(lease_seconds)s)
         then nullif(s.resumed_before, '-infinity')
     end,
-    -- nearly always there is nothing to do, and then the sweep is over
+    -- usually there is nothing to do, and the sweep ends
     exists (select from fairlead.leases l where l.expires_at < s.now) or exists (select from fairlead.lost_workers)
 from seen s;
 
 -- name: runs_of_expired
--- The runs that expired leases belong to, or are waited for by; those that can be held are held until the transaction
--- ends. It waits for none: whoever holds one may hold it for long, and the other leases are not to wait for that.
+-- Locks the runs that the jobs of expired leases belong to, or wait for, until the transaction ends. Skips locked runs:
+-- they may stay locked for long, and the other leases must not wait for that.
 select r.id from fairlead.workflow_runs r
 where r.id = any(array(
     select of_job.id from fairlead.leases l cross join lateral (
@@ -41,8 +41,8 @@ where r.id = any(array(
 order by r.id for update of r skip locked;
 
 -- name: expired
--- Leases whose owners did not renew them, oldest first, held against every other watchdog until the transaction ends. Left
--- out are those of runs that are not held.
+-- Expired leases, oldest first, locked against other watchdogs until the transaction ends; without those of runs that are
+-- not locked here.
 select l.job_id, l.attempt_no, l.token, l.worker_id, l.started_at, l.expires_at, l.probation_until,
     l.host_id is not null as on_host, j.lost_count, j.suspected, exists (
         select from fairlead.deliveries d
@@ -57,7 +57,7 @@ where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s
 order by l.expires_at, l.job_id limit %(limit)s for update of l skip locked;
 
 -- name: borne
--- All leases of these workers under which something had begun: what no agent has accepted is not among them.
+-- All leases of these workers whose jobs had begun: without those that no agent has accepted.
 select l.job_id, l.attempt_no, l.worker_id, l.started_at, l.expires_at, l.probation_until from fairlead.leases l
 where l.worker_id = any(%(workers)s) and not exists (
     select from fairlead.deliveries d
@@ -67,7 +67,7 @@ where l.worker_id = any(%(workers)s) and not exists (
 select worker_id, expired_at, blamed from fairlead.lost_workers where worker_id = any(%(workers)s);
 
 -- name: remember_lost
--- In the order of their ids, so that two watchdogs cannot wait for each other.
+-- In the order of their ids, so that two watchdogs cannot deadlock.
 insert into fairlead.lost_workers as w (worker_id, expired_at, blamed, charged_job, charged_attempt)
 select n.worker_id, n.expired_at, n.blamed, n.charged_job, n.charged_attempt
 from jsonb_to_recordset(%(lost)s) as n(
@@ -78,9 +78,9 @@ set expired_at = greatest(w.expired_at, excluded.expired_at), blamed = excluded.
     charged_job = excluded.charged_job, charged_attempt = excluded.charged_attempt;
 
 -- name: uncharge
--- Workers that were lost with a job, and were seen again: they were cut off, and it was not the job that killed them. A
--- job that is over stays as it is. Workers over HTTP may give a new process the name of a dead one, so they are left out;
--- a worker process and an agent have a new name at each start.
+-- Workers that were lost with a job, and were seen again: they were cut off, and the job did not kill them. A job that
+-- has ended stays as it is. HTTP workers may give a new process the name of a dead one, so they are left out; a worker
+-- process and an agent have a new name at each start.
 with alive as (
     delete from fairlead.lost_workers w
     where w.charged_job is not null and (

@@ -1,16 +1,16 @@
--- Finished jobs go when their time is over, with their attempts and logs; whole days of the audit log go when theirs is.
--- What is queued or running is never touched, nobody is waited for, and a round costs the same however much is kept.
+-- Removes finished jobs after their retention, with their attempts and logs, and whole days of the audit log. It never
+-- touches queued or running jobs, never waits, and a round costs the same however much is stored.
 
 -- name: remove
--- Looks at so many jobs behind the place, in the order of their ids, which is that of their enqueueing, and no further
--- than a job could be whose time is over. Gives the next place; none: all the way round.
+-- Reads `look` jobs after the place, in the order of their ids, which is the order of their enqueueing, up to the newest
+-- id that could be old enough. Returns the next place; null at the end of the lap.
 with shortest as materialized (
     select clock_timestamp() - make_interval(days => least(
         min(coalesce(d.retention_days, nullif(%(days)s::int, 0))), %(most_days)s)) as since
     from fairlead.job_definitions d
 ), edge as materialized (
-    -- the first UUIDv7 that is too young; and the first that nobody can have made yet: ids may be given, of any
-    -- version, and those above it are given ones
+    -- the first UUIDv7 that is too young; and the first that cannot have been generated yet: callers may choose ids of
+    -- any version, and ids above it were chosen
     select (lpad(to_hex(greatest(0, extract(epoch from since) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
             as too_young,
         (lpad(to_hex((extract(epoch from clock_timestamp() + interval '1 day') * 1000)::bigint), 12, '0')
@@ -34,11 +34,11 @@ with shortest as materialized (
     where l.status > 'running' and l.finished_at < d.since
     order by l.id limit %(limit)s
 ), held as materialized (
-    -- a job that somebody is retrying by hand stays; so does one that has just been retried
+    -- a job that is being retried by hand stays, and so does one that has just been retried
     select j.id from ended e cross join lateral (
         select j.id from fairlead.jobs j
         where j.id = e.id and j.status > 'running' and j.finished_at < e.since
-            -- what a step made may be asked for as long as its run goes on
+            -- later steps may need a step's output while its run is running
             and (j.workflow_run_id is null or not exists (
                 select from fairlead.workflow_runs r where r.id = j.workflow_run_id and r.status = 'running'))
         limit 1 for update skip locked) j
@@ -50,14 +50,14 @@ with shortest as materialized (
 ), unlogged as (
     delete from fairlead.log_chunks where job_id = any(array(select id from gone))
 ), counted as (
-    -- in a minute that is a day ago at the least: nobody undid today's work
+    -- in a minute at least a day ago, so that today's charts do not show it
     insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)
     select tenant_id, definition_id, date_trunc('minute', min(finished_at)),
         -count(*) filter (where status = 'succeeded'), -count(*) filter (where status = 'failed'),
         -count(*) filter (where status = 'dead_letter'), -count(*) filter (where status = 'canceled')
     from gone group by tenant_id, definition_id
 ), added as (
-    -- one row in the place of those that are there, but for those that another round is adding to
+    -- replaces the existing rows by one, except those that another round has locked
     delete from fairlead.removed_jobs where ctid = any(array(
         select r.spot from (select distinct tenant_id, definition_id from gone) g cross join lateral (
             select r.ctid as spot from fairlead.removed_jobs r
@@ -76,11 +76,11 @@ select (select count(*) from gone) as removed,
     end as place;
 
 -- name: hurry
--- Whoever waits to lock the audit log makes every enqueue and finish wait behind him: not for long, then.
+-- A wait for a lock on the audit log blocks every enqueue and finish behind it, so the wait is short.
 select set_config('lock_timeout', '100ms', true);
 
 -- name: patience
--- To attach a day no writer is made to wait: longer, then, than for what locks the whole log.
+-- Attaching a day blocks no writer, so the wait may be longer than for a lock on the whole log.
 select set_config('lock_timeout', '2s', true);
 
 -- name: prepare_audit_days

@@ -1,4 +1,4 @@
-"""What people look at of runs and their steps."""
+"""Read-only views of runs and their steps."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -53,13 +53,13 @@ async def recent(tx: Tx, *, tenant_id: UUID, keys: Sequence[str], each: int) -> 
 
 
 async def shape(tx: Tx, run_id: UUID) -> list[StepMark]:
-    """Every step of a run, and no more of it than how the run is drawn."""
+    """Every step of a run, with only the fields of the drawing."""
     return await tx.all(StepMark, sql.shape, {"run_id": run_id})
 
 
 async def items(
     tx: Tx, run_id: UUID, place: int, *, first: int, status: JobStatus | None, limit: int
 ) -> Page[Item]:
-    """The jobs of a step that has one for each item, from an item on."""
+    """The jobs of a for_each step, from an item on."""
     values = {"run_id": run_id, "place": place, "first": first, "status": status}
     return await bounded.page(tx, Item, sql.items, values, limit=limit, weighed=("last_error",))

@@ -1,4 +1,4 @@
--- What people look at of runs and their steps; nothing here changes anything.
+-- Read-only views of runs and their steps.
 
 -- name: recent
 -- The last few runs of each of these workflows.
@@ -10,12 +10,12 @@ cross join lateral (
 order by r.id desc;
 
 -- name: shape
--- Every step of a run, and no more of it than how the run is drawn.
+-- Every step of a run, with only the fields of the drawing.
 select s.place, s.name, s.before, s.compensation, s.state from fairlead.workflow_steps s
 where s.run_id = %(run_id)s order by s.place;
 
 -- name: items
--- The jobs of a step that has one for each item, from an item on; of an item that was tried anew, the last.
+-- The jobs of a for_each step, from an item on; of a retried item the last one.
 select one.item, one.id, one.status, one.attempt_count, one.started_at, one.finished_at, one.last_error
 from (
     select distinct on (j.workflow_item) j.workflow_item as item, j.id, j.status, j.attempt_count, j.started_at,

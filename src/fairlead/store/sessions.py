@@ -1,4 +1,4 @@
-"""Our own sessions, as PostgreSQL sees them. Takes a Tx, never opens one."""
+"""Fairlead's own sessions in PostgreSQL."""
 
 from datetime import datetime
 
@@ -11,18 +11,18 @@ sql = queries_beside(__file__)
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """A session that waits for its client to take an answer, and since when its statement has run."""
+    """A session that waits for its client to read a result, and the start of its statement."""
 
     pid: int
     query_start: datetime
 
 
 async def writing(tx: Tx) -> list[Writing]:
-    """Sessions that wait for their clients at this moment."""
+    """Sessions that wait for their clients to read."""
     return await tx.all(Writing, sql.writing)
 
 
 async def end_writing(tx: Tx, one: Writing) -> bool:
-    """End a session if it still waits with the same answer. Whether it did."""
+    """End a session if it still waits in the same statement. True if it did."""
     values = {"pid": one.pid, "query_start": one.query_start}
     return any(ended for (ended,) in await tx.values(sql.end_writing, values))

@@ -1,4 +1,4 @@
-"""What goes on now: how many jobs stand where, which run, which failed last."""
+"""Current numbers: jobs by status, running jobs, the last failures."""
 
 from datetime import datetime
 from typing import cast
@@ -16,7 +16,7 @@ sql = queries_beside(__file__)
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs there are of each status, at a time of the database's clock."""
+    """The number of jobs of each status, at a time of the database's clock."""
 
     at: datetime
     queued: int
@@ -64,7 +64,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """How long jobs waited and ran, in milliseconds; of all definitions if it has none."""
+    """Waiting and run times of jobs in milliseconds; of all definitions if `definition_key` is None."""
 
     definition_key: str | None
     jobs: int
@@ -78,18 +78,18 @@ async def counts(tx: Tx, *, tenant_id: UUID | None) -> Counts:
 
 
 async def oldest_ready(tx: Tx, *, tenant_id: UUID) -> datetime | None:
-    """When the job of a tenant that has waited longest fell due; None if none waits that may run."""
+    """The due time of a tenant's oldest ready job; None if it has none."""
     [(moment,)] = await tx.values(sql.oldest_ready, {"tenant_id": tenant_id})
     return cast("datetime | None", moment)
 
 
 async def times(tx: Tx, *, tenant_id: UUID, look: int) -> list[Times]:
-    """Percentiles of a tenant's newest so many jobs: first of all of them, then by definition."""
+    """Percentiles of a tenant's newest `look` jobs: first of all of them, then by definition."""
     return await tx.all(Times, sql.times, {"tenant_id": tenant_id, "look": look})
 
 
 async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
-    """The jobs that run now, longest first."""
+    """The jobs that run now, the longest running first."""
     return await tx.all(RunningJob, sql.running, {"tenant_id": tenant_id, "limit": limit})
 
 
@@ -103,6 +103,6 @@ async def failures(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Failur
 
 
 async def queued(tx: Tx, *, tenant_id: UUID) -> int:
-    """How many jobs of a tenant wait."""
+    """The number of a tenant's queued jobs."""
     [(number,)] = await tx.values(sql.queued, {"tenant_id": tenant_id})
     return int(number)

@@ -1,5 +1,5 @@
--- What goes on now. Nothing here counts or searches jobs: levels are in count_levels and the counts not yet folded into it, what runs is in leases, and each
--- tenant's last troubled jobs are the end of an index.
+-- Current numbers. Nothing here counts or searches jobs: levels are in count_levels and the counts not yet folded into it,
+-- running jobs are in leases, and each tenant's last failures are the end of an index.
 
 -- name: counts
 select clock_timestamp() as at, coalesce(sum(queued), 0)::bigint as queued, coalesce(sum(running), 0)::bigint as running,
@@ -13,9 +13,9 @@ from (
     where not leveled and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)) parts;
 
 -- name: oldest_ready
--- When the job that has waited longest fell due. Jobs that may run are in the order of definition, priority and time:
--- the first of each definition and priority is that group's oldest, and each is one step of the walk. Exact as long as
--- there are no more than a thousand such groups, for anybody and for each of a thousand hosts.
+-- The due time of the oldest ready job. The index orders ready jobs by definition, priority and time: the first job of
+-- each definition and priority is that group's oldest, and the loose index scan reads one per group. Exact up to a
+-- thousand groups, for any worker and for each of a thousand hosts.
 with recursive free as (
     select '00000000-0000-0000-0000-000000000000'::uuid as definition_id, 0 as priority,
         null::timestamptz as scheduled_for, 0 as step
@@ -43,8 +43,8 @@ with recursive free as (
 select least((select min(scheduled_for) from free), (select min(scheduled_for) from bound));
 
 -- name: times
--- How long a tenant's newest jobs waited and ran, all together (no definition) and by definition: the last attempt of each
--- that has ended. A bounded look, however many jobs there are.
+-- Waiting and run times of a tenant's newest jobs, all together (no definition) and by definition: of each job's last ended
+-- attempt. It reads a bounded number of jobs.
 select d.key as definition_key, t.jobs,
     case when t.jobs > 0 then
         jsonb_build_object('p50', t.wait_ms[1], 'p95', t.wait_ms[2], 'p99', t.wait_ms[3]) end as wait_ms,
@@ -75,7 +75,7 @@ where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
 order by l.started_at, l.job_id limit %(limit)s;
 
 -- name: failures
--- The latest first. Canceled jobs are troubled too: a bounded part of each tenant's is looked through.
+-- The latest first. The index has canceled jobs, too: a bounded part of each tenant's entries is searched.
 select last.id as job_id, d.key as definition_key, t.slug as tenant, last.status, last.finished_at, last.last_error
 from fairlead.tenants t
 cross join lateral (

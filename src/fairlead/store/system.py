@@ -1,4 +1,4 @@
-"""The database's own state of health."""
+"""The state of the database and of the whole system."""
 
 from datetime import datetime
 from uuid import UUID
@@ -25,7 +25,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class SystemGate(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether jobs are claimed at all, and who last changed that."""
+    """Whether jobs are claimed at all, and the last change of that."""
 
     online: bool
     note: str | None
@@ -34,7 +34,7 @@ class SystemGate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's part of the queue; the oldest is the one that could run for the longest."""
+    """A tenant's part of the queue; the oldest job is the one that has been ready for the longest time."""
 
     tenant_id: UUID
     tenant: str
@@ -55,13 +55,13 @@ async def gate(tx: Tx) -> SystemGate:
 
 
 async def queue(tx: Tx, *, after: str, limit: int) -> Page[TenantQueue]:
-    """Each tenant's part of the queue, by slug, after this one."""
+    """Each tenant's part of the queue, ordered by slug, after the given slug."""
     await tx.by_index()
     return await bounded.page(tx, TenantQueue, sql.queue, {"after": after}, limit=limit, weighed=("name",))
 
 
 async def row_security_faults(tx: Tx) -> list[str]:
-    """What is wrong with row-level security."""
+    """The faults of row-level security."""
     return [what for (what,) in await tx.values(sql.row_security)]
 
 
@@ -71,11 +71,11 @@ async def facts(tx: Tx) -> Facts:
 
 
 async def missing_rights(tx: Tx) -> list[str]:
-    """What the role may not do and would have to."""
+    """The rights that the role needs and lacks."""
     return [what for (what,) in await tx.values(sql.rights)]
 
 
 async def audit_days(tx: Tx) -> int:
-    """How many days, today included, the audit log is prepared for."""
+    """The number of days, today included, that have a partition of the audit log."""
     [(days,)] = await tx.values(sql.audit_days)
     return int(days)

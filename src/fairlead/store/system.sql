@@ -1,4 +1,4 @@
--- What PostgreSQL itself says about how it is run.
+-- The settings of PostgreSQL.
 
 -- name: facts
 select
@@ -12,7 +12,7 @@ select
     current_user::text as role;
 
 -- name: rights
--- What the role lacks of what it needs; no rows means nothing.
+-- The rights that the role needs and lacks.
 select wanted.what
 from (
     select 'usage on schema fairlead' as what, has_schema_privilege('fairlead', 'usage') as granted
@@ -28,7 +28,7 @@ where not wanted.granted
 order by 1;
 
 -- name: audit_days
--- How many days from today on have a partition waiting for them.
+-- The number of days from today on that have a partition.
 select count(*) from generate_series(0, 30) n
 where to_regclass('fairlead.audit_log_' || to_char((timezone('UTC', clock_timestamp()))::date + n, 'YYYYMMDD')) is not null;
 
@@ -36,8 +36,8 @@ where to_regclass('fairlead.audit_log_' || to_char((timezone('UTC', clock_timest
 select online, note, changed_by, changed_at from fairlead.system;
 
 -- name: queue
--- Each tenant's part of the queue, by slug. Levels are sums of counts, what runs is in leases, and the oldest job that
--- may run is found by its tenant's loose index scan: one probe for each definition and priority that waits.
+-- Each tenant's part of the queue, by slug. Levels are sums of counts, running jobs are in leases, and a loose index scan
+-- finds the tenant's oldest ready job: one probe for each definition and priority.
 select t.id as tenant_id, t.slug as tenant, t.name, t.weight, t.max_running, t.paused_at,
     coalesce(c.queued, 0)::bigint as queued, coalesce(l.running, 0)::bigint as running,
     coalesce(c.failed, 0)::bigint as failed, coalesce(c.dead_letter, 0)::bigint as dead_letter,
@@ -63,12 +63,12 @@ left join lateral (
                 and (r.definition_id, r.priority) > (h.definition_id, h.priority)
             order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for limit 1) n
     )
-    -- a bound, should somebody give every job a priority of its own
+    -- a bound, in case every job has a different priority
     select min(scheduled_for) as due from (select scheduled_for from heads limit 1000) h) oldest on true
 order by t.slug;
 
 -- name: row_security
--- What is wrong with row-level security; no rows means nothing.
+-- The faults of row-level security.
 with wanted_role as (
     select name, exists (select from pg_roles r where r.rolname = name) as there
     from unnest(array['fairlead_system', 'fairlead_tenant']) name
@@ -91,7 +91,7 @@ from tenant_table t cross join wanted_role w
 where w.there and not exists (
         select from pg_policy p, unnest(p.polroles) of_role
         where p.polrelid = t.oid and of_role = (select r.oid from pg_roles r where r.rolname = w.name))
-    -- where a tenant may do nothing at all, no policy is needed
+    -- a table without rights for tenants needs no policy
     and (w.name = 'fairlead_system' or has_table_privilege(
         case when w.there then w.name end, t.oid, 'select, insert, update, delete'))
 order by 1;

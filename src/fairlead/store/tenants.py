@@ -1,4 +1,4 @@
-"""Tenants: whose work it is."""
+"""Tenants."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -22,7 +22,7 @@ async def every(tx: Tx) -> list[Tenant]:
 
 
 async def page(tx: Tx, *, after: str, limit: int) -> Page[Tenant]:
-    """Tenants by slug, after this one."""
+    """Tenants ordered by slug, after the given slug."""
     weighed = ("name", "pause_note")
     return await bounded.page(tx, Tenant, sql.page, {"after": after}, limit=limit, weighed=weighed)
 
@@ -30,7 +30,7 @@ async def page(tx: Tx, *, after: str, limit: int) -> Page[Tenant]:
 async def change(
     tx: Tx, tenant_id: UUID, *, name: str, timezone: str, weight: int, max_running: int | None
 ) -> Tenant | None:
-    """Make the tenant say this; None if it already does."""
+    """Change a tenant; None if nothing changes."""
     values = {
         "id": tenant_id,
         "name": name,
@@ -42,13 +42,13 @@ async def change(
 
 
 async def ids(tx: Tx, names: Iterable[str]) -> dict[str, UUID]:
-    """The ids behind slugs or ids; a name that is not there is missing from the answer."""
+    """The ids of tenants by slug or id; unknown names are missing."""
     return dict(await tx.values(sql.ids, {"names": list(names)}))
 
 
 async def add(
     tx: Tx, *, slug: str, name: str, timezone: str, weight: int, max_running: int | None
 ) -> Tenant | None:
-    """A new tenant, or None if the slug is taken."""
+    """Add a tenant; None if the slug is taken."""
     values = {"slug": slug, "name": name, "timezone": timezone, "weight": weight, "max_running": max_running}
     return await tx.first(Tenant, sql.add, values)

@@ -9,7 +9,7 @@ select id, slug, name, timezone, weight, max_running, quotas, paused_at, paused_
 from fairlead.tenants order by slug;
 
 -- name: page
--- By slug, after the one that the page before ended with.
+-- By slug, after the last one of the previous page.
 select id, slug, name, timezone, weight, max_running, quotas, paused_at, paused_by, pause_note, created_at
 from fairlead.tenants where slug > %(after)s order by slug limit %(limit)s;
 
@@ -22,7 +22,7 @@ where id = %(id)s
 returning id, slug, name, timezone, weight, max_running, quotas, paused_at, paused_by, pause_note, created_at;
 
 -- name: ids
--- The ids behind names, slugs or ids alike.
+-- The ids of tenants by slug or id.
 select asked.name, t.id
 from unnest(%(names)s::text[]) as asked(name)
 join fairlead.tenants t on t.slug = asked.name or t.id::text = lower(asked.name);

@@ -7,5 +7,5 @@ sql = queries_beside(__file__)
 
 
 async def bring_forward(tx: Tx) -> int:
-    """Make every job that waits for its time due now. How many."""
+    """Make every job in later due now. Their number."""
     return await tx.run(sql.bring_forward)

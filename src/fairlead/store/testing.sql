@@ -1,8 +1,7 @@
--- Time travel for tests. A job that waits for its time is in later, and its due time there is also its scheduled_for:
--- both move in one statement.
+-- Time travel for tests. A job's due time in later is also its scheduled_for, so one statement changes both.
 
 -- name: bring_forward
--- Everything that waits falls due now, in the order in which it would have.
+-- All jobs in later fall due now, in the order of their due times.
 with turn as (
     select job_id, statement_timestamp()
         - make_interval(secs => (count(*) over () - row_number() over (order by due_at, job_id)) / 1e6) as at

@@ -1,4 +1,4 @@
-"""Triggers: the rules that make jobs."""
+"""Triggers: the rules that create jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ sql = queries_beside(__file__)
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger says, checked: everything of it that its owner decides, and when it fires next."""
+    """The validated fields of a trigger that its owner sets, and its next firing."""
 
     label: str
     trigger_type: TriggerType
@@ -37,7 +37,7 @@ class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Where a schedule goes on after it was fired (or not) at its last instants."""
+    """The next firing of a schedule after a round, and its last firing if it fired."""
 
     trigger_id: UUID
     next_fire_at: datetime | None
@@ -51,7 +51,7 @@ async def _found(tx: Tx, which: str, **values: Any) -> list[Trigger]:
 async def get(
     tx: Tx, trigger_id: UUID, *, tenant_id: UUID | None = None, hold: bool = False
 ) -> Trigger | None:
-    """A trigger, if it is that tenant's (or anybody's, for None); held, nobody else changes or fires it meanwhile."""
+    """A trigger of a tenant, or (None) of any; `hold` locks it against changes and firings."""
     found = await _found(tx, sql.by_id_held if hold else sql.by_id, id=trigger_id, tenant_id=tenant_id)
     return found[0] if found else None
 
@@ -72,7 +72,7 @@ async def for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger
 async def with_secrets(
     tx: Tx, wanted: Iterable[tuple[UUID, str]], *, after: UUID | None, limit: int
 ) -> Page[Trigger]:
-    """The triggers for events of these tenants and names, enabled or not, whose jobs have secrets; after one of them."""
+    """The triggers for events of these tenants and names, enabled or not, whose jobs have secrets; after the given id."""
     return await _page(tx, sql.with_secrets, {**_pairs(wanted), "after": after}, limit=limit)
 
 
@@ -87,28 +87,28 @@ def _pairs(wanted: Iterable[tuple[UUID, str]]) -> dict[str, Any]:
 
 
 async def due(tx: Tx, *, limit: int) -> list[Trigger]:
-    """Schedules whose instant has come, held until the transaction ends."""
+    """Due schedules, locked until the transaction ends."""
     return await _found(tx, sql.due, limit=limit)
 
 
 async def named(tx: Tx, *, tenant_id: UUID, owner: str, name: str) -> Trigger | None:
-    """The schedule that code keeps under this name, held."""
+    """The trigger that code declares under this name, locked."""
     found = await _found(tx, sql.named, tenant_id=tenant_id, owner=owner, name=name)
     return found[0] if found else None
 
 
 async def of_owners(tx: Tx, owners: Sequence[str]) -> list[Trigger]:
-    """All schedules that these code bases keep, held."""
+    """All triggers that these code bases declare, locked."""
     return await _found(tx, sql.of_owners, owners=list(owners))
 
 
 async def in_tenants_zone(tx: Tx, tenant_id: UUID) -> list[Trigger]:
-    """The schedules of a tenant that go by its own zone, held."""
+    """The schedules of a tenant that use its time zone, locked."""
     return await _found(tx, sql.in_tenants_zone, tenant_id=tenant_id)
 
 
 async def labels(tx: Tx, ids: Iterable[UUID]) -> dict[UUID, tuple[UUID, str]]:
-    """Whose these triggers are, and what they are called; also of deleted ones."""
+    """The tenants and labels of these triggers, also of deleted ones."""
     found = await tx.values(sql.labels, {"ids": list(ids)})
     return {trigger_id: (tenant_id, label) for trigger_id, tenant_id, label in found}
 
@@ -126,7 +126,7 @@ async def next_due(tx: Tx) -> float | None:
 
 
 async def lead(tx: Tx, *, patience_seconds: float) -> bool:
-    """Whether no other scheduler is at work; from here on this transaction ends if it is left idle for so long."""
+    """Whether no other scheduler is active; PostgreSQL ends this transaction if it is idle for `patience_seconds`."""
     [(leads, _)] = await tx.values(sql.lead, {"patience": f"{int(patience_seconds * 1000)}ms"})
     return bool(leads)
 
@@ -140,24 +140,24 @@ async def add(
     owner: str | None = None,
     name: str | None = None,
 ) -> UUID | None:
-    """A new trigger's id; None if the name that code has for it is taken."""
+    """Add a trigger. Its id; None if its name in the code is taken."""
     values = _values(spec) | {"tenant_id": tenant_id, "created_by": created_by, "owner": owner, "name": name}
     found = await tx.values(sql.add, values)
     return found[0][0] if found else None
 
 
 async def change(tx: Tx, trigger_id: UUID, spec: TriggerSpec) -> None:
-    """Make a held trigger say this."""
+    """Change a locked trigger."""
     await tx.run(sql.change, _values(spec) | {"id": trigger_id})
 
 
 async def remove(tx: Tx, trigger_id: UUID) -> bool:
-    """Mark a trigger as deleted; False if it was."""
+    """Mark a trigger as deleted; False if it was already."""
     return bool(await tx.run(sql.remove, {"id": trigger_id}))
 
 
 async def fired(tx: Tx, moved: Sequence[Moved]) -> None:
-    """Move held schedules on."""
+    """Store the next firings of locked schedules."""
     values = {
         "ids": [one.trigger_id for one in moved],
         "nexts": [one.next_fire_at for one in moved],
@@ -167,7 +167,7 @@ async def fired(tx: Tx, moved: Sequence[Moved]) -> None:
 
 
 async def set_off(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
-    """Note that these were set off just now; where somebody else is noting it, that will do."""
+    """Set the last firing of these triggers to now; skips rows that another transaction is updating."""
     await tx.run(sql.set_off, {"ids": sorted(trigger_ids)})
 
 

@@ -1,4 +1,4 @@
--- A trigger is never deleted, only marked so: its firings name it. next_fire_at is null wherever it cannot fire by time.
+-- A trigger is never deleted, only marked so: its firings refer to it. next_fire_at is null if it cannot fire by time.
 
 -- name: selected
 select g.id, g.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as tenant_timezone, g.label, g.is_enabled,
@@ -33,14 +33,14 @@ and (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(
 order by g.id
 
 -- name: with_secrets
--- Those, enabled or not, whose jobs have secrets.
+-- The same triggers, enabled or not, whose jobs have secrets.
 (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
 and d.secret_paths <> '{}' and (%(after)s::uuid is null or g.id > %(after)s)
 order by g.id limit %(limit)s
 
 -- name: due
--- Whoever holds these rows fires them. What another holds is being fired.
--- The clock is asked once, in a query of its own: only so is it a bound for the index.
+-- The transaction that locks these rows fires them; it skips rows that another scheduler is firing.
+-- The clock is read once, in a subquery, so that it can be a bound for the index scan.
 g.next_fire_at <= (select clock_timestamp())
 order by g.next_fire_at limit %(limit)s
 for update of g skip locked
@@ -55,7 +55,7 @@ order by g.id
 for update of g
 
 -- name: in_tenants_zone
--- Those whose times move when the tenant's zone does.
+-- The schedules that use the tenant's time zone.
 g.tenant_id = %(tenant_id)s and g.cron_expr is not null and g.timezone is null
 order by g.id
 for update of g
@@ -72,9 +72,9 @@ select extract(epoch from min(next_fire_at) - clock_timestamp())::float8
 from fairlead.job_triggers where next_fire_at is not null;
 
 -- name: lead
--- Whether this transaction leads: the others save themselves the work. Nothing rests on it.
+-- Whether this transaction leads. This only saves the other schedulers work; correctness does not depend on it.
 select pg_try_advisory_xact_lock(hashtextextended('fairlead.scheduler', 0)),
-    -- one that is stopped in the middle of a round must not hold everybody up
+    -- a scheduler that stops in the middle of a round must not block the others
     set_config('idle_in_transaction_session_timeout', %(patience)s, true);
 
 -- name: add
@@ -102,7 +102,7 @@ update fairlead.job_triggers set deleted_at = clock_timestamp(), next_fire_at = 
 where id = %(id)s and deleted_at is null;
 
 -- name: fired
--- Each at its instant, and on to the next.
+-- Stores the last and the next firing of each.
 update fairlead.job_triggers g
 set next_fire_at = f.next_fire_at, last_fired_at = coalesce(f.fired_at, g.last_fired_at)
 from unnest(%(ids)s::uuid[], %(nexts)s::timestamptz[], %(fired)s::timestamptz[]) as f(id, next_fire_at, fired_at)

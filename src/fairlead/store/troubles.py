@@ -1,4 +1,4 @@
-"""Jobs that ended badly: a bounded part of them, to be understood together."""
+"""Failed, dead-lettered and canceled jobs: a bounded number of them, to be grouped by error."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ sql = queries_beside(__file__)
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A troubled job with what its secrets are found by: not to be shown as it is."""
+    """A failed job with its unmasked secrets: never shown to users."""
 
     job_id: UUID
     tenant: str
@@ -32,7 +32,7 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
 async def newest(
     tx: Tx, *, tenant_id: UUID | None, status: JobStatus, look: int
 ) -> tuple[list[Trouble], int]:
-    """Those of the newest `look` troubled jobs that have this status, without secrets; and how many were looked at."""
+    """The jobs with this status among the newest `look` failed ones, with secrets masked; and how many were read."""
     await tx.by_index()
     values = {"tenant_id": tenant_id, "look": look}
     found = await bounded.page(tx, _Recorded, sql.newest, values, limit=look, weighed=("payload", "error"))

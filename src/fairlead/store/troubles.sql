@@ -1,8 +1,8 @@
--- Jobs that ended badly, the newest first by their own index: so many and no more, whatever the history.
+-- Failed, dead-lettered and canceled jobs, the newest first by their own index: a bounded number, whatever the history.
 
 -- name: newest
--- Of one tenant, or of all that have any, in equal parts. In this order no index serves but the one that begins with
--- the tenant: the primary key would lead through everybody's jobs.
+-- Of one tenant, or of all in equal parts. Only the index that begins with the tenant has this order: with the primary
+-- key, the planner would walk through the jobs of all tenants.
 with in_trouble as materialized (
     select t.id, t.slug from fairlead.tenants t cross join lateral (
         select from fairlead.jobs j where j.tenant_id = t.id and j.troubled

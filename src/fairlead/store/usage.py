@@ -1,4 +1,4 @@
-"""Usage: what was done for whom, and when."""
+"""Usage of tenants by hour."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ async def clock(tx: Tx, *, tenant_id: UUID | None) -> Clock:
 async def used(
     tx: Tx, period: Period, *, tenant_id: UUID | None, per: Per, limit: int | None = None
 ) -> list[Usage]:
-    """What was used in each step in which anything ran, of a tenant or (None) of all; the newest first."""
+    """The usage of each step with any, of a tenant or (None) of all; the newest first."""
     values = {
         "tenant_id": tenant_id,
         "since": period.since,
@@ -40,23 +40,23 @@ async def used(
         "limit": limit,
     }
     found = await tx.all(Usage, sql.used, values)
-    # by number: times of an hour that happens twice are equal to none
+    # by timestamp: a repeated hour at the end of daylight saving time compares unequal
     shown = {start.timestamp(): start for start in period.starts}
     return [replace(one, starts_at=shown[one.starts_at.timestamp()]) for one in found]
 
 
-# Telling it to those who listen
+# Events for triggers
 
 
 class Closing(NamedTuple):
-    """An hour that has begun: all before it can be seen when the transactions with lower numbers have ended."""
+    """An hour that has begun: usage before it is visible when all transactions with lower ids have ended."""
 
     hour: datetime
     numbered: str
 
 
 class Listener(NamedTuple):
-    """A tenant that is told its usage, and up to which hour it has been."""
+    """A tenant with a trigger for its usage, and the hour up to which events were emitted."""
 
     tenant_id: UUID
     until: datetime
@@ -68,19 +68,19 @@ async def closing(tx: Tx) -> Closing:
 
 
 async def closed(tx: Tx, closing: Closing) -> bool:
-    """Whether all that was used before that hour can be seen now."""
+    """Whether all usage before that hour is visible now."""
     [(done,)] = await tx.values(sql.closed, {"numbered": closing.numbered})
     return bool(done)
 
 
 async def until_next_hour(tx: Tx) -> float:
-    """Seconds that are left of this one."""
+    """The seconds until the next hour."""
     [(seconds,)] = await tx.values(sql.until_next_hour)
     return float(seconds)
 
 
 async def listeners(tx: Tx, *, name: str, hour: datetime, limit: int) -> list[Listener]:
-    """Tenants with triggers for this event that have not been told all before that hour."""
+    """Tenants with triggers for this event that lack events of hours before this one."""
     found = await tx.values(sql.listeners, {"name": name, "hour": hour, "limit": limit})
     return [Listener(*one) for one in found]
 
@@ -88,7 +88,7 @@ async def listeners(tx: Tx, *, name: str, hour: datetime, limit: int) -> list[Li
 async def tell(
     tx: Tx, *, name: str, tenant_id: UUID, hours: Sequence[tuple[datetime, Any]], until: datetime
 ) -> None:
-    """Emit an event of each hour, and remember that this tenant has been told all up to then."""
+    """Emit an event for each hour, and store up to which hour the tenant has its events."""
     documents = json_text([{"hour": hour, "data": data} for hour, data in hours])
     values = {"name": name, "tenant_id": tenant_id, "hours": documents, "until": until}
     await tx.run(sql.tell, values)

@@ -1,5 +1,5 @@
--- What was used is the sum over usage_hourly and over the rows of counts that have not been folded into it yet. Both
--- are read by one statement: whoever folds meanwhile, each run is in one of them. An hour is told whole or not at all.
+-- Usage is the sum of usage_hourly and of the rows of counts that have not been folded into it yet. One statement reads
+-- both, so each run is in exactly one of them during a fold. An hour's event has the whole hour.
 
 -- name: clock
 select clock_timestamp() as now, (select timezone from fairlead.tenants where id = %(tenant_id)s) as timezone;
@@ -36,20 +36,20 @@ order by u.step desc, d.key, t.slug
 limit %(limit)s;
 
 -- name: closing
--- The hour that has begun, and our own number: whoever ends runs before that hour has got a lower one, since he reads
--- the clock after he has got it.
+-- The hour that has begun, and our transaction id: a transaction that ends runs before that hour has a lower id, since it
+-- reads the clock after it gets its id.
 select date_trunc('hour', clock_timestamp(), 'UTC') as hour, pg_current_xact_id()::text as numbered;
 
 -- name: closed
--- Whether everybody with a lower number has ended, so that his runs can be seen.
+-- Whether all transactions with lower ids have ended, so that their runs are visible.
 select pg_snapshot_xmin(pg_current_snapshot()) >= %(numbered)s::xid8;
 
 -- name: until_next_hour
 select extract(epoch from date_trunc('hour', clock_timestamp(), 'UTC') + interval '1 hour' - clock_timestamp())::float8;
 
 -- name: listeners
--- Tenants with a trigger for usage.recorded that have not been told all up to that hour; from which on they have not.
--- A new one is told from the hour on in which its first trigger was made.
+-- Tenants with a trigger for usage.recorded that lack events of hours before this one, and the first such hour. For a new
+-- tenant that is the hour in which its first trigger was created.
 with listening as (
     select g.tenant_id, date_trunc('hour', min(g.created_at), 'UTC') as since
     from fairlead.job_triggers g
@@ -68,7 +68,7 @@ where coalesce(t.until, a.until) < %(hour)s
 order by 2, 1 limit %(limit)s;
 
 -- name: tell
--- Events of a tenant's hours, and up to where they tell: together or not at all.
+-- The events of a tenant's hours, and the hour up to which it has them, in one statement.
 with event as (
     insert into fairlead.events (id, tenant_id, name, data, occurred_at, created_by)
     select fairlead.uuid7(), %(tenant_id)s, %(name)s, e.data, e.hour + interval '1 hour', 'watchdog'

@@ -19,12 +19,12 @@ sql = queries_beside(__file__)
 
 
 async def standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Standing | None:
-    """How a job stands, if it is that tenant's (or anybody's, for None)."""
+    """The state of a job of a tenant, or (None) of any."""
     return await tx.first(Standing, sql.standing, {"id": job_id, "tenant_id": tenant_id})
 
 
 async def surroundings(tx: Tx, job: Standing) -> Surroundings:
-    """What a queued job meets on its way."""
+    """The gates, limits, workers and jobs that may hold back a queued job."""
     of_job = {"id": job.job_id}
     serving = {"definition_key": job.definition_key, "tenant_id": str(job.tenant_id), "seconds": SEEN_SECONDS}
     await tx.by_index()

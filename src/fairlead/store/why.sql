@@ -1,8 +1,8 @@
--- What a job's answer to "why am I not running?" rests on. Everything is found by key or counted to a bound:
--- nothing here grows with the number of jobs.
+-- The facts behind "why is this job not running?". Everything is looked up by key or counted up to a bound: no cost
+-- grows with the number of jobs.
 
 -- name: standing
--- A time that PostgreSQL calls infinity means waiting for other jobs, and is no time that could be read.
+-- The time `infinity` means that the job waits for other jobs; Python cannot read it.
 select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.host_id,
     h.name as host, h.last_seen_at as host_seen_at, coalesce(h.draining, false) as host_draining, j.status,
     j.attempt_count, j.failure_count, j.max_attempts, j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
@@ -39,7 +39,7 @@ from fairlead.jobs j cross join lateral (
 where j.id = %(id)s order by gate.n;
 
 -- name: limits
--- The limits that the job is under. All leases are counted; only those of its own tenant are named.
+-- The limits that apply to the job. All leases are counted; only those of its own tenant are named.
 select bound.scope, bound.most,
     case bound.scope
         when 'tenant' then (select count(*) from fairlead.leases l where l.tenant_id = j.tenant_id)
@@ -66,7 +66,7 @@ where j.id = %(id)s and bound.most is not null
 order by bound.n;
 
 -- name: workers
--- Those of another tenant serve nobody else. No queues named: it serves every definition. With a tenant behind it, a definition is served for that one only.
+-- A tenant's worker serves only that tenant. No queues: it serves every definition. `definition tenant`: only for that tenant.
 select count(*) filter (where lately) as alive,
     count(*) filter (where lately and (w.queues = '{}' or w.queues && array[
         %(definition_key)s::text, %(definition_key)s || ' ' || %(tenant_id)s])) as serving,
@@ -76,8 +76,8 @@ cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(se
 where w.tenant_id is null or w.tenant_id = %(tenant_id)s::uuid;
 
 -- name: ahead
--- Jobs that are claimed before this one, in its tenant or on its host, counted to a bound. Definition by definition,
--- as the index has them; other definitions that are paused, or of which as many run as may, stand in nobody's way.
+-- Jobs that are claimed before this one, in its tenant or on its host, counted up to a bound, by definition, as the index
+-- has them. Other definitions that are paused or at their limit do not count.
 with recursive job as (
     select id, tenant_id, definition_id, host_id, priority, greatest(scheduled_for, queued_at) as scheduled_for
     from fairlead.jobs where id = %(id)s

@@ -1,8 +1,8 @@
--- A claim that has an id takes jobs once. Its row is written in the transaction that takes them. The server gives jobs back
--- that nobody waits for only after it has removed the row; a worker that asks again marks the row, and then they are its own.
+-- A claim that has an id takes jobs once. The transaction that takes them writes its row. If the worker has hung up, the
+-- server releases the jobs, but only after it has removed the row; a repetition marks the row, and then the jobs stay.
 
 -- name: note
--- No row comes back when the id was used before; waits for a claim that uses it at this moment.
+-- Returns no row if the id was used before; waits for a claim that is using it now.
 insert into fairlead.worker_claims (worker_id, claim_id, token, jobs)
 values (%(worker)s, %(claim_id)s, %(token)s, %(jobs)s)
 on conflict do nothing returning true;
@@ -20,11 +20,11 @@ delete from fairlead.worker_claims
 where worker_id = %(worker)s and token = any(%(tokens)s::uuid[]) and not repeated;
 
 -- name: kept
--- A statement of its own: it sees what was marked while `withdraw` waited.
+-- A separate statement: it sees the rows that were marked while `withdraw` waited.
 select token from fairlead.worker_claims where worker_id = %(worker)s and token = any(%(tokens)s::uuid[]);
 
 -- name: held
--- What the claim took and still has, expired or not.
+-- The leases of the claim that still exist, expired or not.
 select l.job_id, l.attempt_no, l.token from fairlead.leases l
 where l.job_id = any(%(jobs)s::uuid[]) and l.token = %(token)s
     and (%(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s)
@@ -36,7 +36,7 @@ select exists (
     where a.job_id = any(%(jobs)s::uuid[]) and a.token = %(token)s and a.status = 'lost');
 
 -- name: uncharge
--- The worker never heard of these jobs, so none of them can have killed it. A job that is over stays as it is.
+-- The worker never got these jobs, so none of them can have killed it. A job that has ended stays as it is.
 with charged as (
     update fairlead.lost_workers w set charged_job = null, charged_attempt = null
     from fairlead.job_attempts a

@@ -1,4 +1,4 @@
-"""Workers: who is there to run jobs."""
+"""The registry of workers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from fairlead.store import bounded
 
 sql = queries_beside(__file__)
 
-# How many workers with tokens of one tenant the registry has; others may work all the same.
+# The most workers with tokens of one tenant in the registry; more workers can still run jobs.
 MOST_OF_A_TENANT = 100
 
 
@@ -22,7 +22,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it last described itself."""
 
     worker_id: str
-    # whose it is, if it serves one tenant only
+    # its tenant, if it serves only one
     tenant_id: UUID | None
     tenant: str | None
     hostname: str
@@ -48,7 +48,7 @@ async def seen(
     metadata: Mapping[str, Any] | None = None,
     tenant_id: UUID | None = None,
 ) -> None:
-    """A worker says that it is there, and what it serves (no keys: everything)."""
+    """Register a live worker and the definitions that it serves (no keys: all)."""
     values = {
         "worker_id": worker_id,
         "tenant_id": tenant_id,
@@ -64,16 +64,16 @@ async def seen(
 
 
 async def page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> Page[Worker]:
-    """Workers by id, after this one; `stale` are those that were not seen for so long."""
+    """Workers ordered by id, after the given id; `stale`: not seen for `stale_seconds`."""
     values = {"stale_seconds": stale_seconds, "after": after}
     return await bounded.page(tx, Worker, sql.page, values, limit=limit, weighed=("metadata", "queues"))
 
 
 async def gone(tx: Tx, worker_id: str) -> None:
-    """A worker says goodbye."""
+    """Remove a worker that stops."""
     await tx.run(sql.gone, {"worker_id": worker_id})
 
 
 async def prune(tx: Tx, *, seconds: float) -> int:
-    """Forget the workers that were not seen for so long. How many."""
+    """Remove the workers that were not seen for `seconds`. Their number."""
     return await tx.run(sql.prune, {"seconds": seconds})

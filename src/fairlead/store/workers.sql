@@ -1,7 +1,7 @@
--- Workers say that they are there; those that stopped saying so are forgotten.
+-- Workers report regularly; those that stop reporting are removed.
 
 -- name: seen
--- A worker of one tenant chooses its names: no more than so many of them are kept.
+-- A tenant's workers choose their names, so their number is limited.
 insert into fairlead.job_workers as w (
     worker_id, tenant_id, hostname, version, queues, last_seen_at, running_count, concurrency, metadata)
 select %(worker_id)s, %(tenant_id)s::uuid, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s,
@@ -15,8 +15,8 @@ set last_seen_at = clock_timestamp(), running_count = excluded.running_count, qu
     version = excluded.version, concurrency = excluded.concurrency, metadata = excluded.metadata;
 
 -- name: page
--- By id, after the one that the page before ended with. Stale: not seen for longer than it should be.
--- One that works over HTTP says nothing of what it runs: it runs what it holds.
+-- By id, after the last one of the previous page. Stale: not seen for too long.
+-- An HTTP worker does not report its running jobs: its leases are counted.
 select w.worker_id, w.tenant_id, (select t.slug from fairlead.tenants t where t.id = w.tenant_id) as tenant, w.hostname, w.version, w.queues, w.started_at, w.last_seen_at,
     case when w.metadata ->> 'transport' = 'http'
         then (select count(*) from fairlead.leases l where l.worker_id = w.worker_id)

@@ -1,4 +1,4 @@
-"""Workflows, their runs and the steps of those."""
+"""Workflows, their runs and steps."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -19,14 +19,14 @@ from fairlead.store.jobs import Target
 sql = queries_beside(__file__)
 T = TypeVar("T")
 
-# The outputs of a step's items that can be looked at together, as they are stored.
+# The most stored bytes of the outputs of a step's items that can be read together.
 MOST_OUTPUT_BYTES = 33_554_432
-# How much of payloads goes into one statement.
+# The most bytes of payloads in one statement.
 MOST_RELEASED_BYTES = 8_388_608
 
 
 class Held(msgspec.Struct, kw_only=True):
-    """A run whose row we hold, and where it stands as we change it."""
+    """A run whose row this transaction has locked, with its state as it changes."""
 
     id: UUID
     tenant_id: UUID
@@ -41,17 +41,17 @@ class Held(msgspec.Struct, kw_only=True):
     is_canceling: bool
     parent_job_id: UUID | None
     correlation_id: str | None
-    # these where they are needed: something is free, or nothing is live
+    # only if needed: a step is free, or no step is live
     input: Any
     output_template: Any
     error: Any
     secret_paths: tuple[str, ...] = ()
-    # whether the job that waited for it has ended, and would want it to go on if it came back
+    # the job that waited for the run has ended; if it comes back, the run continues
     answered: bool = False
 
 
 class Free(msgspec.Struct, array_like=True, frozen=True):
-    """A step that waits for nobody."""
+    """A step that waits for no other step."""
 
     run_id: UUID
     place: int
@@ -64,7 +64,7 @@ class Free(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
-    """What is needed of a definition to make jobs of it."""
+    """The fields of a definition that are needed to create jobs."""
 
     id: UUID
     key: str
@@ -78,7 +78,7 @@ class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Advanced(msgspec.Struct):
-    """The runs that we hold, and those of their steps that are free now."""
+    """Locked runs, and those of their steps that are free now."""
 
     runs: list[Held] = []
     free: list[Free] | None = None
@@ -88,7 +88,7 @@ class Advanced(msgspec.Struct):
 
 
 class Over(msgspec.Struct):
-    """A step that is over before it ran."""
+    """A step that ended before it ran."""
 
     run_id: UUID
     place: int
@@ -97,7 +97,7 @@ class Over(msgspec.Struct):
 
 
 class Begun(msgspec.Struct):
-    """What became of a free step that is not one job."""
+    """The state of a free step that is not exactly one job."""
 
     run_id: UUID
     place: int
@@ -109,7 +109,7 @@ class Begun(msgspec.Struct):
 
 
 class StepJob(msgspec.Struct):
-    """A job that a step becomes, as `release` reads it."""
+    """A job of a step, as `release` reads it."""
 
     id: UUID
     run_id: UUID
@@ -138,14 +138,14 @@ _definitions = msgspec.json.Decoder(dict[str, StepDefinition] | None)
 
 
 async def hold_key(tx: Tx, *, tenant_id: UUID, key: str) -> None:
-    """Let nobody else publish this workflow until the transaction ends."""
+    """Lock a workflow against other publications until the transaction ends."""
     await tx.values(sql.hold_key, {"tenant_id": tenant_id, "key": key})
 
 
 async def newest(
     tx: Tx, *, tenant_id: UUID, key: str, version: int | None = None, or_shared: bool = True
 ) -> Published | None:
-    """A tenant's workflow, or the one that is shared by all; its newest version, or the one that is named."""
+    """A tenant's workflow, or the shared one; its newest version, or the given one."""
     values = {"tenant_id": tenant_id, "key": key, "version": version, "or_shared": or_shared}
     return await tx.first(Published, sql.newest, values)
 
@@ -160,7 +160,7 @@ async def add(
     secret_paths: Sequence[str],
     created_by: str,
 ) -> Published:
-    """The next version of a workflow."""
+    """Add the next version of a workflow."""
     values = {
         "tenant_id": tenant_id,
         "is_shared": is_shared,
@@ -176,7 +176,7 @@ async def add(
 async def listed(
     tx: Tx, *, tenant_id: UUID | None, after: str, after_tenant: UUID | None = None, limit: int
 ) -> Page[Published]:
-    """The newest versions of what a tenant can start, by key; of all tenants' by key and tenant."""
+    """The newest versions of the workflows that a tenant can start, by key; (None) of all tenants, by key and tenant."""
     values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant}
     return await bounded.page(tx, Published, sql.listed, values, limit=limit, weighed=("spec",))
 
@@ -202,7 +202,7 @@ async def start(
     correlation_id: str | None,
     created_by: str,
 ) -> bool:
-    """A new run with all its steps waiting; False if one with this unique key was there before."""
+    """Add a run with all its steps waiting; False if there is a run with this unique key."""
     values = {
         "id": run_id,
         "tenant_id": tenant_id,
@@ -244,13 +244,13 @@ async def with_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID |
 
 
 async def depth_below(tx: Tx, job_id: UUID) -> int:
-    """How deep a run is that this job waits for, within others."""
+    """The nesting depth of a run that this job waits for."""
     rows = await tx.values(sql.depth_below, {"job_id": job_id})
     return int(rows[0][0]) if rows else 0
 
 
 async def hold_running(tx: Tx, job_id: UUID) -> bool:
-    """Keep a job from ending until the transaction ends; False if it does not run."""
+    """Lock a running job, so that it cannot end before the transaction; False if it does not run."""
     return bool(await tx.values(sql.hold_running, {"job_id": job_id}))
 
 
@@ -261,12 +261,12 @@ async def of_job(tx: Tx, job_id: UUID) -> UUID | None:
 
 
 async def hold(tx: Tx, ids: Collection[UUID]) -> dict[UUID, Held]:
-    """The runs, locked in the order of their ids: only who holds a run changes its steps."""
+    """Lock runs in the order of their ids: only the transaction that locks a run changes its steps."""
     return {run.id: run for run in await tx.all(Held, sql.hold, {"ids": list(ids)})}
 
 
 async def begin_roots(tx: Tx, run: Held) -> Advanced:
-    """A run that we hold, and those of its steps that wait for nobody: they run from now on."""
+    """Mark the steps of a locked run that wait for no other step as running."""
     [(free, definitions)] = await tx.values(sql.begin_roots, {"run_id": run.id})
     begun = _free.decode(free or "null")
     run.live += len(begun or ())
@@ -274,9 +274,9 @@ async def begin_roots(tx: Tx, run: Held) -> Advanced:
 
 
 async def move_on(tx: Tx, jobs: Mapping[UUID, JobStatus], *, over: Sequence[Over] = ()) -> Advanced | None:
-    """These jobs ended or went back, or these steps were over before they ran: count down what waits for them.
+    """Decrement the counters of steps that wait for these jobs, which ended or went back, or for these ended steps.
 
-    The runs are held from now on. None if none of the jobs is a step.
+    Locks their runs. None if none of the jobs is a step.
     """
     values = {"ended": json_text(jobs), "over": json_text(over)}
     [(text,)] = await tx.quick(sql.move_on, values)
@@ -290,12 +290,12 @@ async def runs_of(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID | None]:
 
 
 async def waited_for_by(tx: Tx, job_ids: Collection[UUID]) -> list[tuple[UUID, UUID]]:
-    """The runs of jobs that wait for runs: each one's id, and the job."""
+    """The runs that these jobs wait for, each with its job."""
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.waited_for_by, {"ids": list(job_ids)})]
 
 
 async def ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[str, Any]]:
-    """How named steps of runs ended: output, status and error of each."""
+    """The output, status and error of named steps of runs."""
     values = {
         "runs": [run_id for run_id, _ in wanted],
         "names": [name for _, name in wanted],
@@ -304,7 +304,7 @@ async def ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[
     found: dict[UUID, dict[str, Any]] = {}
     for run_id, name, status, output, error, of_items in await tx.values(sql.ends, values):
         seen: dict[str, Any] = {"status": status}
-        # what is not there is missing, so that a default takes its place
+        # a missing value has no key, so that a template's default applies
         if output is not None or (status == StepState.SUCCEEDED and not of_items):
             seen["output"] = output
         if error is not None:
@@ -319,18 +319,18 @@ async def items_done(tx: Tx, run_id: UUID, place: int) -> set[int]:
 
 
 async def leaves(tx: Tx, run_id: UUID) -> list[str]:
-    """The names of the steps that nobody waits for."""
+    """The names of the steps that no other step waits for."""
     return [name for (name,) in await tx.values(sql.leaves, {"run_id": run_id})]
 
 
 async def stored_output(tx: Tx, run_id: UUID) -> int:
-    """How many bytes the outputs of the steps that nobody waits for take where they are stored."""
+    """The stored bytes of the outputs of the leaves."""
     [(size,)] = await tx.values(sql.stored_output, {"run_id": run_id})
     return int(size)
 
 
 async def correct(tx: Tx, begun: Sequence[Begun]) -> None:
-    """Write what became of free steps that are not one job."""
+    """Write the states of free steps that are not exactly one job."""
     await tx.run(sql.correct, {"begun": json_text(begun)})
 
 
@@ -343,7 +343,7 @@ async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
 
 
 def _parts(things: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """In the same order, in parts of not too many bytes."""
+    """Split a sequence, in order, into parts of at most about MOST_RELEASED_BYTES."""
     part, size = list[T](), 0
     for thing in things:
         part.append(thing)
@@ -364,7 +364,7 @@ async def targets(
     host_id: UUID | None,
     resource_id: UUID | None,
 ) -> list[Target]:
-    """Which host and resource each payload is for, or why none; no host of them is removed until the transaction ends."""
+    """The host and resource of each payload, or a refusal; locks the hosts against removal until the transaction ends."""
     about = {
         "tenant_id": tenant_id,
         "definition_id": definition_id,
@@ -379,7 +379,7 @@ async def targets(
 
 
 async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
-    """A run is over, and what waited in it with it."""
+    """End a run and its waiting steps."""
     values = {
         "id": run.id,
         "status": status,
@@ -391,7 +391,7 @@ async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
 
 
 async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error: str | None) -> None:
-    """Let those know who listen that a run is over."""
+    """Store an event for the end of a run, if a trigger listens."""
     values = {"id": run_id, "failed_step": failed_step, "last_error": last_error}
     [(stored,)] = await tx.values(sql.tell_end, values)
     if stored:
@@ -399,15 +399,15 @@ async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error:
 
 
 async def wake(tx: Tx, run_id: UUID, job_id: UUID) -> bool:
-    """Let a job that waits for its run be claimed; False if it does not wait, or another transaction holds its row.
+    """Make a job that waits for its run ready; False if it does not wait, or another transaction has locked its row.
 
-    In the latter case the run, which we hold, is noted as one of `sleepers`.
+    In the latter case the run, which is locked, is added to `sleepers`.
     """
     return bool(await tx.run(sql.wake, {"run_id": run_id, "job_id": job_id}))
 
 
 async def sleepers(tx: Tx, *, limit: int) -> list[tuple[UUID, UUID]]:
-    """Runs that are over and could not wake the job that waits for them, no longer noted: held until the transaction ends."""
+    """Take ended runs that could not wake the job that waits for them, locked until the transaction ends."""
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.sleepers, {"limit": limit})]
 
 
@@ -416,17 +416,17 @@ async def ask_to_stop(tx: Tx, run_id: UUID) -> None:
 
 
 async def active_jobs(tx: Tx, run_id: UUID) -> list[UUID]:
-    """The jobs of a run that are not over."""
+    """The jobs of a run that have not ended."""
     return [job_id for (job_id,) in await tx.values(sql.active_jobs, {"run_id": run_id})]
 
 
 async def troubled_jobs(tx: Tx, run_id: UUID) -> dict[UUID, int]:
-    """The jobs of the steps for which a run failed, held, and the places of those."""
+    """The jobs of the steps for which a run failed, locked, with the steps' places."""
     return dict(await tx.values(sql.troubled_jobs, {"run_id": run_id}))
 
 
 async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
-    """A run that is over goes on: so many jobs of each of these steps run again, the others of its failed ones anew."""
+    """Continue an ended run: these steps retry that many jobs each, its other failed steps start again."""
     values = {
         "run_id": run_id,
         "live": len(again),
@@ -437,17 +437,17 @@ async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
 
 
 async def gave_itself_back(tx: Tx, job_id: UUID) -> bool:
-    """Whether a job that is queued again did not fail before."""
+    """Whether the last attempt of a requeued job released it, and did not fail."""
     return bool(await tx.values(sql.gave_itself_back, {"job_id": job_id}))
 
 
 async def forgo(tx: Tx, run_id: UUID) -> None:
-    """Nobody waits to be told how a run ended."""
+    """Note that no job waits for the end of a run any more."""
     await tx.run(sql.forgo, {"id": run_id})
 
 
 async def undone(tx: Tx, run_id: UUID) -> str | None:
-    """A step that undid what the run had done, or began to."""
+    """The name of a compensation step that ran or started, if any."""
     rows = await tx.values(sql.undone, {"run_id": run_id})
     return rows[0][0] if rows else None
 
@@ -489,10 +489,10 @@ async def step_counts(tx: Tx, run_id: UUID) -> dict[StepState, int]:
 
 
 async def forget(tx: Tx, *, days: int, limit: int) -> int:
-    """Remove up to so many of the runs that ended more than so many days ago. How many."""
+    """Remove up to `limit` runs that ended more than `days` ago. Their number."""
     return await tx.run(sql.forget, {"days": days, "limit": limit})
 
 
 async def inconsistencies(tx: Tx) -> list[tuple[UUID, str]]:
-    """Every way in which runs, steps and jobs disagree."""
+    """Every disagreement between runs, steps and jobs."""
     return [(run_id, problem) for run_id, problem in await tx.values(sql.inconsistencies)]

@@ -1,12 +1,12 @@
--- A run's row is its lock: whoever ends a job of it, cancels or retries it, holds the row first, and only then changes
--- its steps. `live` is the number of steps that run; at none the run is over.
+-- A run's row is its lock: a transaction that ends, cancels or retries a job of the run locks the row first, and only then
+-- changes its steps. `live` is the number of running steps; at 0 the run ends.
 
 -- name: hold_key
--- Two that publish the same workflow come one after the other.
+-- Two publications of the same workflow run one after the other.
 select pg_advisory_xact_lock(hashtextextended('fairlead.workflow ' || %(tenant_id)s::text || ' ' || %(key)s, 0));
 
 -- name: newest
--- The newest version of a tenant's own, else of the one that is shared by all.
+-- The newest version of a tenant's own workflow, else of the shared one.
 select w.id, w.tenant_id,
     case when w.is_shared then 'global' else (select t.slug from fairlead.tenants t where t.id = w.tenant_id) end as tenant,
     w.is_shared, w.key, w.version, w.spec, w.secret_paths, w.created_by, w.created_at
@@ -24,7 +24,7 @@ returning id, tenant_id,
     is_shared, key, version, spec, secret_paths, created_by, created_at;
 
 -- name: listed
--- The newest version of each that a tenant can start, its own before a shared one; or (no tenant given) of all tenants'.
+-- The newest version of each workflow that a tenant can start, its own before a shared one; or (null) of all tenants.
 select distinct on (w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end)
     w.id, w.tenant_id,
     case when w.is_shared then 'global' else (select t.slug from fairlead.tenants t where t.id = w.tenant_id) end as tenant,
@@ -36,7 +36,7 @@ where (%(tenant_id)s::uuid is null or w.tenant_id = %(tenant_id)s or w.is_shared
 order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is_shared, w.version desc limit %(limit)s;
 
 -- name: start
--- Nothing comes back when a run with this key was there before.
+-- Returns no row if there is a run with this key.
 with run as (
     insert into fairlead.workflow_runs (
         id, tenant_id, workflow_id, key, version, steps, parent_job_id, started_by_job, depth, unique_key,
@@ -63,11 +63,11 @@ select id from run;
 select r.id from fairlead.workflow_runs r where r.tenant_id = %(tenant_id)s and r.unique_key = %(unique_key)s;
 
 -- name: depth_below
--- How deep a run is that a job waits for: one more than the run of which the job is a step.
+-- The nesting depth of a run that a job waits for: one more than that of the job's own run.
 select r.depth + 1 from fairlead.jobs j join fairlead.workflow_runs r on r.id = j.workflow_run_id where j.id = %(job_id)s;
 
 -- name: hold_running
--- A job keeps running until the transaction ends, and of two who ask the second waits; nothing if it runs no more.
+-- Locks a running job until the transaction ends; a second caller waits. Returns no row if it does not run.
 select from fairlead.jobs j where j.id = %(job_id)s and j.status = 'running' for update;
 
 -- name: of_job
@@ -75,7 +75,7 @@ select from fairlead.jobs j where j.id = %(job_id)s and j.status = 'running' for
 select r.id from fairlead.workflow_runs r where r.parent_job_id = %(job_id)s order by r.id desc limit 1;
 
 -- name: begin_roots
--- The steps of a run that wait for nobody: taken to run, as one job each, until something else is written of them.
+-- Marks the steps that wait for no other step as running with one job each; `correct` may change that.
 with begun as (
     update fairlead.workflow_steps s set state = 'running', remaining = 1, started_at = clock_timestamp()
     where s.run_id = %(run_id)s and s.state = 'waiting' and s.pending = 0 and not s.is_compensation
@@ -108,7 +108,7 @@ select j.id, j.workflow_run_id from fairlead.jobs j where j.id = any(%(ids)s);
 select fairlead.move_on(%(ended)s, %(over)s)::text;
 
 -- name: correct
--- What became of free steps that are not one job: they were over at once, or are many jobs.
+-- The states of free steps that are not exactly one job: they ended at once, or have many jobs.
 update fairlead.workflow_steps s
 set state = b.state, items = b.items, remaining = b.remaining, failed = b.failed, error = b.error,
     started_at = case when b.state <> 'skipped' then s.started_at end,
@@ -118,7 +118,7 @@ from jsonb_to_recordset(%(begun)s) as b(
 where s.run_id = b.run_id and s.place = b.place;
 
 -- name: targets
--- Where jobs with these payloads are for, in their order. Whoever removes such a host waits for us, or was there before.
+-- The hosts and resources of these payloads, in their order. Locks the hosts against removal.
 with asked as materialized (
     select a.at, t.target_host, t.target_resource, t.refusal
     from jsonb_array_elements(%(payloads)s) with ordinality as a(payload, at)
@@ -133,7 +133,7 @@ select a.target_host as host_id, a.target_resource as resource_id,
 from asked a left join held h on h.id = a.target_host order by a.at;
 
 -- name: release
--- The jobs of steps, ready at once; one entry in the audit log for each run.
+-- Inserts the jobs of steps, ready to run; one entry in the audit log for each run.
 with new as (
     select * from jsonb_to_recordset(%(jobs)s) as n(
         id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place int, item int, definition_id uuid,
@@ -171,10 +171,10 @@ select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_
 from job group by tenant_id, workflow_run_id;
 
 -- name: ends
--- How steps ended, for those that look at them: with outputs, of a step for each item all of them in order.
+-- The ends of steps, for the templates that use them: with outputs, of a for_each step all of them in order.
 select s.run_id, s.name, s.state as status,
     case when s.items is null then last.output
-        -- together they may be more than one value can hold: then they are not there
+        -- null if together they are too large for one value
         when (
             select coalesce(sum(pg_column_size(j.output)), 0) <= %(most)s from fairlead.jobs j
             where j.workflow_run_id = s.run_id and j.workflow_step = s.place)
@@ -202,12 +202,12 @@ select j.workflow_item from fairlead.jobs j
 where j.workflow_run_id = %(run_id)s and j.workflow_step = %(place)s and j.status = 'succeeded';
 
 -- name: leaves
--- The steps that nobody waits for.
+-- The steps that no other step waits for.
 select s.name from fairlead.workflow_steps s
 where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensation order by s.place;
 
 -- name: stored_output
--- How much the outputs of those steps are, as they are stored.
+-- The stored bytes of the outputs of those steps.
 select coalesce(sum(pg_column_size(j.output)), 0)::bigint
 from fairlead.workflow_steps s join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
 where s.run_id = %(run_id)s and cardinality(s.next) = 0 and not s.is_compensation;
@@ -225,12 +225,12 @@ set state = case when s.is_compensation then 'skipped' else 'stopped' end, finis
 from run where s.run_id = run.id and s.state = 'waiting';
 
 -- name: tell_end
--- An event, if the run's tenant listens.
+-- Stores an event, if a trigger of the run's tenant listens.
 select fairlead.tell_run_end(%(id)s, %(failed_step)s, %(last_error)s);
 
 -- name: wake
--- The job that waited for a run goes on; one that runs, or is over, is left alone. Another transaction that holds its row
--- cancels or stages it, and may wait for the run that we hold: it is not waited for, and a duty looks again.
+-- Makes the job that waits for a run ready; a job that runs or has ended is left alone. A transaction that has locked its
+-- row cancels or stages it, and may wait for the run that we hold: so this does not wait, and a duty looks again.
 with job as (
     select j.id, j.scheduled_for from fairlead.jobs j where j.id = %(job_id)s and j.status = 'queued'
 ), asleep as (
@@ -256,7 +256,7 @@ with job as (
 select from woken;
 
 -- name: sleepers
--- Runs that are over and could not wake the job that waits for them.
+-- Ended runs that could not wake the job that waits for them.
 with found as (
     select r.id from fairlead.workflow_runs r where r.parent_asleep order by r.id limit %(limit)s for update skip locked
 )
@@ -271,8 +271,8 @@ where id = %(id)s and cancel_requested_at is null;
 select j.id from fairlead.jobs j where j.workflow_run_id = %(run_id)s and j.status <= 'running';
 
 -- name: troubled_jobs
--- The jobs of steps that failed, held to be queued again. One whose host was removed is not among them, and no other
--- host is removed meanwhile.
+-- Locks the jobs of failed steps, to requeue them. Leaves out jobs whose host was removed, and locks the other hosts
+-- against removal.
 with host as materialized (
     select h.id from fairlead.hosts h
     where h.id = any(array(
@@ -288,8 +288,8 @@ where j.workflow_run_id = %(run_id)s and j.troubled and s.state in ('failed', 'c
 order by j.id for update of j;
 
 -- name: reopen
--- A run that failed or was canceled goes on: steps that failed run again, what was stopped waits for what is not over.
--- Those that failed with their run going on stay as they are; those that ended with its cancel run again.
+-- Continues a run that failed or was canceled: failed steps run again, stopped steps wait for the steps before them.
+-- Steps that failed while their run continued stay failed; steps that its cancel ended run again.
 with run as (
     update fairlead.workflow_runs
     set status = 'running', failing = false, cancel_requested_at = null, finished_at = null, output = null, error = null,
@@ -308,7 +308,7 @@ with run as (
 update fairlead.workflow_steps s
 set state = case when r.jobs is null then 'waiting' else 'running' end,
     remaining = coalesce(r.jobs, 0), items = case when r.jobs is null then null else s.items end,
-    -- those that could not be had, since somebody holds them or they are gone, have still failed
+    -- jobs that could not be locked, or are gone, still count as failed
     failed = case when r.jobs is null then 0 else greatest(0, s.failed + s.canceled - r.jobs) end,
     canceled = 0, error = null, finished_at = null,
     started_at = case when r.jobs is null then null else s.started_at end,
@@ -338,7 +338,7 @@ r.id = %(id)s and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
 order by r.id desc limit %(limit)s
 
 -- name: run_steps
--- The steps of a run, each with its job; a step for each item with the first of its jobs that failed.
+-- The steps of a run, each with its job; a for_each step with the first of its failed jobs.
 select s.place, s.name, s.definition_key, s.spec, s.before, s.on_failure, s.compensation, s.is_compensation, s.state,
     s.items, s.remaining, s.failed, s.canceled, s.error, s.started_at, s.finished_at, last.id as job_id,
     last.status as job_status, last.attempt_count, last.last_error
@@ -359,16 +359,16 @@ select from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id and 
 where j.id = %(job_id)s and a.status = 'released';
 
 -- name: forgo
--- The job that waits for a run has ended and hears no more of it: should it come back, it wants the run to go on.
+-- The job that waited for a run has ended: if it comes back, the run continues.
 update fairlead.workflow_runs set answered = true where id = %(id)s;
 
 -- name: undone
--- A step of a run that undid what was done, or began to.
+-- A compensation step of a run that ran or started.
 select s.name from fairlead.workflow_steps s
 where s.run_id = %(run_id)s and s.is_compensation and s.state not in ('waiting', 'skipped') order by s.place limit 1;
 
 -- name: forget
--- Runs that ended so many days ago, with their steps; in the order of their ids, which is that of their beginning.
+-- Runs that ended more than `days` ago, with their steps; in the order of their ids, which is that of their start.
 with old as materialized (
     select r.id from fairlead.workflow_runs r
     where r.id < (lpad(to_hex((extract(epoch from clock_timestamp() - make_interval(days => %(days)s)) * 1000)::bigint),
@@ -381,7 +381,7 @@ with old as materialized (
 delete from fairlead.workflow_runs where id = any(array(select id from old));
 
 -- name: inconsistencies
--- Every way in which runs, steps and jobs could disagree; no rows means none.
+-- Every disagreement between runs, steps and jobs; no rows if they agree.
 select r.id as run_id, 'goes on with ' || r.live || ' steps live, and ' || count(s.run_id) || ' run' as problem
 from fairlead.workflow_runs r
 left join fairlead.workflow_steps s on s.run_id = r.id and s.state = 'running'
