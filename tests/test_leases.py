@@ -299,7 +299,7 @@ async def test_an_output_that_cannot_be_kept_is_refused_and_the_lease_goes_on(
 ) -> None:
     lease = await leased(fl)
 
-    with pytest.raises(refusal, match="The output cannot be kept: "):
+    with pytest.raises(refusal, match="The output cannot be stored: "):
         await lease.succeed(output)
 
     assert await lease.succeed("x" * 1_000_000) is JobStatus.SUCCEEDED

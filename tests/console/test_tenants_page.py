@@ -65,7 +65,7 @@ async def test_a_tenant_is_added_and_faults_stand_at_their_fields(console: Conso
     await page.fill("#add-weight", "5")
     await page.click("#add-form >> text=Add")
     await expect(page.locator("#add-slug")).to_have_attribute("aria-invalid", "true")
-    await expect(page.locator("#add-slug-said")).to_contain_text("small letters, digits and hyphens")
+    await expect(page.locator("#add-slug-said")).to_contain_text("lowercase letters, digits and hyphens")
     await expect(page.locator("#add-timezone")).to_have_value("Nowhere/Town")
 
     await page.fill("#add-slug", "initech")

@@ -1,4 +1,4 @@
-"""Users and tokens: made, listed, changed, taken away; and who is behind a secret."""
+"""Create, list, change and revoke users and tokens; find the principal of a secret."""
 
 import asyncio
 import re
@@ -25,11 +25,11 @@ from fairlead.store import access, audit, definitions
 SHORTEST_PASSWORD = 12
 LONGEST_PASSWORD = 1024
 LONGEST_NAME = 200
-# How long a token is valid if its maker does not say, and for how long at most if that is no super admin.
+# The default lifetime of a token, and the longest that anyone but a super admin may set.
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 366
 MOST_DEFINITIONS = 100
-# The roles whose tokens may be for some definitions only: the others may do more than run and enqueue jobs.
+# The roles whose tokens may be limited to definitions: the others may do more than run and enqueue jobs.
 BINDABLE = (Role.WORKER, Role.APPLICATION)
 MAX_PAGE = 1000
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
@@ -37,13 +37,13 @@ _hasher = argon2.PasswordHasher()
 
 
 class Expiry(Enum):
-    """When a token ends of which nobody said it."""
+    """The expiry of a token if none is given."""
 
     DEFAULT = "default"
 
 
 class NewToken(NamedTuple):
-    """A token that was just made, and its secret: the only time it is shown."""
+    """A new token and its secret, which is shown only once."""
 
     token: Token
     secret: str
@@ -63,9 +63,9 @@ async def create_token(
     expires_at: datetime | Expiry | None = Expiry.DEFAULT,
     only: Sequence[str] | None = None,
 ) -> NewToken:
-    """A token of a role, for a tenant or (super admins and workers only) for all; `only` for these definitions.
+    """Create a token of a role, for a tenant or (super admins and workers only) for all; `only` for these definitions.
 
-    It ends after DEFAULT_DAYS unless told otherwise; only super admins make one without an end (None).
+    It expires after DEFAULT_DAYS by default; only super admins create tokens without an expiry (None).
     """
     principal.require(Permission.MANAGE_TOKENS, tenant_id)
     _require_within(principal, role)
@@ -84,7 +84,7 @@ async def create_token(
     if host_id is not None and not await access.host_is_there(tx, host_id, tenant_id=tenant_id):
         faults.append(Fault("host_id", "unknown"))
     if faults:
-        raise InvalidInput(f"Cannot make the token: {faults[0].path} {faults[0].message}.", faults)
+        raise InvalidInput(f"Cannot create the token: {faults[0].path} {faults[0].message}.", faults)
     if tenant_id is not None:
         await quotas.require_token(tx, tenant_id)
     secret = new_secret()
@@ -114,7 +114,7 @@ def _expiry_faults(principal: Principal, expires_at: datetime | None) -> list[Fa
         return [
             Fault(
                 "expires_at",
-                f"must be at most {LONGEST_DAYS} days from now: only a super admin makes tokens that are valid for longer",
+                f"must be at most {LONGEST_DAYS} days from now: only a super admin creates tokens that are valid for longer",
             )
         ]
     return []
@@ -153,13 +153,13 @@ async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, lim
 
 
 async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | None:
-    """Take away the token that has this secret, if it is still good."""
+    """Revoke the token that has this secret, if it is valid."""
     known = await access.token(tx, secret_hash(secret))
     return None if known is None else await revoke_token(tx, principal, known.id)
 
 
 async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
-    """Take a token away; everywhere within five seconds."""
+    """Revoke a token; every process refuses it within five seconds."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
     token = await access.revoke_token(tx, token_id, tenant_id=principal.tenant_id)
     if token is None:
@@ -170,7 +170,7 @@ async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
 
 
 async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
-    """Take away every token that a user made, also by tokens of theirs. How many were still there."""
+    """Revoke every token that a user created, also through other tokens. The number of tokens revoked."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
     user = await access.user(tx, user_id, tenant_id=principal.tenant_id)
     if user is None:
@@ -187,7 +187,7 @@ async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
 async def add_user(
     tx: Tx, principal: Principal, *, email: str, password: str, role: Role, tenant_id: UUID | None
 ) -> User:
-    """A new user."""
+    """Add a user."""
     principal.require(Permission.MANAGE_USERS, tenant_id)
     _require_within(principal, role)
     faults = [*_email_faults(email), *_password_faults(password), *_user_role_faults(role, tenant_id)]
@@ -225,8 +225,8 @@ async def find_user(tx: Tx, principal: Principal, name: str) -> User:
     if len(found) > 1:
         ids = ", ".join(f"{one.id} ({one.tenant or 'super admin'})" for one in found[:5])
         raise InvalidInput(
-            f"{len(found)} users have this address: give the id of the one that is meant, such as {ids}.",
-            [Fault("user", "not the address of one only")],
+            f"{len(found)} users have this address: give the id of one, such as {ids}.",
+            [Fault("user", "several users have this address")],
         )
     return found[0]
 
@@ -240,7 +240,7 @@ async def change_user(
     password: str | None = None,
     disabled: bool | None = None,
 ) -> User:
-    """Change a user's role or password, or let them in no longer. Every change ends their sessions."""
+    """Change a user's role or password, or disable the user. Every change ends the user's sessions."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
     found = await access.user(tx, user_id, tenant_id=principal.tenant_id)
     if found is None:
@@ -276,11 +276,11 @@ async def change_user(
     return user
 
 
-# Who is behind a secret
+# The principal of a secret
 
 
 async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
-    """The principal that a token's secret stands for, and the token's id."""
+    """The principal of a token's secret, and the token's id."""
     known = await access.token(tx, secret_hash(secret))
     if known is None:
         return None
@@ -297,7 +297,7 @@ async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
 
 
 async def signed_in(tx: Tx, secret: str) -> Principal | None:
-    """The principal behind a session's cookie."""
+    """The principal of a session's cookie."""
     user = await access.session(tx, secret_hash(secret))
     return None if user is None else _person(user)
 
@@ -307,14 +307,14 @@ def _person(user: access.SignedIn | access.Credentials) -> Principal:
 
 
 async def is_made_up(tx: Tx, secret: str) -> bool:
-    """Whether a cookie was never a session's: one that has ended is no guess."""
+    """Whether a cookie never was a session's; the cookie of an ended session is not a guess."""
     return not await access.session_was_there(tx, secret_hash(secret))
 
 
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
-    """The user with this address and password; slow on purpose, and as slow for one who is not there.
+    """The user with this address and password; slow on purpose, and as slow for an unknown address.
 
-    Several tenants may know the address: the password tells which user is meant.
+    Several tenants may have the address: the password selects the user.
     """
     found = [] if unreadable(email) else await access.credentials(tx, email)
     for user in found:
@@ -326,7 +326,7 @@ async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials |
 
 
 async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
-    """A session for a verified user: the principal, and the secret for the cookie. None if they were changed meanwhile."""
+    """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile."""
     secret = new_secret()
     if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
         return None
@@ -344,11 +344,11 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
 
 
 async def sign_in_failed(tx: Tx, *, email: str) -> None:
-    """Record that somebody could not sign in; in each tenant that knows the address, if there is one."""
+    """Record a failed sign-in, in each tenant that has the address."""
     email = "" if unreadable(email) else email[:LONGEST_NAME]
     found = await access.credentials(tx, email)
-    meant: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
-    for user_id, tenant_id in meant or [(None, None)]:
+    users: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
+    for user_id, tenant_id in users or [(None, None)]:
         await audit.write(
             tx,
             actor="anonymous",
@@ -361,7 +361,7 @@ async def sign_in_failed(tx: Tx, *, email: str) -> None:
 
 
 async def sign_out(tx: Tx, secret: str) -> None:
-    """End the session of this cookie, if it is still one."""
+    """End the session of this cookie, if it exists."""
     user = await access.session(tx, secret_hash(secret))
     if user is None or not await access.end_session(tx, secret_hash(secret)):
         return
@@ -377,35 +377,35 @@ async def sign_out(tx: Tx, secret: str) -> None:
 
 
 async def hashed(password: str) -> str:
-    """A password as it is kept: argon2, in a thread, since it is slow on purpose."""
+    """Hash a password with argon2, in a thread, since it is slow on purpose."""
     return await asyncio.to_thread(_hasher.hash, password)
 
 
 @cache
 def _nobodys() -> str:
-    """A hash that no password has, checked where there is no such user, so that the answer takes as long."""
-    # made when it is first needed: every command would wait for it
+    """The hash of a random password: verified for an unknown address, so that the answer takes as long."""
+    # lazy, since every command would wait for it at import
     return _hasher.hash(secrets.token_hex())
 
 
 async def _fits(password_hash: str, password: str) -> bool:
     try:
-        # what is no text is nobody's password either
+        # surrogates cannot be encoded otherwise, and match no password
         return await asyncio.to_thread(_hasher.verify, password_hash, password.encode(errors="surrogatepass"))
     except argon2.exceptions.VerificationError:
         return False
 
 
 def _require_within(principal: Principal, role: Role) -> None:
-    """Nobody hands out more than they have themselves; a tenant's admin may also let an agent run a host's jobs.
+    """Refuse to grant a role with more rights than the principal's; a tenant admin may also grant the role agent.
 
-    Not a worker: it reads what the platform put into payloads, and says what a run has cost.
+    Not the role worker: a worker reads payloads that the platform wrote, and reports what a run has cost.
     """
     runners = {Role.AGENT} if principal.role is Role.TENANT_ADMIN else set()
     if role not in runners and not GRANTS[role] <= GRANTS[principal.role]:
         raise Forbidden(
             f"{principal.actor} ({principal.role}) cannot grant the role {role}, which may do more than {principal.role}. "
-            "Ask someone who has it."
+            "Ask a user who has it."
         )
 
 

@@ -1,4 +1,4 @@
-"""What agents do: begin a session, be given their host's jobs, say that they have them, and all that owners of leases do."""
+"""Actions of agents: begin a session, receive and accept their host's jobs, and renew their leases."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -24,14 +24,14 @@ MOST_TAKEN_BACK = 1000
 
 
 class Session(msgspec.Struct, frozen=True):
-    """An agent's turn as its host's: until another is started."""
+    """An agent's session with its host, until another agent starts."""
 
     id: UUID
     host: Host
 
 
 async def begin(tx: Tx, principal: Principal, host_id: UUID, *, version: str) -> Session:
-    """Make the caller the host's agent: an older one is told so at its next word."""
+    """Start a session: the caller becomes the host's agent, and an older agent is refused at its next request."""
     host = await own_host(tx, principal, host_id)
     session_id = uuid7()
     await hosts.begin_session(tx, host.id, session_id=session_id, version=version[:LONGEST_VERSION])
@@ -50,7 +50,7 @@ async def begin(tx: Tx, principal: Principal, host_id: UUID, *, version: str) ->
 
 
 async def _take_back(tx: Tx, principal: Principal, host_id: UUID, session_id: UUID) -> None:
-    """Put back, uncharged, what an older agent was given and has not accepted: two could run it under one lease."""
+    """Release, uncharged, the jobs that an older agent has not accepted: two agents could run them under one lease."""
     waiting = await hosts.undelivered(tx, host_id, session_id, limit=MOST_TAKEN_BACK)
     if waiting:
         change = decide(Budget(1, 0, 0, Backoff()), Released())
@@ -59,13 +59,13 @@ async def _take_back(tx: Tx, principal: Principal, host_id: UUID, session_id: UU
 
 
 def check_host(principal: Principal, host_id: UUID) -> None:
-    """Refuse an agent of another host: for it this one is not there."""
+    """Refuse an agent of another host as if this host did not exist."""
     if principal.host_id != host_id:
         raise unknown_host(host_id)
 
 
 async def own_host(tx: Tx, principal: Principal, host_id: UUID) -> Host:
-    """The agent's own host; any other is not there for it."""
+    """The agent's own host; refuses any other as unknown."""
     principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
     check_host(principal, host_id)
     host = await hosts.get(tx, host_id, tenant_id=principal.tenant_id)
@@ -75,7 +75,7 @@ async def own_host(tx: Tx, principal: Principal, host_id: UUID) -> Host:
 
 
 def check_session(state: HostState, session_id: UUID) -> None:
-    """Refuse one that is no longer the host's agent."""
+    """Refuse a session that is no longer the host's."""
     if state.session_id != session_id:
         raise _superseded()
 
@@ -96,7 +96,7 @@ async def give(
     limit: int,
     lease_seconds: float,
 ) -> Claim:
-    """Claim jobs of a host for its agent: they are on their way until it accepts them."""
+    """Claim jobs of a host for its agent: they count as undelivered until it accepts them."""
     taken = await queue.claim(
         tx,
         worker=f"agent:{host_id}:{session_id}",
@@ -107,7 +107,7 @@ async def give(
     )
     if taken.jobs:
         runs = await hosts.deliver(tx, host_id, session_id, token=taken.token)
-        if not runs:  # another agent was started in between: nothing of this happened
+        if not runs:  # another agent was started in between: the transaction rolls back
             raise _superseded()
         for job in taken.jobs:
             job.run_id = runs[job.job_id]
@@ -117,7 +117,7 @@ async def give(
 async def given(
     tx: Tx, host_id: UUID, session_id: UUID, *, limit: int, lease_seconds: float
 ) -> list[tuple[Lease, Claimed]]:
-    """What was given before and has not been acknowledged: the answer may have been lost, so it is given again."""
+    """The jobs that the agent has not accepted: the answer may have been lost, so they are delivered again."""
     waiting = await hosts.undelivered(tx, host_id, session_id, limit=limit)
     if not waiting:
         return []
@@ -127,7 +127,7 @@ async def given(
 
 
 async def accept(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> owners.Renewed:
-    """The agent has the job, and begins: one statement."""
+    """Note that the agent has received a job and starts it, in one statement."""
     principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
     canceled = await hosts.accept(tx, lease, host_id=principal.host_id, lease_seconds=lease_seconds)
     if canceled is None:
@@ -138,13 +138,13 @@ async def accept(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: f
 async def renew(
     tx: Tx, principal: Principal, held: Sequence[Lease], *, lease_seconds: float
 ) -> dict[Lease, queue.Beat]:
-    """Renew all leases of an agent at once; those that do not come back are lost."""
+    """Renew all leases of an agent at once; those that are missing from the result are lost."""
     principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
     mine = await hosts.leases_of(tx, principal.host_id, held)
     return await queue.heartbeat(tx, mine, lease_seconds=lease_seconds) if mine else {}
 
 
 async def freed(tx: Tx, principal: Principal) -> None:
-    """An attempt on the host has ended: if more waits for it, those who wait for that look now."""
+    """After the end of an attempt: wake the waiting polls if more jobs wait for the host."""
     if principal.host_id is not None and await hosts.has_work(tx, principal.host_id):
         await bulk.notify(tx, "room")

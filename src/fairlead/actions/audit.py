@@ -1,4 +1,4 @@
-"""Reading the audit log."""
+"""Read the audit log."""
 
 import base64
 import binascii
@@ -19,10 +19,10 @@ from fairlead.store.audit import Entry, Filed, Filter, Place
 __all__ = ["MAX_PAGE", "Entry", "Filed", "Filter", "Page", "Place", "about_job", "listed"]
 
 MAX_PAGE = 1000
-# Every tenant is asked for its newest: first for a little time, as most questions are about what just happened.
+# For all tenants, each tenant's newest entries are read: first of a short range, since most readers want recent entries.
 _RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
 
-# Entries of a job are written about when it changes, by another clock's reading of it.
+# An entry's time is read from the clock separately from the job's own time.
 _AFTER = timedelta(seconds=5)
 
 
@@ -46,7 +46,7 @@ async def listed(
 
 
 async def about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
-    """What happened to a job, the newest first; while much goes on in its tenant, some from the middle may be missing."""
+    """The entries about a job, the newest first; in a busy tenant some from the middle may be missing."""
     principal.require(Permission.READ_AUDIT, job.tenant_id)
     until = None if job.finished_at is None else job.finished_at + _AFTER
     return await audit.about(
@@ -87,7 +87,7 @@ def _fits(moment: datetime) -> bool:
 
 
 def _written(place: Place) -> str:
-    """A place as a cursor."""
+    """A position as a cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 

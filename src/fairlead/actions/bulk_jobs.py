@@ -1,4 +1,4 @@
-"""Many jobs canceled or retried by filter: a preview first, then up to so many, and one entry in the audit log."""
+"""Cancel or retry many jobs by filter: with a preview, a limit, and one entry in the audit log."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,20 +25,20 @@ BATCH = 1000
 CANCELABLE = (JobStatus.QUEUED, JobStatus.RUNNING)
 RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
 
-# Filters by what may have been made from a payload with secrets.
+# Filters on values that may contain secrets of a payload.
 _MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q"}
 
 
 def is_retryable(job: Job) -> bool:
-    """Whether a job can be queued again by itself: a step of a workflow goes on with its run."""
+    """Whether a job can be retried alone: a step of a workflow is retried with its run."""
     return job.status in RETRYABLE and job.workflow_run_id is None
 
 
 class Bulk(msgspec.Struct, frozen=True):
-    """How many jobs it was (or, in a preview, would be), and whether there are more.
+    """The number of jobs that were (or, in a preview, would be) changed, and whether more match.
 
-    `skipped` matched and could not be moved: another job has its dedupe key, active or as one of these, its host is gone,
-    somebody else was moving it, it runs a workflow and the principal may not, or its tenant's quota is full and others' are not.
+    `skipped` jobs matched and could not be changed: another job holds the dedupe key, the host was removed, another
+    transaction held the job, the principal may not run workflows, or the tenant's quota is full.
     """
 
     count: int
@@ -49,7 +49,7 @@ class Bulk(msgspec.Struct, frozen=True):
 async def cancel(
     tx: Tx, principal: Principal, wanted: Filter, *, limit: int = MOST, dry_run: bool = False
 ) -> Bulk:
-    """Cancel up to `limit` jobs that match: at once where they wait; where they run, their owners are asked to stop."""
+    """Cancel up to `limit` matching jobs: waiting jobs at once, running jobs by a cancel request."""
     filters = await _filters(tx, principal, wanted, CANCELABLE, limit)
     found, passed = await _cancelable(tx, filters, limit + 1, _forbidden(principal))
     ids, more = found[:limit], len(found) > limit
@@ -69,7 +69,7 @@ async def cancel(
 async def _cancelable(
     tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
 ) -> tuple[list[UUID], int]:
-    """Up to `most` jobs that wait or run, and how many (up to `most`) match that the principal may not cancel."""
+    """Up to `most` waiting or running jobs, and the number (up to `most`) of those that the principal may not cancel."""
     if not filters["status"]:
         return [], 0
     found = await bulk_jobs.cancelable(tx, filters, limit=most, forbidden=forbidden)
@@ -81,7 +81,7 @@ async def _cancelable(
 async def retry(
     tx: Tx, principal: Principal, wanted: Filter, *, limit: int = MOST, dry_run: bool = False
 ) -> Bulk:
-    """Queue up to `limit` jobs that match and failed, were dead-lettered or canceled again, with fresh budgets."""
+    """Requeue up to `limit` matching jobs that failed, were dead-lettered or canceled, with fresh retry budgets."""
     filters = await _filters(tx, principal, wanted, RETRYABLE, limit)
     ids, passed = (
         ([], 0) if not filters["status"] else await _retryable(tx, filters, limit + 1, _forbidden(principal))
@@ -96,9 +96,9 @@ async def retry(
 async def _retryable(
     tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
 ) -> tuple[list[UUID], int]:
-    """Up to `most` jobs that can be active together, and how many were passed by that cannot be.
+    """Up to `most` jobs that can be active together, and the number of skipped jobs that cannot.
 
-    To look at these alone, as many as are asked for, would be to find the same ones at every call, and never the others.
+    It reads on past skipped jobs: otherwise every call would find the same ones and never reach the others.
     """
     ids: list[UUID] = []
     keys: set[tuple[UUID, bytes | None]] = set()
@@ -118,7 +118,7 @@ async def _retryable(
 
 
 async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, told: Mapping[str, Any]) -> Bulk:
-    """Queue those of at most BATCH jobs that can be again, with fresh budgets; `told` says in the audit log which."""
+    """Requeue those of at most BATCH jobs that can be retried, with fresh budgets; `told` describes them in the audit log."""
     if len(ids) > BATCH:
         raise InvalidInput(f"Choose at most {BATCH} jobs at a time.", [Fault("ids", f"at most {BATCH}")])
     principal.require(Permission.WRITE_JOBS, principal.tenant_id)
@@ -131,17 +131,17 @@ async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, tol
 
 
 def _forbidden(principal: Principal) -> str | None:
-    """The definition whose jobs this principal may neither cancel nor retry: they run workflows."""
+    """The definition whose jobs run workflows, if this principal may neither cancel nor retry them."""
     return None if Permission.RUN_WORKFLOWS in GRANTS[principal.role] else ENGINE_RUN
 
 
 def is_forbidden(principal: Principal, job: Job) -> bool:
-    """Whether a job runs a workflow and the principal may not: so they can neither cancel nor retry it."""
+    """Whether a job runs a workflow and the principal may therefore neither cancel nor retry it."""
     return job.definition_key == _forbidden(principal)
 
 
 async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
-    """Queue those of the jobs again that nobody else is retrying, whose tenants have room and whose keys are free. How many."""
+    """Requeue the jobs that are not locked, whose tenants have room and whose dedupe keys are free. Their number."""
     held = await _with_room(tx, await bulk_jobs.hold_terminal(tx, ids))
     free = await _with_keys(tx, held)
     count = 0
@@ -153,7 +153,7 @@ async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
 
 
 async def _with_room(tx: Tx, held: Sequence[bulk_jobs.Held]) -> list[bulk_jobs.Held]:
-    """Those whose tenants may have all of theirs queued; refused if there are none such. One full tenant stops no other's."""
+    """The jobs whose tenants have room for all of theirs; raises if no tenant has. A full tenant does not stop the others."""
     full = await quotas.full_tenants(tx, Counter(one.tenant_id for one in held)) if held else {}
     fitting = [one for one in held if one.tenant_id not in full]
     if full and not fitting:
@@ -162,7 +162,7 @@ async def _with_room(tx: Tx, held: Sequence[bulk_jobs.Held]) -> list[bulk_jobs.H
 
 
 async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:
-    """Those that may be active again: they have no dedupe key, or hold it now."""
+    """The jobs without a dedupe key, or that hold theirs now."""
     keys = {bulk.key_of(one.tenant_id, one.dedupe_key): one.id for one in held if one.dedupe_key is not None}
     holders = await bulk.claim_keys(tx, keys) if keys else {}
     holding = {job for key, job in holders.items() if keys[key] == job}
@@ -172,14 +172,14 @@ async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:
 async def _filters(
     tx: Tx, principal: Principal, wanted: Filter, statuses: Sequence[JobStatus], limit: int
 ) -> dict[str, Any]:
-    """The filters as the store takes them: within the tenant, and of jobs that can be moved so."""
+    """The filters for the store: within the tenant, and with the statuses that the action can change."""
     if not 1 <= limit <= MOST:
         raise InvalidInput(f"limit must be between 1 and {MOST}.", [Fault("limit", f"use 1 to {MOST}")])
     given = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
     if all(value is None for value in given.values()):
-        # a change of everything is never meant by leaving everything out
+        # without any filter it would change all jobs, which is probably a mistake
         raise InvalidInput(
-            "Give at least one filter: which jobs are meant?", [Fault("filter", "give at least one")]
+            "Give at least one filter to choose the jobs.", [Fault("filter", "give at least one")]
         )
     given["status"] = [one for one in statuses if wanted.status is None or one in wanted.status]
     given["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
@@ -199,15 +199,15 @@ async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUI
 
 async def _done(tx: Tx, principal: Principal, action: str, filters: dict[str, Any], did: Bulk) -> Bulk:
     if did.count:
-        told = {name: value for name, value in filters.items() if value is not None and name != "tenant_id"}
-        told |= dict.fromkeys(told.keys() & _MAY_HOLD_SECRETS, MASK)
+        shown = {name: value for name, value in filters.items() if value is not None and name != "tenant_id"}
+        shown |= dict.fromkeys(shown.keys() & _MAY_HOLD_SECRETS, MASK)
         await audit.write(
             tx,
             actor=principal.actor,
             action=action,
             resource_type="job",
             tenant_id=filters["tenant_id"],
-            details={"filter": told, "count": did.count},
+            details={"filter": shown, "count": did.count},
         )
     return did
 

@@ -1,4 +1,4 @@
-"""Many jobs canceled: at once where they wait; where they run, their owners are asked to stop."""
+"""Cancel many jobs: waiting jobs at once, running jobs by a cancel request."""
 
 import asyncio
 from collections.abc import Collection
@@ -12,7 +12,7 @@ ROUND_SECONDS = 0.01
 
 
 async def cancel(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], int]:
-    """Which were canceled, and how many asked to stop; what somebody else is moving is looked at again."""
+    """Cancel jobs. The canceled ones and the number of requests; tries jobs that are locked several times."""
     left, canceled, asked = set(ids), list[UUID](), 0
     for _ in range(ROUNDS):
         ended = await bulk_jobs.cancel_queued(tx, list(left))

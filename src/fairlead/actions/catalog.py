@@ -1,4 +1,4 @@
-"""What this process knows of definitions: compiled validators, each for one version."""
+"""A process's cache of definitions: compiled validators, each for one version."""
 
 from collections.abc import Collection
 from typing import Any
@@ -22,15 +22,15 @@ UNKNOWN = 0
 class Known(msgspec.Struct, frozen=True):
     version: int
     compiled: Validator
-    # where a payload names its resource
+    # the pointer to the resource's name in a payload
     resource_pointer: str | None = None
-    # where in a payload its secrets are
+    # the paths of secrets in a payload
     secret_paths: tuple[str, ...] = ()
 
 
 class Catalog:
-    """Validators by definition. The database names the version an enqueue was checked against, so a
-    stale entry is found out by the enqueue itself and never by time.
+    """Validators by definition. Each enqueue sends the version that it was validated against, so the
+    database detects a stale entry; entries never expire by time.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -41,7 +41,7 @@ class Catalog:
         self._ids: dict[tuple[str, str], tuple[UUID, UUID]] = {}
 
     def learn(self, key: str, version: int, arg_schema: Any, resource_pointer: str | None = None) -> Known:
-        """Compile a definition's schema unless this version of it is there already."""
+        """Compile a definition's schema, unless this version is cached."""
         known = self._known.get(key)
         if known is None or known.version != version:
             compiled, paths = validator(arg_schema), tuple(secret_paths(arg_schema))
@@ -53,7 +53,7 @@ class Catalog:
             self.learn(found.key, found.version, found.arg_schema, found.resource_pointer)
 
     def resource_of(self, new: NewJob) -> tuple[str, str] | None:
-        """Where a request names its resource, and what it says there: for the refusal of one that is not there."""
+        """The path at which a request names its resource, and the name: for the error about an unknown one."""
         if new.resource_id is not None:
             return "resource_id", str(new.resource_id)
         known = self._known.get(new.definition)
@@ -63,18 +63,18 @@ class Catalog:
         return (known.resource_pointer, named) if isinstance(named, str) else None
 
     def learn_ids(self, new: NewJob, tenant_id: UUID, definition_id: UUID) -> None:
-        """Remember who is meant. Tenants and definitions are never deleted, so this stays true."""
+        """Cache the ids of a tenant and a definition. Neither is ever deleted, so they stay valid."""
         self._ids[new.tenant, new.definition] = tenant_id, definition_id
 
     def ids(self, new: NewJob) -> tuple[UUID, UUID] | None:
-        """The tenant's and the definition's id, if an earlier enqueue told."""
+        """The cached ids of the tenant and the definition."""
         return self._ids.get((new.tenant, new.definition))
 
     def prepare(self, new: NewJob, current: Collection[str] = ()) -> tuple[bytes, int]:
         """The payload as JSON and the version it was validated against.
 
-        UNKNOWN where no version is known, and where the known one refuses but may be outdated: the enqueue is then
-        answered with the definition as it is. Only a definition named in `current` refuses for good.
+        UNKNOWN if no version is cached, or if the cached one refuses the payload but may be outdated: the enqueue then
+        returns the current definition. Only definitions in `current` are known to be up to date, and refuse.
         """
         payload, text = encode(new.payload, max_bytes=self.max_bytes, max_depth=self.max_depth)
         known = self._known.get(new.definition)

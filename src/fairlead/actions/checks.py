@@ -1,4 +1,4 @@
-"""The checks that run all the time, over hot tables only: what each finds, and what to do about it."""
+"""The health checks that run continuously, over hot tables only: each with its finding and advice."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from fairlead.model.finding import Finding, Verdict, graded
 from fairlead.store import checks
 from fairlead.store.checks import Holder, Idle, LateDuty
 
-# How old what was found may be before that itself is a finding.
+# Findings older than this are a finding themselves.
 STALE_SECONDS = 300.0
 OVERDUE_SECONDS, OVERDUE_FAIL_SECONDS = 30.0, 300.0
 SLEEPER_SECONDS = 30.0
 XMIN_SECONDS, XMIN_FAIL_SECONDS = 300.0, 3600.0
-# Of what has no time: a replication slot whose standby is away.
+# For holders without a time: a replication slot whose standby is away.
 XMIN_TRANSACTIONS = 5_000_000
 DUTY_SECONDS, DUTY_FAIL_SECONDS = 600.0, 3600.0
 DUTY_FAILURES = 3
@@ -26,7 +26,7 @@ NO_MAINTENANCE = (
 
 
 async def examine_hot(tx: Tx) -> list[Finding]:
-    """Look at hot tables and at what PostgreSQL does now."""
+    """Check the hot tables and PostgreSQL's current activity."""
     return [
         judge_idle(await checks.idle_transactions(tx)),
         judge_xmin(await checks.oldest_xmin(tx)),
@@ -43,19 +43,19 @@ async def examine_hot(tx: Tx) -> list[Finding]:
 
 
 async def refresh(tx: Tx) -> list[Finding]:
-    """Examine, and keep what was found for every process to show. What changed its verdict."""
+    """Run the checks and store the findings for all processes. The findings whose verdict changed."""
     found = await examine_hot(tx)
     changed = await checks.put(tx, found)
     return [one for one in found if one.check in changed]
 
 
 async def show_stored(tx: Tx) -> list[Finding]:
-    """What was found last by any process; and whether that is recent."""
+    """The last findings of any process, and whether they are recent."""
     return [*await checks.stored(tx), judge_age(await checks.stored_seconds(tx))]
 
 
 async def list_checks(tx: Tx, principal: Principal) -> list[Finding]:
-    """Everything that is checked all the time, examined now; and what the walk through the record last found."""
+    """All continuous checks, run now, and the last finding of the walk through the record."""
     principal.require(Permission.MANAGE_SYSTEM)
     now = [*await examine_hot(tx), *server_checks.judge(await checks.server(tx), tx.settings)]
     names = {one.check for one in now}
@@ -63,7 +63,7 @@ async def list_checks(tx: Tx, principal: Principal) -> list[Finding]:
 
 
 def judge_age(seconds: float | None) -> Finding:
-    """Whether the duty `checks` is done at all."""
+    """Whether the duty `checks` was done recently."""
     if seconds is None:
         return Finding("checks", Verdict.WARN, "no process has run the checks yet", NO_MAINTENANCE)
     return graded(
@@ -71,14 +71,14 @@ def judge_age(seconds: float | None) -> Finding:
         seconds,
         warn=STALE_SECONDS,
         fail=None,
-        fine="the checks are run all the time",
+        fine="the checks run regularly",
         detail=f"the checks were last run {seconds:.0f} s ago",
         advice=NO_MAINTENANCE,
     )
 
 
 def judge_idle(idle: Sequence[Idle]) -> Finding:
-    """A failure if one of them is ours: it may hold other tenants' jobs."""
+    """A failure if one of them is Fairlead's own: it may hold locks on other tenants' jobs."""
     if not idle:
         return Finding(
             "idle_transactions", Verdict.OK, "no transaction is idle for longer than a lease", value=0
@@ -98,7 +98,7 @@ def judge_idle(idle: Sequence[Idle]) -> Finding:
 
 
 def judge_xmin(holder: Holder | None) -> Finding:
-    """By time where there is one, else by the number of transactions since."""
+    """By age in seconds if known, else by the number of transactions."""
     if holder is None:
         return Finding("oldest_xmin", Verdict.OK, "nothing holds back vacuum", value=0)
     advice = (
@@ -182,7 +182,7 @@ async def _orphans(tx: Tx) -> Finding:
 
 
 def judge_duties(late: Sequence[LateDuty]) -> Finding:
-    """Late: no process does them. Failing: they are tried, and changed nothing."""
+    """Late duties: no process does them. Failing duties: they were tried, and changed nothing."""
     if not late:
         return Finding("duties", Verdict.OK, "the regular duties are done", value=0)
     shown = "; ".join(_told(one) for one in late[:5])
@@ -212,7 +212,7 @@ async def _audit_rest(tx: Tx) -> Finding:
         fail=None,
         fine="every entry of the audit log is in its day's partition",
         detail=f"audit_log_rest has {rows}{least} entries of days that had no partition",
-        advice="Nothing is lost: they go when their time is over. Run fairlead migrate up, which prepares the coming "
+        advice="Nothing is lost: retention removes them. Run fairlead migrate up, which prepares the coming "
         "week, and look for duty_failed in the logs.",
     )
 

@@ -1,4 +1,4 @@
-"""Definitions of commands, published as somebody's fairlead.toml has them."""
+"""Publish the definitions of the commands in a fairlead.toml."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -14,7 +14,7 @@ from fairlead.model.definition import Definition, DefinitionSpec, Kind
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """What became of one definition, and which of its fields are not as they were."""
+    """The result for one definition, and the fields that changed."""
 
     key: str
     result: Literal["created", "changed", "unchanged"]
@@ -25,10 +25,10 @@ class Synced(msgspec.Struct, frozen=True):
 async def sync(
     tx: Tx, principal: Principal, commands: Iterable[CommandSpec], *, force: bool = False
 ) -> list[Synced]:
-    """Publish what the commands say of their definitions, all or none; what they do not say stays as it is.
+    """Publish the definitions of commands, all or none; fields that a command does not set stay as they are.
 
-    A definition of kind host stays one: agents run its jobs by their commands. A key that is something else is refused,
-    unless `force` makes a command of it.
+    A definition of kind host keeps its kind: agents run its jobs by their commands. A key of another kind is refused,
+    unless `force` turns it into a command.
     """
     principal.require(Permission.MANAGE_DEFINITIONS)
     wanted = {spec.key: definition_of(spec) for spec in commands}

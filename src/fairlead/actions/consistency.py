@@ -1,4 +1,4 @@
-"""The walk through queue and record: in short transactions, so that no migration and no vacuum waits for it."""
+"""Walk through queue and record in short transactions, so that no migration and no vacuum waits for it."""
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -13,15 +13,15 @@ from fairlead.model.fault import Fault, Kind
 from fairlead.model.finding import Finding, Verdict
 from fairlead.store import checks, consistency
 
-# How many of the newest jobs and runs are looked at, where not all are.
+# The number of newest jobs and runs that a walk checks if it is not full.
 NEWEST = 20_000
 NEWEST_RUNS = 1000
-# Rows in one piece of the continuous walk: some 20 ms of a server that has other work.
+# Rows in one piece of the continuous walk: about 20 ms on a busy server.
 SAMPLED = 1000
 
 
 async def walk(database: Database, *, full: bool) -> AsyncIterator[Fault]:
-    """Every fault, once: of all jobs, or of the newest and of what is not done."""
+    """Every fault, once: of all jobs, or of the newest and the unfinished ones."""
     seen: set[Fault] = set()
     async for fault in _walk(database, full=full):
         if fault not in seen:
@@ -86,7 +86,7 @@ async def _runs(database: Database, *, full: bool) -> AsyncIterator[Fault]:
 
 
 class Walked(msgspec.Struct, omit_defaults=True):
-    """How far a lap has come: what is walked, from where on, and how many faults it has found so far."""
+    """The progress of a lap: its phase, its place, and the number of faults so far."""
 
     phase: str = "jobs"
     place: UUID | None = None
@@ -95,14 +95,14 @@ class Walked(msgspec.Struct, omit_defaults=True):
 
 
 class Sampled(NamedTuple):
-    """What a piece of the walk found, and where the next begins; nowhere: the lap is over."""
+    """The faults of a piece of the walk, and the place of the next piece; None: the lap is over."""
 
     faults: list[Fault]
     place: str | None
 
 
 async def sample(tx: Tx, place: str | None) -> Sampled:
-    """Look at the next piece of the record, and keep what is found as the check `consistency`."""
+    """Check the next piece of the record, and store the finding as the check `consistency`."""
     walked = _walked.decode(place) if place else Walked()
     faults, after = await _PHASES[walked.phase](tx, walked)
     found = walked.faults + len(faults)
@@ -115,7 +115,7 @@ async def sample(tx: Tx, place: str | None) -> Sampled:
 
 
 def judge_lap(found: int, faults: Sequence[Fault], *, is_over: bool) -> Finding:
-    """What a lap through the whole record has found, or has found so far."""
+    """The finding of a lap through the whole record, or of its part so far."""
     if not found:
         return Finding("consistency", Verdict.OK, "queue and record agree, of all jobs", value=0)
     shown = "; ".join(str(one) for one in faults[:5]) or "see inconsistency in the logs"

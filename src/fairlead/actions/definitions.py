@@ -1,4 +1,4 @@
-"""Definitions: listed, and made to say what somebody wants them to say."""
+"""List, create and change definitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from fairlead.model.page import Page
 from fairlead.model.payload import unreadable
 from fairlead.store import audit, definitions, tenants
 
-# Not of the specification: what code declares of a definition leaves it alone.
+# Not part of DefinitionSpec: registrations by code do not change it.
 ONLY_TENANTS = "only_tenants"
 _FIELDS = frozenset(DefinitionSpec.__struct_fields__)
 
@@ -27,14 +27,14 @@ async def every(tx: Tx, principal: Principal) -> list[Definition]:
 
 
 async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Definition]:
-    """Definitions by key, after this one."""
+    """Definitions ordered by key, after the given key."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     found = await definitions.page(tx, tenant_id=principal.tenant_id, after=after, limit=limit)
     return found.with_rows(_shown(principal, found))
 
 
 async def find(tx: Tx, principal: Principal, name: str) -> Definition | None:
-    """A definition by key or id, if it is there."""
+    """A definition by key or id, if it exists."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     found = None if unreadable(name) else await definitions.get(tx, name)
     return next(iter(_shown(principal, [] if found is None else [found])), None)
@@ -48,7 +48,7 @@ async def by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str
 
 
 def _shown(principal: Principal, found: Iterable[Definition]) -> list[Definition]:
-    """Those that are there for the principal's tenant. Whose else they are is for super admins to know."""
+    """The definitions that the principal's tenant can use. Only super admins see the other tenants of each."""
     own = [one for one in found if principal.tenant_id is None or one.is_for(principal.tenant_id)]
     if principal.role is Role.SUPER_ADMIN:
         return own
@@ -56,7 +56,7 @@ def _shown(principal: Principal, found: Iterable[Definition]) -> list[Definition
 
 
 async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
-    """Create the definition or change it to this; a call that changes nothing leaves no trace."""
+    """Create or change the definition; a call that changes nothing writes nothing."""
     principal.require(Permission.MANAGE_DEFINITIONS)
     changed = await definitions.put(tx, spec)
     if changed is None:
@@ -73,7 +73,7 @@ async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
 
 
 async def create(tx: Tx, principal: Principal, values: Mapping[str, Any]) -> Definition:
-    """A new definition; one that is there already is not touched."""
+    """Create a definition; refuses an existing key."""
     principal.require(Permission.MANAGE_DEFINITIONS)
     values = dict(values)
     only = values.pop(ONLY_TENANTS, None)
@@ -81,7 +81,7 @@ async def create(tx: Tx, principal: Principal, values: Mapping[str, Any]) -> Def
     if spec.key in await definitions.by_keys(tx, [spec.key]):
         raise _exists(spec.key)
     made = await put(tx, principal, spec)
-    if made.version > 1:  # somebody else made it at the same moment
+    if made.version > 1:  # another transaction created it at the same moment
         raise _exists(spec.key)
     return await limit(tx, principal, spec.key, only) if only else made
 
@@ -93,17 +93,17 @@ def _exists(key: str) -> DefinitionExists:
 
 
 async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any]) -> Definition:
-    """Change only what is given; what is not there yet starts from the defaults."""
+    """Change the given fields; a new definition starts from the defaults."""
     principal.require(Permission.MANAGE_DEFINITIONS)
     current = (await definitions.by_keys(tx, [key])).get(key)
     given = {} if current is None else {name: getattr(current, name) for name in _FIELDS}
-    said = {name: value for name, value in changes.items() if name != ONLY_TENANTS}
-    made = await put(tx, principal, read({**given, **said, "key": key}))
+    fields = {name: value for name, value in changes.items() if name != ONLY_TENANTS}
+    made = await put(tx, principal, read({**given, **fields, "key": key}))
     return await limit(tx, principal, key, changes[ONLY_TENANTS]) if ONLY_TENANTS in changes else made
 
 
 async def limit(tx: Tx, principal: Principal, key: str, only: Sequence[str] | None) -> Definition:
-    """Make a definition that of these tenants, by slug or id: to others it is not there. None or nobody: everybody's."""
+    """Let only these tenants, by slug or id, see and use a definition. None or empty: all tenants."""
     principal.require(Permission.MANAGE_DEFINITIONS)
     names = [str(one) for one in only or ()]
     known = await tenants.ids(tx, [one for one in names if not unreadable(one)])
@@ -129,9 +129,9 @@ async def limit(tx: Tx, principal: Principal, key: str, only: Sequence[str] | No
 async def register(
     tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any], *, tenant_id: UUID
 ) -> Definition:
-    """The definition of a function that is registered for a tenant: visible to it, and to whoever else registers the same.
+    """Register a function's definition for a tenant: visible to it, and to other tenants that register the same.
 
-    One that is there for everybody stays so.
+    A definition that all tenants can use stays so.
     """
     known = (await definitions.by_keys(tx, [key])).get(key)
     made = await patch(tx, principal, key, changes)

@@ -1,4 +1,4 @@
-"""Dispatching: what waits in the outbox becomes firings. The system's own work."""
+"""Dispatch events: turn waiting events of the outbox into firings. Done by the system, not by a principal."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ from fairlead.model.trigger import Trigger, event_context
 from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring
 
-# Of events, each as often as a trigger makes a payload of it: what is rendered together is held in memory, and whoever
-# comes next waits for it.
+# The most bytes of event data in one round, counted once for each matching trigger: payloads that are rendered together
+# are in memory together, and the next events wait for them.
 MOST_BYTES = 4_194_304
-# What a small event counts as: making its job takes time too.
+# The least weight of an event: creating its job takes time, too.
 LEAST_BYTES = 100
 
 
@@ -35,12 +35,12 @@ async def dispatch(
     patience_seconds: float | None = None,
     taken: Callable[[Sequence[UUID]], None] | None = None,
 ) -> int:
-    """Dispatch events that wait, and say how many: each makes one record for every trigger that it matches.
+    """Dispatch waiting events; each makes one record for every trigger that it matches. The number of events.
 
-    A large event that sets off many triggers goes in parts, so that others have their turns in between.
+    A large event that fires many triggers is dispatched in parts, with other events in between.
 
-    `taken` is told which, before anything is done with them. Left idle for longer than its patience, the transaction
-    ends, and others have them.
+    `taken` gets the events' ids before anything is done with them. PostgreSQL ends the transaction if it is idle for
+    longer than its patience, and another dispatcher takes the events.
     """
     patience = patience_of(tx) if patience_seconds is None else patience_seconds
     found = await events.take(tx, limit=limit, patience_seconds=patience)
@@ -64,7 +64,7 @@ async def dispatch(
 
 
 class Rule(NamedTuple):
-    """A trigger for events, its filter if that can be read, and where in an event it finds secrets."""
+    """A trigger for events, its filter or the filter's error, and the paths of secrets in its events."""
 
     trigger: Trigger
     filter: Filter | FilterInvalid
@@ -91,14 +91,14 @@ def _filter(trigger: Trigger) -> Filter | FilterInvalid:
 
 
 class Aim(NamedTuple):
-    """What an event sets off: a shot for each trigger that it matches, and a record for each that cannot fire."""
+    """The effects of an event: a shot for each trigger that it matches, and a record for each that cannot fire."""
 
     event: Event
     shots: list[Shot]
     refused: list[NewFiring]
-    # whether there is more of it for another round
+    # whether the rest is left for another round
     is_part: bool = False
-    # of its data, once
+    # the bytes of its data
     size: int = 0
 
     @property
@@ -106,7 +106,7 @@ class Aim(NamedTuple):
         return len(self.shots) * self.size
 
     def within(self, room: int, *, at_least: int) -> "Aim | None":
-        """As much of it as there is room for, and `at_least` so many shots; None if that is nothing."""
+        """As many shots as there is room for, and at least `at_least`; None if that is none."""
         shots = max(at_least, room // self.size) if self.size else 0
         if len(self.shots) <= shots:
             return self
@@ -114,7 +114,7 @@ class Aim(NamedTuple):
 
 
 async def _without_recorded(tx: Tx, aims: Sequence[Aim]) -> list[Aim]:
-    """What is left of events of which a part was dispatched before."""
+    """The aims without the shots that were dispatched in an earlier part."""
     slots = [(shot.trigger.id, shot.slot) for aim in aims for shot in aim.shots]
     slots += [(record.trigger_id, record.slot) for aim in aims for record in aim.refused]
     there = await firings.recorded(tx, slots) if slots else set[tuple[UUID, str]]()
@@ -130,7 +130,7 @@ async def _without_recorded(tx: Tx, aims: Sequence[Aim]) -> list[Aim]:
 
 
 async def _circles(tx: Tx, found: Iterable[Event]) -> dict[UUID, TriggerCircle]:
-    """For events that as many triggers led to as may: why they set off nothing more."""
+    """The errors for events at the end of the longest allowed chain of triggers."""
     most = tx.settings.max_trigger_chain
     long = [event for event in found if len(event.lineage) >= most]
     labels = await triggers.labels(tx, {one for event in long for one in event.lineage}) if long else {}
@@ -142,9 +142,9 @@ def _circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most: int) ->
     for trigger_id in event.lineage:
         tenant_id, label = labels.get(trigger_id, (None, ""))
         chain[repr(label[:80]) if tenant_id == event.tenant_id else "another tenant's"] += 1
-    told = ", ".join(f"{label} {times} times" if times > 1 else label for label, times in chain.items())
+    names = ", ".join(f"{label} {times} times" if times > 1 else label for label, times in chain.items())
     return TriggerCircle(
-        f"{len(event.lineage)} triggers set one another off, and max_trigger_chain is {most}: {told}. "
+        f"{len(event.lineage)} triggers set one another off, and max_trigger_chain is {most}: {names}. "
         "If they form a circle, break it, with a filter for instance; if not, replay the event, or raise the setting."
     )
 
@@ -168,9 +168,9 @@ def _aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Aim:
 
 
 def _affordable(aims: Sequence[Aim]) -> list[Aim]:
-    """What is not too much to be made at once; of each tenant the first, then the next.
+    """The aims that fit into one round: the first of each tenant, then the second.
 
-    The oldest always goes on, by a shot at least and half of the round at most; then the light before the heavy.
+    The oldest event always gets at least one shot and at most half of the round; then light events come before heavy ones.
     """
     turns = Counter[UUID]()
     ranked = list[tuple[int, int, Aim]]()
@@ -193,12 +193,12 @@ def _secret_paths(event: Event, rules: Rules) -> set[str]:
 
 
 def matches(trigger: Trigger, event: Event) -> bool:
-    """Whether an event is what the trigger asks for; FilterInvalid if that cannot be read."""
+    """Whether an event matches the trigger's filter; FilterInvalid if the filter is broken."""
     return filter_of(trigger.filter).matches(event.data)
 
 
 def event_shot(trigger: Trigger, event: Event, mask: Mask | None = None) -> Shot:
-    """A trigger set off by an event."""
+    """The shot of a trigger that an event fires."""
     return Shot(
         trigger=trigger,
         slot=str(event.id),

@@ -1,4 +1,4 @@
-"""What the doctor looks at, and what to do about it."""
+"""The checks of `fairlead doctor`, each with its finding and advice."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -21,10 +21,10 @@ SKEW_SECONDS = 2.0
 async def examine(
     url: str, settings: Settings, unknown: Sequence[str] = (), *, full: bool = False
 ) -> AsyncIterator[Finding]:
-    """Every check, one after the other; those that need what failed are left out.
+    """Every check, one after the other; skips checks that depend on a failed one.
 
-    `full` compares the whole record with the queue, and not only what is new or not done. No transaction lasts long, so
-    that a migration need not wait.
+    `full` compares the whole record with the queue, not only new and unfinished jobs. No transaction lasts long, so that
+    a migration need not wait.
     """
     yield _variables(unknown)
     direct = settings.direct_url or url
@@ -56,15 +56,13 @@ async def examine(
 
 def _variables(unknown: Sequence[str]) -> Finding:
     if not unknown:
-        return Finding("settings", Verdict.OK, "every FAIRLEAD_ variable is one that is read")
+        return Finding("settings", Verdict.OK, "every FAIRLEAD_ variable is a known setting")
     names = ", ".join(unknown)
-    return Finding(
-        "settings", Verdict.WARN, f"{names} is not read by anything", "Correct the name, or unset it."
-    )
+    return Finding("settings", Verdict.WARN, f"unknown setting: {names}", "Correct the name, or unset it.")
 
 
 def judge(facts: system.Facts, now: datetime) -> list[Finding]:
-    """What the server's own settings mean for us."""
+    """The findings about the server's settings."""
     return [
         _finding(
             "version",
@@ -101,9 +99,7 @@ def _skew(seconds: float) -> Finding:
     detail = f"this machine and the database differ by {abs(seconds):.1f} s"
     if abs(seconds) <= SKEW_SECONDS:
         return Finding("clock", Verdict.OK, detail)
-    advice = (
-        "Nothing breaks (the database's clock decides), but run NTP on both: times you compare will not fit."
-    )
+    advice = "Nothing breaks (the database's clock decides), but run NTP on both, so that times in logs can be compared."
     return Finding("clock", Verdict.WARN, detail, advice)
 
 
@@ -115,7 +111,7 @@ async def _guarded(check: str, look: Callable[[], Awaitable[Finding]]) -> Findin
     try:
         return await look()
     except FairleadError as error:
-        return Finding(check, Verdict.FAIL, error.message)  # which says what to do
+        return Finding(check, Verdict.FAIL, error.message)  # the message has the advice
 
 
 async def _schema(url: str, schema: str) -> Finding:
@@ -139,7 +135,7 @@ async def _notifications(url: str, schema: str) -> Finding:
 async def _rights(tx: Tx) -> Finding:
     missing = await system.missing_rights(tx)
     if not missing:
-        return Finding("rights", Verdict.OK, "the role may do all that is needed")
+        return Finding("rights", Verdict.OK, "the role has all the rights it needs")
     return Finding(
         "rights",
         Verdict.FAIL,
@@ -151,23 +147,21 @@ async def _rights(tx: Tx) -> Finding:
 async def _row_security(tx: Tx) -> Finding:
     faults = await system.row_security_faults(tx)
     if not faults:
-        return Finding(
-            "row_security", Verdict.OK, "tenants see their own rows only, whatever a statement asks for"
-        )
+        return Finding("row_security", Verdict.OK, "row-level security limits tenants to their own rows")
     return Finding(
         "row_security",
         Verdict.FAIL,
         f"{len(faults)} fault(s): {'; '.join(faults[:5])}",
         "For the roles, as an administrator: create role fairlead_system nologin; create role fairlead_tenant "
-        "nologin; grant fairlead_system, fairlead_tenant to this role. For the tables, ask who changed them: "
-        "the migration on access has the policies.",
+        "nologin; grant fairlead_system, fairlead_tenant to this role. For the tables, find out who changed them: "
+        "migrations/0001_schema.sql has the policies.",
     )
 
 
 async def _audit(tx: Tx) -> Finding:
     days = await system.audit_days(tx)
     if days > 1:
-        return Finding("audit", Verdict.OK, f"partitions are there for {days} days")
+        return Finding("audit", Verdict.OK, f"partitions exist for {days} days")
     return Finding(
         "audit",
         Verdict.WARN,
@@ -177,7 +171,7 @@ async def _audit(tx: Tx) -> Finding:
 
 
 def judge_faults(faults: Sequence[Fault], *, full: bool) -> Finding:
-    """What the walk through queue and record found."""
+    """The finding of the walk through queue and record."""
     if not faults:
         looked = "of all jobs" if full else f"of the newest {consistency.NEWEST} jobs (--full: of all)"
         return Finding("consistency", Verdict.OK, f"queue and record agree, {looked}", value=0)
@@ -190,7 +184,7 @@ def judge_faults(faults: Sequence[Fault], *, full: bool) -> Finding:
         + (
             "Then run: fairlead doctor --repair"
             if mendable
-            else "fairlead doctor --repair mends a part of it."
+            else "fairlead doctor --repair fixes a part of it."
         ),
         len(faults),
     )

@@ -1,4 +1,4 @@
-"""Jobs that run a workflow: they start it, give themselves back, and are woken when it is over."""
+"""Jobs that run a workflow: they start a run, release themselves, and are woken when the run ends."""
 
 from typing import Any
 from uuid import UUID
@@ -22,13 +22,12 @@ async def go_on(
     input: Any = None,  # noqa: A002 - the word that users know
     correlation_id: str | None = None,
 ) -> Run | None:
-    """The run of this job once it is over; None as long as it goes on.
+    """The run of this job if it has ended; None while it runs.
 
-    The first time it is started. One that failed, and of which the job was told, goes on from its failed steps: somebody
-    has retried the job.
+    The first call starts the run. If the job was retried after its run failed, the run continues from its failed steps.
     """
     if not await workflows.hold_running(tx, job_id):
-        return None  # it was canceled or lost meanwhile, and nobody would stop what it starts
+        return None  # it was canceled or lost meanwhile, and nothing would stop a run that it starts
     run_id = await workflows.of_job(tx, job_id)
     if run_id is None:
         asked = Start(

@@ -1,4 +1,4 @@
-"""The ways in: one job, many jobs, and jobs inside somebody else's transaction."""
+"""Enqueue one job, many jobs, or jobs inside the caller's own transaction."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
 MAX_BULK_FAULTS = 20
-# What is looked through for more faults, at once.
+# The most bytes of payloads that are checked for further faults, or without a pause.
 MOST_EXPLAINED_BYTES = 1_048_576
 ROUNDS = 5
 CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try again when it has settled."
@@ -45,9 +45,9 @@ CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try a
 async def enqueue(
     tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False, own_key: bool = False
 ) -> Enqueued:
-    """Enqueue one job. `again` says that an earlier call with this id may have gone through unseen.
+    """Enqueue one job. `again`: an earlier call with this id may have succeeded without an answer.
 
-    Only with `own_key` may its dedupe key be one of the system's own.
+    Only with `own_key` may its dedupe key be one that is reserved for the system.
     """
     span = tracing.enqueueing(new.definition, new.tenant)
     if span is None:
@@ -98,13 +98,13 @@ async def _enqueue(
 
 
 def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
-    """A tenant's people enqueue for their own; to them, any other tenant is not there."""
+    """Require the permission to enqueue; a principal of a tenant gets `tenant unknown` for any other tenant."""
     principal.require(Permission.ENQUEUE_JOBS, principal.tenant_id)
     if principal.definitions is not None:
         for new in requests:
             principal.require_definition(new.definition)
     if any(new.definition == ENGINE_RUN for new in requests):
-        # the job starts its run as the application, whoever enqueued it
+        # the job starts its run with the application's rights, not with those of its enqueuer
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if principal.tenant_id is not None:
         for new in requests:
@@ -115,7 +115,7 @@ def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
 def joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob]
 ) -> Generator[str, str, list[Enqueued]]:
-    """Enqueue all or none inside the caller's transaction: yields what to send, is sent what came back."""
+    """Enqueue all or none inside the caller's transaction: yields the text to send, and is sent the answer."""
     span = _span(requests)
     if span is None:
         return (yield from _joined(principal, catalog, requests))
@@ -171,7 +171,7 @@ def _prepared(
 
 
 def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: Any) -> str:
-    """The key of the definition that is now known as it is."""
+    """Cache the changed definition and return its key, or raise the refusal."""
     if outcome != "definition_changed":
         refuse(new, outcome, catalog.resource_of(new))
     catalog.learn(
@@ -181,7 +181,7 @@ def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: An
 
 
 def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -> NoReturn:
-    """Raise what the database answered to a request that it did not take; `resource` is where it names one, and which."""
+    """Raise the error for a refusal of the database; `resource` is the path and name of the request's resource."""
     match outcome:
         case "tenant_unknown":
             raise unknown_tenant(new.tenant)
@@ -199,7 +199,7 @@ def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -
                 [Fault("host_id", "is required")],
             )
         case "resource_unknown":
-            where, name = resource or ("resource_id", "that is named")
+            where, name = resource or ("resource_id", "of this name")
             raise ResourceUnknown(
                 f"There is no resource {name[:200]!r}, or there are several of this name. Register it with "
                 "`fairlead resources add NAME --host HOST --kind KIND`, or name one of several by its id.",
@@ -207,7 +207,7 @@ def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -
             )
         case "resource_elsewhere":
             raise ResourceElsewhere(
-                "The resource is on another host than the one that is named. Leave host_id out.",
+                "The resource is on another host than host_id. Leave host_id out.",
                 [Fault("host_id", "not where the resource is")],
             )
     refusals: dict[str, type[FairleadError]] = {
@@ -226,7 +226,7 @@ def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -
 
 def id_taken(job_id: UUID) -> JobIdTaken:
     return JobIdTaken(
-        f"There is a job {job_id} already. Leave the id out and one is made.", [Fault("id", "taken")]
+        f"There is a job {job_id} already. Leave the id out to get a new one.", [Fault("id", "taken")]
     )
 
 
@@ -245,7 +245,7 @@ async def enqueue_many(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> list[Enqueued]:
-    """Enqueue all of them or none. Answers in the order of the requests."""
+    """Enqueue all of them or none. The results are in the order of the requests."""
     span = _span(requests)
     if span is None:
         return await _enqueue_many(tx, principal, catalog, requests, progress)
@@ -306,7 +306,7 @@ async def _require_room(
     answers: Sequence[Enqueued],
     places: Mapping[tuple[str, str], bulk.Place],
 ) -> dict[UUID, UUID]:
-    """Refuse a load that does not fit into the quotas. Which of its jobs belong to which root runs."""
+    """Refuse a load that exceeds the quotas. The root runs of its jobs."""
     made = [new for new, answer in zip(requests, answers, strict=True) if not answer.deduplicated]
     tenants_jobs = Counter(places[new.tenant, new.definition].tenant_id for new in made)
     parents = {new.parent_id for new in made if new.parent_id is not None}
@@ -319,7 +319,7 @@ async def _require_room(
 
 
 def _is_hosted(new: NewJob, found: Mapping[str, Definition]) -> bool:
-    """Whether a job is for a host, or may be: that is settled one by one, by the database."""
+    """Whether a job is or may be for a host, which the database decides one by one."""
     definition = found.get(new.definition)
     bound = definition is not None and (definition.resource_pointer or definition.kind is Kind.HOST)
     return bool(new.host_id or new.resource_id or bound)
@@ -335,16 +335,16 @@ async def _with_hosts(
     found: Mapping[str, Definition],
     trace: str | None,
 ) -> list[Enqueued]:
-    """All or none of a load in which some are for hosts: these one by one, the others together."""
+    """Enqueue all or none of a load with jobs for hosts: these one by one, the others together."""
     prepared = 0
-    await _places(tx, requests, found)  # what is refused is named by its place in the whole load
+    await _places(tx, requests, found)  # raises with the index in the whole load
     for index, new in enumerate(requests):
         try:
             payload, _ = catalog.prepare(new, found)
         except FairleadError:
             _explain(catalog, requests, index, found)
         if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
-            await bulk.moment(tx)  # the loop's other work, and the database, have their turns
+            await bulk.moment(tx)  # yields to the event loop, and keeps the transaction from being idle
             prepared = 0
     hosted = {index for index, new in enumerate(requests) if _is_hosted(new, found)}
     others = [new for index, new in enumerate(requests) if index not in hosted]
@@ -368,18 +368,18 @@ async def _with_hosts(
 def _check_each(requests: Sequence[NewJob]) -> None:
     index = 0
     try:
-        for index, new in enumerate(requests):  # noqa: B007 - the place of the one that was refused
+        for index, new in enumerate(requests):  # noqa: B007 - the index of the refused job
             checked(new)
     except FairleadError as error:
         _raise_at(index, error, requests)
     if len({new.id.int for new in requests}) != len(requests):
         raise JobIdTaken(
-            "Two of the jobs have the same id. Nothing was enqueued.", [Fault("id", "there twice")]
+            "Two of the jobs have the same id. Nothing was enqueued.", [Fault("id", "duplicate")]
         )
 
 
 def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int, current: Collection[str]) -> NoReturn:
-    """The load is lost at the first bad payload: look on, through a megabyte, so that one answer names many."""
+    """Raise the faults of a load: after the first bad payload, check up to a megabyte more to report several."""
     errors: list[FairleadError] = []
     size = 0
     for index in range(first, len(requests)):
@@ -396,7 +396,7 @@ def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int, current: 
 
 
 def _raise_at(index: int, error: FairleadError, requests: Sequence[NewJob]) -> NoReturn:
-    """The error with its place in the load; of a load of one, the error itself."""
+    """Raise the error with its index in the load; for a load of one, the error itself."""
     if len(requests) == 1:
         raise error
     raise _at(index, error) from error
@@ -433,7 +433,7 @@ async def _places(
 async def _claim(
     tx: Tx, requests: Sequence[NewJob], places: Mapping[tuple[str, str], bulk.Place]
 ) -> list[Enqueued]:
-    """Which job stands for each request: itself, or the active one that holds its dedupe key."""
+    """The job of each request: a new one, or the active one that holds its dedupe key."""
     if all(new.dedupe_key is None for new in requests):
         return [Enqueued(new.id) for new in requests]
     wanted: dict[bulk.Key, UUID] = {}
@@ -452,7 +452,7 @@ async def _claim(
 
 
 async def _audit_bulk(tx: Tx, principal: Principal, places: Mapping[tuple[str, str], bulk.Place]) -> None:
-    """One row per tenant: a bulk action is not a thousand actions."""
+    """Write one entry per tenant instead of one per job."""
     by_tenant: dict[UUID, Counter[str]] = {}
     for (_, key), place in places.items():
         if place.count:

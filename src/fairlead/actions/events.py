@@ -1,4 +1,4 @@
-"""Events: emitted, listed, replayed."""
+"""Emit, list and replay events."""
 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
@@ -26,7 +26,7 @@ MAX_PAGE = 1000
 
 
 async def emit(tx: Tx, principal: Principal, catalog: Catalog, new: NewEvent, *, again: bool = False) -> UUID:
-    """Store an event; its jobs follow. `again` says that an earlier call with this id may have gone through unseen."""
+    """Store an event; its jobs follow. `again`: an earlier call with this id may have succeeded without an answer."""
     data = _data(principal, catalog, new)
     await quotas.require_room_for(tx, principal)
     try:
@@ -35,13 +35,13 @@ async def emit(tx: Tx, principal: Principal, catalog: Catalog, new: NewEvent, *,
         if again:
             return new.id
         raise EventInvalid(
-            f"There is an event {new.id} already. Leave the id out and one is made.", [Fault("id", "taken")]
+            f"There is an event {new.id} already. Leave the id out to get a new one.", [Fault("id", "taken")]
         ) from error
     return _id_or_refusal(new, answer.event_id, answer.outcome)
 
 
 def joined(principal: Principal, catalog: Catalog, new: NewEvent) -> Generator[str, str, UUID]:
-    """Store an event inside the caller's transaction: yields what to send, is sent what came back."""
+    """Store an event inside the caller's transaction: yields the text to send, and is sent the answer."""
     data = _data(principal, catalog, new)
     answer = msgspec.json.decode((yield events.joined(new, data=data, actor=principal.actor)))
     found = answer["event_id"]
@@ -67,7 +67,7 @@ def _id_or_refusal(new: NewEvent, event_id: UUID | None, outcome: str) -> UUID:
 async def get(
     tx: Tx, principal: Principal, event_id: UUID, *, after: UUID | None = None, limit: int = MAX_PAGE
 ) -> tuple[Event, Page[Firing]]:
-    """An event and what it set off, after one of its firings."""
+    """An event and its firings, after the given one."""
     event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
     [shown] = await _shown(tx, [event])
     limit = min(limit, MAX_PAGE)
@@ -77,13 +77,13 @@ async def get(
 
 
 async def is_kept(tx: Tx, principal: Principal, event_id: UUID) -> bool:
-    """Whether the principal's tenant has this event, and it was not forgotten."""
+    """Whether the principal's tenant has this event, and retention has not removed it."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     return await events.get(tx, event_id, tenant_id=principal.tenant_id) is not None
 
 
 async def firing_of_job(tx: Tx, principal: Principal, event_id: UUID, job_id: UUID) -> Firing | None:
-    """The firing by which an event made a job, if that is known."""
+    """The firing by which an event created a job, if it is stored."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     return await firings.of_job(tx, event_id, job_id, tenant_id=principal.tenant_id)
 
@@ -111,7 +111,7 @@ async def listed(
 
 
 async def tally(tx: Tx, principal: Principal, found: Sequence[Event]) -> dict[UUID, dict[FiringOutcome, int]]:
-    """What became of these events, which this principal was shown: how many firings of each outcome."""
+    """The number of firings of these events, by outcome. The principal must have read access to the events."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     counted: dict[UUID, dict[FiringOutcome, int]] = {event.id: {} for event in found}
     for event_id, outcome, count in await firings.tally(tx, list(counted)):
@@ -122,7 +122,7 @@ async def tally(tx: Tx, principal: Principal, found: Sequence[Event]) -> dict[UU
 async def replay(
     tx: Tx, principal: Principal, event_id: UUID, *, only_trigger_id: UUID | None = None
 ) -> UUID:
-    """The same event once more, for all triggers that match it now or for one: under an id of its own."""
+    """Emit a copy of an event under a new id, for all triggers that match it now or for one."""
     principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
     event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
     if only_trigger_id is not None:
@@ -144,7 +144,7 @@ async def replay(
 
 
 async def as_kept(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UUID | None) -> Event:
-    """An event of that tenant (or anybody's, for None) as it is kept: not to be shown."""
+    """An event of a tenant, or (None) of any, with its unmasked secrets: never shown to users."""
     principal.require(Permission.READ_EVENTS, tenant_id)
     event = await events.get(tx, event_id, tenant_id=tenant_id)
     if event is None:
@@ -153,13 +153,13 @@ async def as_kept(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UU
 
 
 async def secret_paths(tx: Tx, event: Event) -> list[str]:
-    """Where in an event's data triggers find secrets."""
+    """The paths in an event's data that triggers copy into secrets."""
     now = await _secret_paths(tx, [event])
     return [*event.secret_paths, *now[event.tenant_id, event.name]]
 
 
 async def _secret_paths(tx: Tx, found: Sequence[Event]) -> dict[tuple[UUID, str], set[str]]:
-    """Where triggers find secrets in events of these tenants and names; of the triggers, a page at a time is in memory."""
+    """The secret paths of events by tenant and name; reads the triggers page by page to bound memory."""
     secret: dict[tuple[UUID, str], set[str]] = defaultdict(set)
     about = [(event.tenant_id, event.name) for event in found]
     page = await triggers.with_secrets(tx, about, after=None, limit=MAX_PAGE)
@@ -172,7 +172,7 @@ async def _secret_paths(tx: Tx, found: Sequence[Event]) -> dict[tuple[UUID, str]
 
 
 async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
-    """Events as people may see them: without what triggers make secrets of."""
+    """Events as users may see them: data that triggers copy into secrets is masked."""
     secret = await _secret_paths(tx, found)
 
     def shown(event: Event) -> Event:

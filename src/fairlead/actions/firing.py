@@ -1,4 +1,4 @@
-"""Firing: from a trigger that was set off to its job, or to the reason why there is none."""
+"""Fire triggers: create the job, or record why there is none."""
 
 import hashlib
 import time
@@ -26,14 +26,14 @@ from fairlead.store.firings import Claim, NewFiring, Window
 
 OVERLAP = "overlap"
 LONGEST_DETAIL = 500
-# How long others wait at most for a process that was stopped in the middle of a round.
+# The longest time that other processes wait for a process that stopped in the middle of a round.
 PATIENCE_SECONDS = 5.0
-# How long one works without a word to the database: what is silent for too long is taken for stopped.
+# The longest time without a statement: PostgreSQL ends a transaction that is idle for too long.
 SILENCE_SECONDS = 0.1
 
 
 class Shot(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger set off once: by an event, at an instant, or by hand."""
+    """One firing of a trigger: by an event, at an instant, or by hand."""
 
     trigger: Trigger
     slot: str
@@ -43,14 +43,14 @@ class Shot(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_at: datetime | None = None
     event_id: UUID | None = None
     correlation_id: str | None = None
-    # whether the trigger's window holds it back; what a person asked for is done
+    # whether the trigger's dedupe window applies; it does not to firings by hand
     windowed: bool = True
-    # knows the secrets of what set it off, if that has any
+    # masks the secrets of the event, if it has any
     mask: Mask | None = None
 
 
 class Load(msgspec.Struct, frozen=True):
-    """A job to be made, unless another stands for it in its window."""
+    """A job to create, unless another job holds its dedupe window."""
 
     shot: Shot
     new: NewJob
@@ -61,25 +61,25 @@ Holders = dict[Window, UUID]
 
 
 def patience_of(tx: Tx) -> float:
-    """How long this transaction may be idle in a round: not longer than any other, so less than a lease."""
+    """How long this transaction may be idle in a round: at most as long as any other, so less than a lease."""
     return min(PATIENCE_SECONDS, idle_seconds(tx.settings))
 
 
 def rendered(trigger: Trigger, context: Mapping[str, Any], *, max_bytes: int) -> Any:
-    """The payload that a trigger makes of what set it off."""
+    """Render a trigger's payload from the context of its event or instant."""
     return _template(trigger).render(context, max_bytes=max_bytes)
 
 
 async def fire(tx: Tx, principal: Principal, catalog: Catalog, shot: Shot) -> NewFiring:
-    """Make the job, if there is to be one, and say what became of it: a record to be written in this transaction."""
+    """Create the job, unless it is refused or deduplicated. The record to write in this transaction."""
     load = _load(catalog, shot, _template)
     return load if isinstance(load, NewFiring) else await _fired(tx, principal, catalog, load, {})
 
 
 async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewFiring]:
-    """The same for many, in the name of their triggers and in this order.
+    """Fire many shots with their triggers as actors, in this order.
 
-    Their windows come first, all at once: so two processes cannot wait for each other.
+    It takes all their windows first and at once, so that two processes cannot deadlock.
     """
     loads = await _loads(tx, catalog, shots)
     wanted: dict[Window, Claim] = {}
@@ -96,7 +96,7 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewF
 
 
 async def _loads(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[Load | NewFiring]:
-    """Many large payloads take a while: the database hears of us in between, and the loop's other work goes on."""
+    """Render the payloads; a statement now and then keeps the transaction from being idle and yields to the event loop."""
     template, loads, spoken = _once_each(), list[Load | NewFiring](), time.monotonic()
     for shot in shots:
         loads.append(_load(catalog, shot, template))
@@ -111,7 +111,7 @@ def _template(trigger: Trigger) -> Template:
 
 
 def _once_each() -> Callable[[Trigger], Template]:
-    """Reads the template of each trigger once."""
+    """A function that compiles the template of each trigger once."""
     known: dict[UUID, Template] = {}
 
     def template(trigger: Trigger) -> Template:
@@ -123,7 +123,7 @@ def _once_each() -> Callable[[Trigger], Template]:
 
 
 def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template]) -> Load | NewFiring:
-    """What is to be made, or the record of why nothing can be."""
+    """The job to create, or the record of a failure."""
     trigger = shot.trigger
     try:
         payload = template(trigger).render(shot.context, max_bytes=catalog.max_bytes)
@@ -153,7 +153,7 @@ async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, hol
     try:
         answer = await enqueue.enqueue(tx, principal, catalog, load.new, own_key=True)
     except DefinitionUnsettled:
-        raise  # trying again helps here, and only here
+        raise  # the only refusal for which a retry helps
     except Refused as refusal:
         await _leave(tx, load, holders)
         return failed(load.shot, refusal)
@@ -162,7 +162,7 @@ async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, hol
             await jobs.hide(tx, answer.id, found)
         return _record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
     await _leave(tx, load, holders)
-    why = "the job before it is not over"
+    why = "the previous job has not ended"
     return _record(load.shot, FiringOutcome.SKIPPED, job_id=answer.id, reason=OVERLAP, detail=why)
 
 
@@ -171,14 +171,14 @@ def _claim(load: Load) -> Claim:
 
 
 async def _leave(tx: Tx, load: Load, holders: Holders) -> None:
-    """Let the next one have the window: this job was not made."""
+    """Free the window, since this job was not created."""
     if load.window is not None:
         await firings.leave_window(tx, load.window, job_id=load.new.id)
         del holders[load.window]
 
 
 def failed(shot: Shot, refusal: FairleadError) -> NewFiring:
-    """The record of a firing that could not make its job."""
+    """The record of a firing that could not create its job."""
     others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
     detail = f"{refusal.message} Also: {others}" if others else refusal.message
     return _record(
@@ -187,7 +187,7 @@ def failed(shot: Shot, refusal: FairleadError) -> NewFiring:
 
 
 def skipped(shot: Shot, reason: str) -> NewFiring:
-    """The record of an instant that makes no job."""
+    """The record of an instant that creates no job."""
     return _record(shot, FiringOutcome.SKIPPED, reason=reason)
 
 
@@ -204,5 +204,5 @@ def _record(shot: Shot, outcome: FiringOutcome, **rest: Any) -> NewFiring:
 
 
 def window_of(trigger: Trigger, payload: Any) -> Window:
-    """What holds back the same payload of the same trigger."""
+    """The dedupe window of a trigger and a payload."""
     return Window(trigger.tenant_id, hashlib.sha256(trigger.id.bytes + canonical(payload)).digest())

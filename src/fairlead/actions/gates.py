@@ -1,4 +1,4 @@
-"""Pausing and resuming: the whole system, a tenant, a definition or a host."""
+"""Pause and resume the whole system, a tenant, a definition or a host."""
 
 from uuid import UUID
 
@@ -28,9 +28,9 @@ async def pause(
     host: str | UUID | None = None,
     note: str | None = None,
 ) -> Gate:
-    """Close the gate that is named, or with no name the system's: nothing behind it is claimed; what runs goes on.
+    """Close the given gate, or without a name the system's: its jobs are not claimed; running jobs continue.
 
-    Closing a closed gate keeps its time and renews its note.
+    Closing a closed gate keeps its time and replaces its note.
     """
     held = await _held(tx, principal, tenant=tenant, definition=definition, host=host, note=note)
     closed = await gates.close(tx, held, actor=principal.actor, note=note)
@@ -47,7 +47,7 @@ async def resume(
     host: str | UUID | None = None,
     note: str | None = None,
 ) -> Gate:
-    """Open the gate that is named, or with no name the system's. One that is open stays so, without a trace."""
+    """Open the given gate, or without a name the system's. Opening an open gate writes nothing."""
     held = await _held(tx, principal, tenant=tenant, definition=definition, host=host, note=note)
     if held.paused_at is None:
         return held
@@ -65,7 +65,7 @@ async def _held(
     host: str | UUID | None,
     note: str | None,
 ) -> Gate:
-    """The gate that is meant, locked, and open to this principal's hand."""
+    """Lock the given gate, if this principal may change it."""
     named = {GateKind.TENANT: tenant, GateKind.DEFINITION: definition, GateKind.HOST: host}
     wanted = [(kind, str(name)) for kind, name in named.items() if name is not None]
     _check(wanted, note)
@@ -90,8 +90,8 @@ async def _held_host(tx: Tx, principal: Principal, name: str) -> Gate:
         principal.require(Permission.MANAGE_HOSTS)
         ids = ", ".join(str(one.id) for one in found[:5])
         raise InvalidInput(
-            f"{len(found)} hosts are named {name[:80]!r}: give the id of the one that is meant ({ids}).",
-            [Fault("host", "not the name of one host only")],
+            f"{len(found)} hosts are named {name[:80]!r}: give the id of one ({ids}).",
+            [Fault("host", "several hosts have this name")],
         )
     principal.require(Permission.MANAGE_HOSTS, found[0].tenant_id)
     return found[0]
@@ -113,7 +113,7 @@ def _check(wanted: list[tuple[GateKind, str]], note: str | None) -> None:
 
 async def _tell(tx: Tx, principal: Principal, gate: Gate, what: str, note: str | None) -> None:
     await gates.notify(tx)
-    # the words that the audit log had for tenants before there were other gates
+    # the same names as in other entries of the audit log
     named = {GateKind.TENANT: "slug", GateKind.DEFINITION: "key", GateKind.HOST: "name"}
     details = {named[gate.kind]: gate.name} if gate.kind in named else {}
     await audit.write(

@@ -1,4 +1,4 @@
-"""Hosts and resources of a tenant: registered, changed, enrolled, revoked."""
+"""Register and change hosts and resources; enrol agents and revoke their tokens."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -29,7 +29,7 @@ from fairlead.store import access, audit, bulk, hosts
 from fairlead.store.hosts import RunningJob
 
 CODE_SECONDS = 900.0
-# How long an agent has to write its new token down.
+# How long the old token stays valid while an agent stores its new one.
 ROTATION_SECONDS = 600.0
 LONGEST_NAME = 200
 LONGEST_LABELS = 16_384
@@ -41,7 +41,7 @@ Thing = TypeVar("Thing", Host, Resource)
 
 
 class Code(msgspec.Struct, frozen=True):
-    """A code that an agent exchanges for its token, once: shown now and never again."""
+    """A code that an agent exchanges for its token, once. It is shown only once."""
 
     host: Host
     code: str
@@ -49,7 +49,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Enrolled(msgspec.Struct, frozen=True):
-    """What an agent got for its code: the host that it serves, and its own token."""
+    """The result of an enrolment: the agent's host and its own token."""
 
     host: Host
     token: Token
@@ -88,14 +88,14 @@ async def add(
 
 
 async def change(tx: Tx, principal: Principal, host_id: UUID, changes: Mapping[str, Any]) -> Host:
-    """Change what is given of a host: name, max_running, labels, draining; `paused` (with `note`) is its gate."""
+    """Change the given fields of a host: name, max_running, labels, draining; `paused` (with `note`) is its gate."""
     old = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
     new = {
         name: changes[name] for name in CHANGEABLE if name in changes and changes[name] != getattr(old, name)
     }
     if new:
-        says = {name: new.get(name, getattr(old, name)) for name in ("name", "max_running", "labels")}
-        _check_host(**says)
+        values = {name: new.get(name, getattr(old, name)) for name in ("name", "max_running", "labels")}
+        _check_host(**values)
         try:
             await hosts.change(tx, old.id, **new)
         except UniqueViolation as error:
@@ -109,7 +109,7 @@ async def change(tx: Tx, principal: Principal, host_id: UUID, changes: Mapping[s
 
 
 async def remove(tx: Tx, principal: Principal, host_id: UUID) -> Host:
-    """Take a host away, with its resources, codes and tokens. Refused while jobs wait for it or run on it."""
+    """Remove a host with its resources, codes and tokens. Refused while jobs wait for it or run on it."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
     if not await hosts.hold(tx, host.id, alone=True):
         raise unknown_host(host_id)
@@ -130,7 +130,7 @@ async def remove(tx: Tx, principal: Principal, host_id: UUID) -> Host:
 async def find(
     tx: Tx, principal: Principal, name: str, permission: Permission = Permission.READ_HOSTS
 ) -> Host:
-    """A host by id or name, if only one is meant."""
+    """A host by id or name; refuses a name of several hosts."""
     principal.require(permission, principal.tenant_id)
     found = [] if unreadable(name) else await hosts.named(tx, name, tenant_id=principal.tenant_id)
     if not found:
@@ -155,7 +155,7 @@ async def listed(tx: Tx, principal: Principal, *, after: UUID | None = None, lim
 async def running(
     tx: Tx, principal: Principal, ids: Sequence[UUID], *, limit: int = MAX_PAGE
 ) -> list[RunningJob]:
-    """What these hosts run now."""
+    """The jobs that these hosts run now."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
     return await hosts.running(tx, ids, tenant_id=principal.tenant_id, limit=min(limit, MAX_PAGE))
 
@@ -166,7 +166,7 @@ async def running(
 async def add_resource(
     tx: Tx, principal: Principal, *, tenant_id: UUID, host_id: UUID, kind: str, name: str
 ) -> Resource:
-    """Register a thing on a host that jobs act on."""
+    """Register a resource of a host, for jobs that act on it."""
     principal.require(Permission.MANAGE_HOSTS, tenant_id)
     _check_texts(kind=kind, name=name)
     host = await hosts.get(tx, host_id, tenant_id=tenant_id)
@@ -185,7 +185,7 @@ async def add_resource(
 async def change_resource(
     tx: Tx, principal: Principal, resource_id: UUID, *, host_id: UUID | None = None, name: str | None = None
 ) -> Resource:
-    """Move a resource to another host, or name it anew. Jobs that are there already stay where they are."""
+    """Move a resource to another host, or rename it. Existing jobs keep their host."""
     principal.require(Permission.MANAGE_HOSTS, principal.tenant_id)
     old = await _resource(tx, resource_id, principal.tenant_id)
     if host_id is not None and await hosts.get(tx, host_id, tenant_id=old.tenant_id) is None:
@@ -205,7 +205,7 @@ async def change_resource(
 async def find_resource(
     tx: Tx, principal: Principal, name: str, permission: Permission = Permission.READ_HOSTS
 ) -> Resource:
-    """A resource by id or name, if only one is meant."""
+    """A resource by id or name; refuses a name of several resources."""
     principal.require(permission, principal.tenant_id)
     found = [] if unreadable(name) else await hosts.resources_named(tx, name, tenant_id=principal.tenant_id)
     if not found:
@@ -244,7 +244,7 @@ async def resources(
 
 
 async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
-    """A code for an agent of this host: good once, for a quarter of an hour."""
+    """Create a code for an agent of this host, valid once, for 15 minutes."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
     secret = new_secret()
     expires_at = await hosts.add_code(
@@ -260,7 +260,7 @@ async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
 
 
 async def enrol(tx: Tx, code: str) -> Enrolled:
-    """Exchange a code for the agent's own token. The tokens that the host's agents had before stay good until revoked."""
+    """Exchange a code for the agent's own token. Earlier tokens of the host's agents stay valid until revoked."""
     found = await hosts.use_code(tx, secret_hash(code))
     if found is None:
         raise EnrolmentRefused(
@@ -274,11 +274,11 @@ async def enrol(tx: Tx, code: str) -> Enrolled:
 
 
 async def rotate(tx: Tx, principal: Principal, token_id: UUID) -> Enrolled:
-    """A new token for an agent in place of this one, which ends ten minutes from now: the answer may not arrive."""
+    """Replace an agent's token. The old one stays valid for ten minutes, since the answer may be lost."""
     if principal.host_id is None:
         raise EnrolmentRefused("Only an agent has a token to rotate.")
     host = await _host(tx, principal.host_id, principal.tenant_id)
-    await hosts.hold(tx, host.id)  # whoever revokes takes the new one too
+    await hosts.hold(tx, host.id)  # a concurrent revocation then includes the new token
     if not await access.end_token(tx, token_id, seconds=ROTATION_SECONDS):
         raise Unauthenticated(
             "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
@@ -287,7 +287,7 @@ async def rotate(tx: Tx, principal: Principal, token_id: UUID) -> Enrolled:
 
 
 async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
-    """Take every agent's token of a host away; within five seconds they are cut off. How many there were."""
+    """Revoke the tokens of all agents of a host; the server refuses them within five seconds. Their number."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
     await hosts.hold(tx, host.id, alone=True)
     count = await hosts.revoke_tokens(tx, host.id)
@@ -308,7 +308,7 @@ async def _new_token(tx: Tx, principal: Principal, host: Host, action: str) -> E
         secret_hash=secret.hash,
         created_by=principal.actor,
         expires_at=None,
-        user_id=principal.user_id,  # of a token that was made by hand, and is rotated
+        user_id=principal.user_id,  # if a user created the token that is rotated
     )
     await _audit(tx, principal, action, host, {"prefix": secret.prefix})
     return Enrolled(host, token, secret.text)
@@ -342,8 +342,8 @@ def _only(found: Sequence[Thing], several: str, field: str) -> Thing:
     if len(found) > 1:
         ids = ", ".join(str(one.id) for one in found[:5])
         raise InvalidInput(
-            f"{len(found)} {several}: give the tenant, or the id of the one that is meant ({ids}).",
-            [Fault(field, "not the name of one only")],
+            f"{len(found)} {several}: give the tenant, or the id of one ({ids}).",
+            [Fault(field, "several have this name")],
         )
     return found[0]
 

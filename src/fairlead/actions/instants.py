@@ -1,4 +1,4 @@
-"""Instants: where the time of schedules has come, they become firings. The system's own work."""
+"""Fire due schedules. Done by the system, not by a principal."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,12 +22,12 @@ from fairlead.store.triggers import Moved, TriggerSpec
 
 log = structlog.get_logger(__name__)
 
-# Instants seen to in one transaction, or a few more: the rest is found again at once, and others need not wait for it.
+# About the most instants in one transaction: the next round takes the rest, so that other schedules need not wait.
 MOST_AT_ONCE = 1000
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is due of a trigger: instants to fire, records of those that are not fired, and where it goes on."""
+    """The due instants of a trigger: shots to fire, records of skipped instants, and the next firing."""
 
     trigger: Trigger
     shots: list[Shot] = msgspec.field(default_factory=list)
@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
         return [(self.trigger.id, slot) for slot in slots]
 
     def without(self, known: set[tuple[UUID, str]]) -> "Plan":
-        """The same without what has its record: an instant comes again where a schedule was changed."""
+        """The plan without recorded slots: an instant can come up again after a schedule was changed."""
         left = {slot for trigger_id, slot in self.slots if (trigger_id, slot) not in known}
         return replace(
             self,
@@ -52,9 +52,9 @@ class Plan(msgspec.Struct, frozen=True):
 async def fire_due(
     tx: Tx, catalog: Catalog, *, limit: int, grace_seconds: float, careful: bool = False
 ) -> int:
-    """Fire schedules whose instant has come, move them on, and say how many were found due.
+    """Fire due schedules and store their next firings. The number of due schedules.
 
-    `careful`, one whose firing goes wrong in a way that nobody thought of is recorded as failed, and holds up no other.
+    With `careful`, an unexpected error of one schedule is recorded as a failure, and does not stop the others.
     """
     await tx.by_index()
     found = await triggers.due(tx, limit=limit)
@@ -92,7 +92,7 @@ def _plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -
         verdict = due(schedule_for(trigger), first, now, trigger.catch_up, grace)
         shots = [instant_shot(trigger, at) for at in verdict.fire]
     except Refused as refusal:
-        # its zone is no longer known here, say: it stops, and says why
+        # for example an unknown time zone: the schedule stops, and its record says why
         return Plan(trigger, told=[failed(_bare(trigger, first), refusal)])
     except Exception as error:
         if not careful:
@@ -104,7 +104,7 @@ def _plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -
 
 
 async def pass_over(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
-    """Record the instants that have come of a held trigger and that a change takes away. One that is disabled misses none."""
+    """Record the due instants of a locked trigger that a change drops. A disabled trigger has none."""
     first = old.next_fire_at
     if first is None or first > now or not spec.is_enabled or spec.next_fire_at == first:
         return
@@ -120,7 +120,7 @@ async def pass_over(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -
 def _taken_away(trigger: Trigger, first: datetime, now: datetime) -> list[NewFiring]:
     try:
         verdict = due(schedule_for(trigger), first, now, CatchUp.ALL, timedelta())
-    except Refused as refusal:  # and the change may mend it
+    except Refused as refusal:  # the change may fix it
         return [failed(_bare(trigger, first), refusal)]
     told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
     return told + [skipped(_bare(trigger, at), CHANGED) for at in verdict.fire]
@@ -144,7 +144,7 @@ def _moved(plan: Plan) -> Moved:
 
 
 async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewFiring]:
-    """Fire the shots of one trigger; or nothing of it is left but the record of what went wrong."""
+    """Fire the shots of one trigger; after an error, roll them back and return failure records."""
     try:
         async with tx.connection.transaction():
             return await fire_all(tx, catalog, shots)
@@ -156,9 +156,9 @@ async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> li
         raise
     except Exception as error:
         if as_refusal(error, "") is not None:
-            raise  # the database's trouble, not the trigger's
-        told = _unforeseen(shots[0].trigger.id, error)
-        return [failed(shot, told) for shot in shots]
+            raise  # the database failed, not the trigger
+        internal = _unforeseen(shots[0].trigger.id, error)
+        return [failed(shot, internal) for shot in shots]
 
 
 def _unforeseen(trigger_id: UUID, error: Exception) -> InternalError:
@@ -167,12 +167,12 @@ def _unforeseen(trigger_id: UUID, error: Exception) -> InternalError:
 
 
 def instant_shot(trigger: Trigger, instant: datetime) -> Shot:
-    """A trigger set off at an instant."""
+    """The shot of a schedule at an instant."""
     return replace(_bare(trigger, instant), context=schedule_context(trigger, instant))
 
 
 def _bare(trigger: Trigger, instant: datetime) -> Shot:
-    """The same where there is nothing to render."""
+    """The shot without a context, for records."""
     return Shot(
         trigger=trigger,
         slot=slot_of(instant),
@@ -184,5 +184,5 @@ def _bare(trigger: Trigger, instant: datetime) -> Shot:
 
 
 def slot_of(instant: datetime) -> str:
-    """An instant as the name of a slot: the same text for the same instant, whatever zone it is shown in."""
+    """The slot of an instant: the same text in every time zone."""
     return instant.astimezone(UTC).isoformat()

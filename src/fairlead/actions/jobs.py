@@ -1,4 +1,4 @@
-"""What people do with jobs that are there: show, list, cancel, retry."""
+"""Show, list, cancel and retry jobs."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ ROUNDS = 5
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list. None means any."""
+    """The jobs to list. None means any."""
 
     tenant: str | None = None
     status: Sequence[JobStatus] | None = None
@@ -52,7 +52,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 async def show(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
-    """A job and its attempts: the newest of them where there are very many."""
+    """A job and its newest attempts."""
     job = await _visible(tx, principal, job_id)
     return job, await jobs.last_attempts(tx, job.id)
 
@@ -66,7 +66,7 @@ async def attempts(
 
 
 async def children(tx: Tx, principal: Principal, job: Job, *, limit: int = 50) -> Rows[Job]:
-    """The newest of the jobs that a job enqueued as it ran."""
+    """The newest jobs that a job enqueued while it ran."""
     principal.require(Permission.READ_JOBS, job.tenant_id)
     return await jobs.find(tx, {"parent_id": job.id, "tenant_id": job.tenant_id}, limit=limit)
 
@@ -80,9 +80,9 @@ async def listed(
     offset: int = 0,
     cursor: str | None = None,
 ) -> Page:
-    """A page of jobs, newest first: by offset, or after the cursor of the page before.
+    """A page of jobs, newest first: by offset, or after the cursor of the previous page.
 
-    With filters a page may be short, or empty, and still have a next_cursor: it looks at so many jobs at a time.
+    With filters a page may be short or empty and still have a next_cursor: it searches a bounded number of jobs.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(
@@ -98,7 +98,7 @@ async def listed(
 
 
 async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
-    """Stop a job: at once if it waits, at its owner's next heartbeat if it runs."""
+    """Cancel a job: at once if it waits, at its worker's next heartbeat if it runs."""
     job = await _changeable(tx, principal, job_id)
     for _ in range(ROUNDS):
         if job.status is JobStatus.CANCELED:
@@ -116,13 +116,13 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
             else:
                 await bulk.notify(tx, "cancel")
             return await _visible(tx, principal, job_id)
-        # somebody moved it between the two statements
+        # its status changed between the two statements
         job = await _visible(tx, principal, job_id)
     raise JobNotCancelable(f"Job {job.id} keeps changing its status; try again.")
 
 
 async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
-    """End a job that waits as canceled; one that runs goes on."""
+    """Cancel a job if it waits; a running job continues."""
     job = await _changeable(tx, principal, job_id)
     canceled = await jobs.cancel_queued(tx, job.id)
     if canceled:
@@ -134,11 +134,11 @@ async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
 async def retry(
     tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
 ) -> Job:
-    """Queue a failed, dead-lettered or canceled job again, with a fresh budget and, if given, a new payload."""
+    """Requeue a failed, dead-lettered or canceled job, with a fresh retry budget and, if given, a new payload."""
     job = await _changeable(tx, principal, job_id)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
-            f"Job {job.id} is a step of a workflow run. Retry the run, which goes on from there: "
+            f"Job {job.id} is a step of a workflow run. Retry the run, which continues from there: "
             f"fairlead workflows retry {job.workflow_run_id}"
         )
     if not await jobs.hold_terminal(tx, job.id):
@@ -154,7 +154,7 @@ async def retry(
         text, target = await _edited(tx, catalog, job, definition, payload)
     if target.host_id is not None and not await hosts.hold(tx, target.host_id):
         raise JobNotRetryable(
-            f"Job {job.id} is for host {target.host_id}, which was removed: enqueue it anew, for another host."
+            f"Job {job.id} is for host {target.host_id}, which was removed: enqueue a new job for another host."
         )
     await quotas.require_room(tx, job.tenant_id)
     await take_key_again(tx, job)
@@ -169,7 +169,7 @@ async def retry(
 async def _edited(
     tx: Tx, catalog: Catalog, job: Job, definition: Definition, payload: Any
 ) -> tuple[bytes, Target]:
-    """The payload that a job gets instead of its own, and where it is for with that one."""
+    """The new payload of a job, encoded, and the host and resource that it is for."""
     catalog.learn(definition.key, definition.version, definition.arg_schema, definition.resource_pointer)
     stored = await jobs.payload(tx, job.id)
     payload = restore_secrets(payload, stored, job.payload)
@@ -186,7 +186,7 @@ async def _edited(
 
 
 async def _refuse_secrets_beside(tx: Tx, job: Job) -> None:
-    """Refuse to replace a payload whose secrets stand in the job's other texts too: only the payload says what to mask there."""
+    """Refuse to replace a payload whose secrets the job's other texts contain: without it they could not be masked there."""
     mask = Mask(secrets_in(*await jobs.secrets_of(tx, job.id)))
     texts = await jobs.chosen_texts(tx, job.id)
     if faults := [
@@ -202,7 +202,7 @@ async def _refuse_secrets_beside(tx: Tx, job: Job) -> None:
 
 
 def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:
-    """Whether an edit names another resource. Where it does not, the job stays, as its enqueue may have said itself where."""
+    """Whether an edit names another resource. If not, the job keeps its host, which its enqueue may have set itself."""
     if definition.resource_pointer is None:
         return False
     path = path_of_pointer(definition.resource_pointer)
@@ -210,7 +210,7 @@ def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:
 
 
 async def take_key_again(tx: Tx, job: Job) -> None:
-    """A job that has ended and is held comes back with its dedupe key; refused while another active job has the key."""
+    """Claim the dedupe key of a locked, ended job again; refused while another active job holds it."""
     dedupe_key = await jobs.dedupe_key(tx, job.id)
     if dedupe_key is None:
         return
@@ -219,7 +219,7 @@ async def take_key_again(tx: Tx, job: Job) -> None:
     if holder != job.id:
         raise JobNotRetryable(
             f"Job {job.id} cannot be retried while job {holder} is active with the same dedupe key; "
-            "cancel that one or wait for it."
+            "cancel that job or wait for it."
         )
 
 
@@ -234,7 +234,7 @@ async def _visible(
 
 
 async def _changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
-    """A job that the principal may cancel and retry; one that runs a workflow needs the right to run workflows too."""
+    """A job that the principal may cancel and retry; a job that runs a workflow also needs the right to run workflows."""
     job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
     if job.definition_key == ENGINE_RUN:
         principal.require(Permission.RUN_WORKFLOWS, job.tenant_id)

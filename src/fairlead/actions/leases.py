@@ -1,4 +1,4 @@
-"""What those do who run jobs without a connection of their own: claim, renew, report, end. Only owners change anything."""
+"""Actions of workers without a database connection: claim, renew, report, end. Only the owner of a lease changes its job."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,13 +27,13 @@ from fairlead.store.queue import Beat
 
 log = structlog.get_logger(__name__)
 
-# Somebody writes the lease at this moment: it is free again in a few milliseconds.
+# Retries of a heartbeat whose lease another transaction has locked, usually for a few milliseconds.
 BEATS = 5
 BEAT_SECONDS = 0.02
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What somebody may claim: definitions for every tenant (None: all), and definitions for one tenant each."""
+    """What a principal may claim: definitions for every tenant (None: all), and definitions for one tenant each."""
 
     definitions: tuple[UUID, ...] | None
     pairs: tuple[tuple[UUID, UUID], ...] = ()
@@ -41,7 +41,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt leaves behind beside its outcome."""
+    """The data of an ended attempt beside its outcome."""
 
     cost_cents: int = 0
     stdout_tail: str | None = None
@@ -51,14 +51,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """A lease that still holds: for how long from now, and whether its job was canceled."""
+    """A valid lease: its remaining seconds, and whether a cancel was requested."""
 
     lease_seconds: float
     cancel_requested: bool
 
 
 async def served(tx: Tx, principal: Principal, keys: Sequence[str] | None) -> Served:
-    """What the principal may claim of the definitions with these keys, or (None) of all: its own tenant's jobs only."""
+    """What the principal may claim of the definitions with these keys, or (None) of all: only its own tenant's jobs."""
     principal.require(Permission.RUN_JOBS, principal.tenant_id)
     if keys is None:
         keys = principal.definitions
@@ -100,7 +100,7 @@ async def _beat(tx: Tx, lease: Lease, lease_seconds: float) -> Beat:
 async def complete(
     tx: Tx, principal: Principal, lease: Lease, *, output: Any = None, ending: Ending
 ) -> JobStatus:
-    """The work is done. How the job stands now."""
+    """Report a success. The job's status."""
     return await _finish(tx, principal, lease, Succeeded(kept(output), ending.cost_cents), ending)
 
 
@@ -116,7 +116,7 @@ async def fail(
     timed_out: bool,
     ending: Ending,
 ) -> JobStatus:
-    """The work failed: it is tried again after its backoff, unless that is spent or useless. How the job stands now."""
+    """Report a failure: the job is retried after its backoff if it is retryable and has attempts left. The job's status."""
     failed = Failed(
         kind, message, retryable, timed_out=timed_out, traceback=traceback, cost_cents=ending.cost_cents
     )
@@ -124,12 +124,12 @@ async def fail(
 
 
 async def release(tx: Tx, principal: Principal, lease: Lease, *, delay: float = 0.0) -> JobStatus:
-    """Give the job back, to be run again after `delay` seconds; no attempt is charged. How the job stands now."""
+    """Release the job, to run again after `delay` seconds; no attempt is charged. The job's status."""
     return await _finish(tx, principal, lease, Snoozed(delay) if delay else Released(), Ending())
 
 
 async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float, message: str = "") -> None:
-    """Say how far the work is, 0 to 100."""
+    """Report the progress, 0 to 100."""
     mask = _mask(tx, await _owned(tx, principal, lease))
     step = (lease, percent, clean(mask(message), LONGEST_PROGRESS_MESSAGE))
     if lease.job_id not in await queue.progress(tx, [step]):
@@ -137,7 +137,7 @@ async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float
 
 
 async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> Appended:
-    """Keep what the attempt says, up to its bounds."""
+    """Store log chunks of the attempt, up to its limits."""
     owner = await _owned(tx, principal, lease)
     mask = _mask(tx, owner)
     cleaned = [chunk._replace(text=readable(mask(chunk.text))) for chunk in chunks]
@@ -148,7 +148,7 @@ async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewCh
 
 
 async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, ending: Ending) -> JobStatus:
-    """The same statement as a worker's; a repetition whose answer was lost is answered again."""
+    """End the attempt with a worker's own statement; a repetition after a lost answer gets the same answer."""
     owner = await _owned(tx, principal, lease)
     if secrets := mask_for(owner.payload, owner.secret_paths, tx.redact_patterns):
         outcome = secrets.outcome(outcome)
@@ -170,7 +170,7 @@ async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, 
 
 
 def _within_bounds(failed: Failed) -> Failed:
-    """A failure as it can be kept. It was masked before: a secret that is cut in two could not be."""
+    """Cut a failure to the size limits. Mask it before: a secret that is cut in two could not be masked."""
     return msgspec.structs.replace(
         failed,
         kind=clean(failed.kind, LONGEST_KIND),
@@ -180,7 +180,7 @@ def _within_bounds(failed: Failed) -> Failed:
 
 
 async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
-    """What the lease is of. One of another tenant looks like one that never was."""
+    """The job of the lease. A lease of another tenant is refused like an unknown one."""
     owner = await leases.owned(tx, lease)
     if owner is None or principal.tenant_id not in (None, owner.tenant_id):
         raise lost(lease)
@@ -195,7 +195,7 @@ async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
 
 
 def _mask(tx: Tx, owner: Owned) -> Callable[[str], str]:
-    """What takes the job's secrets out of a text."""
+    """A function that masks the job's secrets in a text."""
     mask = mask_for(owner.payload, owner.secret_paths, tx.redact_patterns)
     return str if mask is None else mask.text
 
@@ -203,25 +203,25 @@ def _mask(tx: Tx, owner: Owned) -> Callable[[str], str]:
 def lost(lease: Lease) -> LeaseLost:
     log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
     return LeaseLost(
-        f"The lease of job {lease.job_id}, attempt {lease.attempt_no}, is not yours (any more): it ended, or was not "
+        f"The lease of job {lease.job_id}, attempt {lease.attempt_no}, is not yours any more: it ended, or was not "
         "renewed in time. Nothing was changed; stop the work."
     )
 
 
 def kept(output: Any) -> Any:
-    """An output as plain JSON values, within a handler's bounds."""
+    """Check an output: plain JSON values within a handler's limits."""
     try:
         return payload.encode(output, max_bytes=MAX_OUTPUT_BYTES)[0]
     except FairleadError as error:
         fault = error.faults[0]
         where = f" at {fault.path}" if fault.path else ""
-        raise type(error)(f"The output cannot be kept: {fault.message}{where}.", error.faults) from None
+        raise type(error)(f"The output cannot be stored: {fault.message}{where}.", error.faults) from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadNotJson(f"The output cannot be kept: {error}.", [Fault("", str(error))]) from None
+        raise PayloadNotJson(f"The output cannot be stored: {error}.", [Fault("", str(error))]) from None
 
 
 def tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX_BYTES) -> str | None:
-    """The end of a text, as PostgreSQL can keep it and people may read it."""
+    """The end of a text, masked and without characters that PostgreSQL cannot store."""
     if text is None:
         return None
     whole = readable(mask(text)).encode()
@@ -229,5 +229,5 @@ def tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX_BYT
 
 
 def readable(text: str) -> str:
-    """A text as PostgreSQL can keep it, whole."""
+    """The whole text without characters that PostgreSQL cannot store."""
     return clean(text, len(text))

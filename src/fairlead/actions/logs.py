@@ -1,4 +1,4 @@
-"""What a job's attempts said: read from the start, or followed while they run."""
+"""Read the logs of a job's attempts from the start or from the end, also while they run."""
 
 from uuid import UUID
 
@@ -16,7 +16,7 @@ MAX_PAGE = 1000
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """Some of it, in order. `complete`: there is nothing behind it, and never will be. Else go on from the cursor."""
+    """A part of a log, in order. `complete`: nothing follows, now or later. Else continue from the cursor."""
 
     items: list[Chunk]
     next_cursor: str | None
@@ -33,14 +33,14 @@ async def read(
     cursor: str | None = None,
     limit: int = MAX_PAGE,
 ) -> LogPage:
-    """What the attempts of a job (or the one) said, behind the cursor of the page before or behind `after_seq`."""
+    """The log of a job's attempts, or of one, after the cursor of the previous page or after `after_seq`."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
         )
     after = _place(attempt_no, after_seq, cursor)
     job = await _visible(tx, principal, job_id)
-    # before the chunks are read: of what is over, everything is there
+    # checked before the chunks are read: an ended attempt has all its chunks
     over = job.status.terminal or (attempt_no is not None and await logs.is_over(tx, job_id, attempt_no))
     found = await logs.read(tx, job_id, after=after, attempt_no=attempt_no, limit=limit + 1)
     mask = await jobs.mask_of(tx, job_id)
@@ -54,11 +54,11 @@ async def read(
 
 
 class BackPage(msgspec.Struct, frozen=True):
-    """The last of what was said before a place, in order; `earlier` is the cursor of what came before it, if any."""
+    """The end of the log before a position, in order; `earlier` is the cursor of the part before it, if any."""
 
     items: list[Chunk]
     earlier: str | None
-    # where to go on reading, or following
+    # the cursor from which to read on, or to follow
     later: str
 
 
@@ -72,7 +72,7 @@ async def read_back(
     limit: int = MAX_PAGE,
     page_bytes: int = logs.PAGE_BYTES,
 ) -> BackPage:
-    """The end of what the attempts of a job (or the one) said, or what came before a cursor."""
+    """The end of the log of a job's attempts, or of one, or the part before a cursor."""
     await _visible(tx, principal, job_id)
     mask = await jobs.mask_of(tx, job_id)
     place = logs.END if before is None else _read_cursor(before)
@@ -100,7 +100,7 @@ def _written(place: Place) -> str:
 
 
 async def _more(tx: Tx, job_id: UUID, found: list[Chunk], attempt_no: int | None) -> bool:
-    """Whether the page ended because it was large enough."""
+    """Whether the page ended at its limit of bytes."""
     if not found:
         return False
     last = Place(found[-1].attempt_no, found[-1].seq)
@@ -116,7 +116,7 @@ def _place(attempt_no: int | None, after_seq: int | None, cursor: str | None) ->
         return logs.BEGINNING
     if attempt_no is None:
         raise InvalidInput(
-            "after_seq is a place in one attempt: give attempt_no with it.",
+            "after_seq is a position in one attempt: give attempt_no with it.",
             [Fault("attempt_no", "is required")],
         )
     return Place(attempt_no, after_seq)

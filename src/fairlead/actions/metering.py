@@ -1,7 +1,7 @@
-"""Telling tenants what they used: one `usage.recorded` event of every hour that is over and in which anything ran.
+"""Emit the usage of tenants: one `usage.recorded` event for every past hour with any usage.
 
-Exact and once only: an hour is told when every transaction that may have ended a run in it has ended itself, and the
-event is written together with the note that this tenant has been told. Only tenants with a trigger for it are told.
+Exact and exactly once: an hour's event is emitted when every transaction that may have ended a run in it has ended, and
+in the same transaction the tenant's hour is stored. Only tenants with a trigger for it get events.
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from fairlead.model.usage import USAGE_RECORDED, Per, hours_of, record
 from fairlead.store import usage
 from fairlead.store.usage import Closing, Listener
 
-# In one transaction: so many tenants, and of each a week at most.
+# The most tenants in one transaction, and the most time of each.
 TENANTS = 20
 LONGEST = timedelta(days=7)
 AGAIN_SECONDS = 15.0
@@ -21,20 +21,20 @@ AFTER_THE_HOUR_SECONDS = 1.0
 
 
 class Told(NamedTuple):
-    """When to go on, and whether all that is over has been told."""
+    """The seconds until the next call, and whether all past hours have their events."""
 
     seconds: float
     done: bool
 
 
 async def noted(tx: Tx) -> str:
-    """That an hour has begun, in words to come back with."""
+    """A note of the current hour and transaction, for `tell`."""
     closing = await usage.closing(tx)
     return f"{closing.hour.isoformat()} {closing.numbered}"
 
 
 async def tell(tx: Tx, note: str) -> Told:
-    """Tell all that was used before the hour that was noted, or as much of it as one transaction should."""
+    """Emit the events of the hours before the noted one, or as many as one transaction should."""
     hour, _, numbered = note.partition(" ")
     closing = Closing(datetime.fromisoformat(hour), numbered)
     if not await usage.closed(tx, closing):

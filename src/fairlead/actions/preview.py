@@ -1,4 +1,4 @@
-"""Preview: what a trigger would do, at its next runs or with an event. Nothing is written, nothing enqueued."""
+"""Preview what a trigger would do at its next runs or with an event. It writes and enqueues nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ _JUST_BEFORE = timedelta(microseconds=1)
 
 
 class Would(StrEnum):
-    """What would come of it."""
+    """The result of a previewed firing."""
 
     ENQUEUE = "enqueue"
     DEDUPLICATE = "deduplicate"
@@ -42,7 +42,7 @@ class Would(StrEnum):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What to preview, and with what: a past event, a sample of one, or so many runs."""
+    """The trigger to preview, with a past event, with sample data, or for `count` runs."""
 
     trigger: WantedTrigger
     event_id: UUID | None = None
@@ -51,7 +51,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger would do. `job_id` is the job that stands for it, where there is one already."""
+    """What a trigger would do. `job_id` is the active job that would deduplicate it."""
 
     trigger_type: TriggerType
     would: Would
@@ -67,7 +67,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 async def preview(
     tx: Tx, principal: Principal, catalog: Catalog, wanted: Wanted, *, grace_seconds: float
 ) -> Preview:
-    """What a trigger would do: a schedule at its next runs, an event trigger with a past event or a sample."""
+    """Preview a trigger: a schedule at its next runs, an event trigger with a past event or a sample."""
     subject = await subject_of(tx, principal, wanted.trigger)
     if subject.trigger.trigger_type is TriggerType.SCHEDULE:
         _refuse_events(wanted)
@@ -86,13 +86,13 @@ async def _at_times(tx: Tx, catalog: Catalog, subject: Subject, count: int, grac
     first = trigger.next_fire_at or schedule.next_after(now)
     waiting = [] if first is None else due(schedule, first, now, trigger.catch_up, grace).fire
     runs = runs_of(schedule, waiting[0] - _JUST_BEFORE if waiting else now, count, zone=trigger.zone)
-    said = Preview(
+    result = Preview(
         trigger_type=TriggerType.SCHEDULE, would=Would.NOTHING, in_words=in_words(schedule), runs=runs
     )
     if not runs:
-        return said
+        return result
     made = _made(tx, catalog, subject, schedule_context(trigger, runs[0].at), ())
-    return replace(said, **made.told, would=Would.ENQUEUE if made.valid else Would.FAIL)
+    return replace(result, **made.told, would=Would.ENQUEUE if made.valid else Would.FAIL)
 
 
 # With an event
@@ -110,7 +110,7 @@ def _refuse_events(wanted: Wanted) -> None:
 async def _event(tx: Tx, principal: Principal, catalog: Catalog, trigger: Trigger, wanted: Wanted) -> Event:
     if (wanted.event_id is None) == (wanted.sample is None):
         raise InvalidInput(
-            "Say with which event: event_id of a past one, or sample with the data of one; not both.",
+            "Give either the event_id of a past event, or sample with an event's data.",
             [Fault("event_id", "one of these two"), Fault("sample", "one of these two")],
         )
     if wanted.event_id is not None:
@@ -142,20 +142,20 @@ async def _with_event(tx: Tx, catalog: Catalog, subject: Subject, event: Event) 
         return Preview(trigger_type=TriggerType.EVENT, would=Would.NOTHING, matches=False)
     secrets = secrets_in(event.data, await events.secret_paths(tx, event))
     made = _made(tx, catalog, subject, event_context(trigger, event), secrets)
-    said = Preview(trigger_type=TriggerType.EVENT, would=Would.FAIL, matches=True, **made.told)
+    result = Preview(trigger_type=TriggerType.EVENT, would=Would.FAIL, matches=True, **made.told)
     if not made.valid:
-        return said
+        return result
     holder = None
     if trigger.dedupe_window_seconds:
         holder = await firings.window_holder(tx, window_of(trigger, made.payload))
-    return replace(said, would=Would.DEDUPLICATE if holder else Would.ENQUEUE, job_id=holder)
+    return replace(result, would=Would.DEDUPLICATE if holder else Would.ENQUEUE, job_id=holder)
 
 
 # The payload
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A payload, and what of it may be told."""
+    """A payload, and the masked fields of its preview."""
 
     payload: Any
     told: dict[str, Any]
@@ -168,7 +168,7 @@ class _Made(msgspec.Struct, frozen=True):
 def _made(
     tx: Tx, catalog: Catalog, subject: Subject, context: Mapping[str, Any], secrets: Iterable[Any]
 ) -> _Made:
-    """The payload that would be enqueued, checked as an enqueue would."""
+    """The payload that would be enqueued, checked like an enqueue."""
     definition = subject.definition
     payload, errors = None, list[Fault]()
     try:
@@ -178,7 +178,7 @@ def _made(
         errors = list(refusal.faults) or [Fault("", refusal.message)]
     own = secrets_in(payload, definition.secret_paths)
     mask = Mask([*own, *secrets], tx.redact_patterns)
-    # what feeds a secret of another trigger is one here too; the trigger's own are masked where they are
+    # event data that another trigger copies into a secret is masked here, too; the trigger's own secrets by their paths
     fed = Mask(secrets, tx.redact_patterns)
     told = {
         "payload": fed.value(_shown(payload, definition.secret_paths, fits=not errors), names=False),
@@ -191,7 +191,7 @@ def _made(
 def _shown(payload: Any, secret_paths: Sequence[str], *, fits: bool) -> Any:
     if fits:
         return hidden(payload, secret_paths)
-    # a text where an object with a secret in it belongs may be that secret
+    # a text in place of an object that has a secret may be that secret
     return rewritten(
         payload, secret_paths, lambda _: MASK, lambda value, _: MASK if isinstance(value, str) else value
     )

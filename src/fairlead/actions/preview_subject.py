@@ -1,4 +1,4 @@
-"""What a preview is about: a trigger that is stored, that is changed, or that is only thought of."""
+"""The subject of a preview: a stored trigger, a stored trigger with changes, or a trigger that does not exist yet."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +17,12 @@ from fairlead.model.trigger import Trigger
 from fairlead.store import definitions, triggers
 from fairlead.store.triggers import TriggerSpec
 
-# The id of a trigger that is only thought of.
+# The id of a trigger that does not exist yet.
 NOBODY = UUID(int=0)
 
 
 class WantedTrigger(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored trigger, with the changes of a document or without; or, for a tenant, all that a document says."""
+    """A stored trigger, with or without the changes of a document; or a tenant's new trigger from a document."""
 
     id: UUID | None = None
     tenant: str | None = None
@@ -30,14 +30,14 @@ class WantedTrigger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A trigger, as it is or as it would be, and its definition."""
+    """A trigger, as stored or as it would be, and its definition."""
 
     trigger: Trigger
     definition: Definition
 
 
 async def subject_of(tx: Tx, principal: Principal, wanted: WantedTrigger) -> Subject:
-    """The trigger that is wanted, unless it cannot be."""
+    """Find or build the trigger to preview; refuses an invalid one."""
     if wanted.id is None:
         whose = await rules.tenant_of(tx, principal, str(wanted.tenant), Permission.READ_TRIGGERS)
         return await _thought_of(tx, principal, whose, wanted.document)
@@ -89,5 +89,5 @@ async def _changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Subject
 
 
 def _fields(spec: TriggerSpec) -> dict[str, Any]:
-    says = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
-    return says | {"filter": spec.filter or {}}
+    fields = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
+    return fields | {"filter": spec.filter or {}}

@@ -1,4 +1,4 @@
-"""Quotas of tenants: what is used of them, and the refusal of what would be too much."""
+"""Quotas of tenants: their use, and the refusal of requests that exceed them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,9 +15,9 @@ MOST_COUNTED = 1_000_000
 
 
 async def require_room(tx: Tx, tenant_id: UUID, *, more: int = 1) -> None:
-    """Refuse so many more jobs of a tenant if they do not fit into its quotas."""
-    for told in (await quotas.refusals(tx, tenants={tenant_id: more})).values():
-        raise exceeded_as_told(told, more=more)
+    """Refuse `more` new jobs of a tenant if they exceed its quotas."""
+    for refusal in (await quotas.refusals(tx, tenants={tenant_id: more})).values():
+        raise exceeded_as_told(refusal, more=more)
 
 
 async def require_room_for(tx: Tx, principal: Principal) -> None:
@@ -27,27 +27,27 @@ async def require_room_for(tx: Tx, principal: Principal) -> None:
 
 
 async def full_tenants(tx: Tx, jobs: Mapping[UUID, int]) -> dict[UUID, Refused]:
-    """Those of the tenants that may not have so many more jobs, each with its refusal."""
-    told = await quotas.refusals(tx, tenants=jobs)
-    return {tenant_id: exceeded_as_told(one, more=jobs[tenant_id]) for tenant_id, one in told.items()}
+    """The tenants that may not have these numbers of new jobs, each with its refusal."""
+    found = await quotas.refusals(tx, tenants=jobs)
+    return {tenant_id: exceeded_as_told(one, more=jobs[tenant_id]) for tenant_id, one in found.items()}
 
 
 async def require_trigger(tx: Tx, tenant_id: UUID) -> None:
-    """Refuse one more trigger if a tenant has as many as it may."""
+    """Refuse one more trigger if a tenant is at its quota."""
     allowed = allowed_of(Quota.TRIGGERS, await quotas.own(tx, tenant_id), tx.settings)
     if allowed is not None and (used := await quotas.triggers(tx, tenant_id, most=allowed)) >= allowed:
         raise exceeded(Quota.TRIGGERS, used=used, allowed=allowed)
 
 
 async def require_token(tx: Tx, tenant_id: UUID) -> None:
-    """Refuse one more token if a tenant has as many valid ones as it may."""
+    """Refuse one more token if a tenant's valid tokens are at its quota."""
     allowed = allowed_of(Quota.TOKENS, await quotas.own(tx, tenant_id), tx.settings)
     if allowed is not None and (used := await quotas.tokens(tx, tenant_id, most=allowed)) >= allowed:
         raise exceeded(Quota.TOKENS, used=used, allowed=allowed)
 
 
 async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[Use]:
-    """What a tenant uses of each of its quotas. How many jobs a run leads to is counted by run."""
+    """A tenant's use of each of its quotas. The jobs of a run are counted by run, so RUN_JOBS has no use here."""
     principal.require(Permission.READ_USAGE, tenant_id)
     own = await quotas.own(tx, tenant_id)
     held = await openings.held(tx, tenant_id)
@@ -65,7 +65,7 @@ async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[Use]:
 
 
 async def change(tx: Tx, tenant: Tenant, changes: Mapping[str, Any]) -> dict[str, int]:
-    """Give a tenant quotas of its own, or (with None) the settings' again; the others stay. What it has now."""
+    """Change a tenant's own quotas; None restores the setting's value. The tenant's own quotas."""
     _check(changes)
     own = {**await quotas.own(tx, tenant.id), **changes}
     now = {name: number for name, number in own.items() if number is not None}
@@ -77,10 +77,13 @@ def _check(changes: Mapping[str, Any]) -> None:
     faults = list[Fault]()
     for name, number in changes.items():
         if name not in set(Quota):
-            faults.append(Fault(f"quotas.{name}", f"is none of {', '.join(Quota)}"))
+            faults.append(Fault(f"quotas.{name}", f"is not one of {', '.join(Quota)}"))
         elif number is not None and not (type(number) is int and 0 <= number <= MAX_QUOTA):
             faults.append(
-                Fault(f"quotas.{name}", "must be a whole number, 0 for any number, or left to the settings")
+                Fault(
+                    f"quotas.{name}",
+                    "must be an integer (0: no limit), or null for the value of the settings",
+                )
             )
     if faults:
         raise InvalidInput(f"Invalid quota: {faults[0].path} {faults[0].message}.", faults)

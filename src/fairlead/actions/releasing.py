@@ -1,4 +1,4 @@
-"""Releasing: a step that waits for nobody becomes its jobs, or is over at once."""
+"""Release steps of workflow runs: a step that waits for no other step becomes jobs, or ends at once."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ from fairlead.store.jobs import Target
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
 
 LONGEST_MESSAGE = 1000
-# All payloads of a step for each item.
+# The most bytes of all payloads of a for_each step.
 MOST_STEP_BYTES = 33_554_432
-# How long payloads are made without a pause.
+# The longest time of rendering payloads without a pause.
 SILENCE_SECONDS = 0.1
 
 _step = msgspec.json.Decoder(Step)
@@ -52,7 +52,7 @@ def _secret_paths(arg_schema: str) -> tuple[str, ...]:
 
 
 def context_of(run: Held, steps: Mapping[str, Any]) -> dict[str, Any]:
-    """What the templates of a run may look at."""
+    """The context of a run's templates."""
     return {
         "input": run.input,
         "steps": dict(steps),
@@ -67,7 +67,7 @@ def context_of(run: Held, steps: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def release(tx: Tx, advanced: Advanced) -> list[Over]:
-    """Make the jobs of free steps. Those that are over at once come back: not wanted, without items, or refused."""
+    """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused."""
     free = advanced.free or ()
     recipes = [_recipe(step.spec) for step in free]
     wanted = {
@@ -80,24 +80,24 @@ async def release(tx: Tx, advanced: Advanced) -> list[Over]:
         run = runs[step.run_id]
         await releasing.release(run, step, recipe, context_of(run, seen.get(run.id, {})))
         if releasing.size > MOST_STEP_BYTES:
-            await releasing.write()  # many steps of this size are not held in memory together
+            await releasing.write()  # keeps the payloads of many large steps out of memory
     await releasing.write()
     return releasing.over
 
 
 class Filled(NamedTuple):
-    """A task whose payload is text: as values it takes many times the memory."""
+    """A task with its encoded payload: as Python values it would take many times the memory."""
 
     item: int | None
     payload: bytes
-    # where secrets of the run's input got to
+    # the paths that hold secrets of the run's input
     secret_paths: list[str] | None
 
 
 class Weight:
-    """Weighs the payloads of a step while they are made, and lets the loop and the database go on in between.
+    """Limits the bytes of a step's payloads while they are rendered, and pauses for the event loop in between.
 
-    A template can make gigabytes of a few megabytes of input.
+    A template can expand a few megabytes of input to gigabytes.
     """
 
     def __init__(self, tx: Tx) -> None:
@@ -106,13 +106,13 @@ class Weight:
         self._pauses = Pauses(SILENCE_SECONDS)
 
     async def add(self, size: int) -> None:
-        """Count a payload; TemplateFailed as soon as they are too much together."""
+        """Count a payload; TemplateFailed as soon as they exceed MOST_STEP_BYTES together."""
         self._size += size
         if self._size > MOST_STEP_BYTES:
             raise TemplateFailed(
                 f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together. "
-                "Pass a reference to what all items share, or use fewer items.",
-                [Fault("/payload", "too much for so many items")],
+                "Pass a reference to the data that all items share, or use fewer items.",
+                [Fault("/payload", "too large for this number of items")],
             )
         if self._pauses.is_time:
             await triggers.moment(self._tx)
@@ -120,25 +120,25 @@ class Weight:
 
 
 class _Releasing:
-    """Steps that are released together, and what is to be written of them."""
+    """Steps that are released together, and the rows to write for them."""
 
     def __init__(self, tx: Tx, found: Mapping[str, StepDefinition]) -> None:
         self.tx = tx
         self.found = found
-        # the jobs of each step, and what is written of it if it is many
+        # the jobs of each step, and the state of a for_each step
         self.made: list[tuple[Free, list[StepJob], Begun | None]] = []
         self.jobs: list[StepJob] = []
         self.begun: list[Begun] = []
         self.over: list[Over] = []
-        # of the payloads of these jobs, in bytes
+        # the bytes of these jobs' payloads
         self.size = 0
         self._masks: dict[UUID, Mask | None] = {}
 
     async def release(self, run: Held, step: Free, recipe: Recipe, context: dict[str, Any]) -> None:
-        """Make the jobs of a step, or let it be over."""
+        """Create the jobs of a step, or end it."""
         try:
             released = None if step.parents and not step.ran else self._released(recipe, context)
-            if released is None:  # not wanted, or everything before it was not
+            if released is None:  # its condition is false, or all steps before it were skipped
                 self._is_over(step, StepState.SKIPPED)
             elif not released.count:
                 self._is_over(step, StepState.SUCCEEDED, items=0)
@@ -150,7 +150,7 @@ class _Releasing:
             self._is_over(step, StepState.FAILED, error=_error(refusal, self._mask_of(run)))
 
     async def write(self) -> None:
-        """Write down what was made so far, as far as it fits into the quotas."""
+        """Write the jobs and states so far, as far as the quotas allow."""
         await self._hold_to_quotas()
         if self.begun:
             await workflows.correct(self.tx, self.begun)
@@ -163,7 +163,7 @@ class _Releasing:
         self.over.append(Over(step.run_id, step.place, state, error))
 
     def _released(self, recipe: Recipe, context: dict[str, Any]) -> Released | None:
-        """What the step becomes; None if it is not wanted."""
+        """The tasks of the step; None if its condition is false."""
         if len(recipe.step.after) == 1:
             context[PREVIOUS] = context["steps"].get(recipe.step.after[0], {})
         if not recipe.is_wanted(context):
@@ -184,7 +184,7 @@ class _Releasing:
         return bool(released.host_id or released.resource_id or bound)
 
     async def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
-        """Jobs for any worker: all of them, or the step fails."""
+        """Add jobs for any worker: all of them, or the step fails."""
         definition, made, weight = self._active(run, recipe), list[StepJob](), Weight(self.tx)
         for task in released.tasks:
             filled = self._filled(run, definition, task)
@@ -201,7 +201,7 @@ class _Releasing:
         filled: Filled,
         at: Target | None = None,
     ) -> StepJob:
-        said, definition = recipe.step, self._active(run, recipe)
+        spec, definition = recipe.step, self._active(run, recipe)
         self.size += len(filled.payload)
         return StepJob(
             id=uuid7(),
@@ -212,9 +212,9 @@ class _Releasing:
             place=step.place,
             item=filled.item,
             definition_id=definition.id,
-            priority=definition.default_priority if said.priority is None else said.priority,
-            max_attempts=said.max_attempts or definition.max_attempts,
-            timeout=said.timeout_seconds,
+            priority=definition.default_priority if spec.priority is None else spec.priority,
+            max_attempts=spec.max_attempts or definition.max_attempts,
+            timeout=spec.timeout_seconds,
             name=step.name,
             payload=msgspec.Raw(filled.payload),
             secret_paths=filled.secret_paths,
@@ -232,8 +232,8 @@ class _Releasing:
         return Filled(task.item, text, self._hides(run, task))
 
     async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
-        """Jobs for hosts, which the database finds for all of them at once; an item whose host is not there is refused alone."""
-        # of a step that is retried since some were refused, the others are done
+        """Add jobs for hosts, which one query finds for all of them; an item with an unknown host is refused alone."""
+        # if the step is retried because some items were refused, the other items are done
         done = (
             await workflows.items_done(self.tx, run.id, step.place) if recipe.for_each is not None else set()
         )
@@ -263,7 +263,7 @@ class _Releasing:
     async def _fitting(
         self, run: Held, definition: StepDefinition, tasks: Iterable[Task]
     ) -> tuple[list[Filled], list[Refused]]:
-        """The tasks whose payloads the definition takes, and why it does not take the others."""
+        """The tasks whose payloads are valid, and the refusals of the others."""
         fit, refused, weight = list[Filled](), list[Refused](), Weight(self.tx)
         for task in tasks:
             try:
@@ -277,12 +277,12 @@ class _Releasing:
         return fit, refused
 
     def _hides(self, run: Held, task: Task) -> list[str] | None:
-        """Where secrets of the run's input got to in a payload, whatever the definition says."""
+        """The paths of a payload that hold secrets of the run's input, in addition to the definition's."""
         mask = self._mask_of(run)
         return None if mask is None else places(task.payload, mask) or None
 
     def _mask_of(self, run: Held) -> Mask | None:
-        """What masks the secrets of the run's input."""
+        """The mask of the secrets of the run's input."""
         if not run.secret_paths:
             return None
         if run.id not in self._masks:
@@ -290,7 +290,7 @@ class _Releasing:
         return self._masks[run.id]
 
     async def _hold_to_quotas(self) -> None:
-        """Take the jobs of the steps that fit into the quotas; a step whose jobs do not fit fails, with none of them made."""
+        """Take the steps whose jobs fit into the quotas; any other step fails without creating a job."""
         if self.made and not await self._refusals([jobs for _, jobs, _ in self.made]):
             self._take(self.made)
             return
@@ -334,7 +334,7 @@ def _is_many(
 
 
 def _refusal(run: Held, recipe: Recipe, released: Released, outcome: str) -> Refused:
-    """What an enqueue would be refused with."""
+    """The error that an enqueue would raise."""
     new = NewJob(
         definition=recipe.step.definition,
         tenant=str(run.tenant_id),

@@ -1,4 +1,4 @@
-"""Repairs: each is one short transaction that looks again under a lock, mends what is still wrong, and audits it."""
+"""Repairs: each is one short transaction that checks again under a lock, fixes the fault if it is still there, and audits it."""
 
 from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid4
@@ -16,12 +16,12 @@ from fairlead.store.workflows import Advanced
 ACTION = "REPAIRED"
 PUT_BACK = "It ran without a lease, and was put back into the queue by a repair."
 
-# Gives the tenant of what it mended; None if there was nothing to mend, or somebody else is at it.
+# Returns the tenant of what it fixed; None if the fault is gone, or another transaction has locked the row.
 Mend = Callable[[Tx, UUID], Awaitable[UUID | None]]
 
 
 async def mend(tx: Tx, principal: Principal, fault: Fault) -> bool:
-    """Mend one fault, unless it is gone by now; whether it was mended. Safe beside a running system."""
+    """Fix one fault, unless it is gone. Whether it was fixed. Safe while the system runs."""
     principal.require(Permission.MANAGE_SYSTEM)
     if fault.kind not in MENDS:
         return False
@@ -42,12 +42,12 @@ async def mend(tx: Tx, principal: Principal, fault: Fault) -> bool:
 
 
 def can_mend(fault: Fault) -> bool:
-    """Whether there is a repair for it."""
+    """Whether there is a repair for this fault."""
     return fault.kind in MENDS
 
 
 async def _wake(tx: Tx, job_id: UUID) -> UUID | None:
-    """A job that waits for a run that is over goes on."""
+    """Wake a job that waits for a run that has ended."""
     run_id = await workflows.of_job(tx, job_id)
     if run_id is None:
         return None
@@ -61,7 +61,7 @@ async def _wake(tx: Tx, job_id: UUID) -> UUID | None:
 
 
 async def _put_back(tx: Tx, job_id: UUID) -> UUID | None:
-    """A job that runs without a lease ends its attempt as lost, at nobody's charge, and is queued again."""
+    """End the attempt of a job that runs without a lease as lost, without a charge, and requeue the job."""
     tenant_id = await repair.hold(tx, job_id)
     token = uuid4()
     attempt_no = None if tenant_id is None else await repair.lease_again(tx, job_id, token)
@@ -83,15 +83,15 @@ async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
 
 
 async def _take_key(tx: Tx, job_id: UUID) -> UUID | None:
-    """An active job holds its key again, unless another active job has it: then only a person can decide."""
+    """Give an active job its dedupe key again, unless another active job holds it: then an operator has to decide."""
     tenant_id = await repair.hold(tx, job_id)
     return tenant_id if tenant_id is not None and await repair.take_key(tx, job_id) else None
 
 
 async def _free_key(tx: Tx, job_id: UUID) -> UUID | None:
-    """A key whose job is over, or gone, may be used again."""
+    """Free a dedupe key whose job has ended or was removed."""
     if await repair.hold(tx, job_id) is None and await repair.exists(tx, job_id):
-        return None  # somebody is changing the job at this moment
+        return None  # another transaction is changing the job
     return await repair.free_keys(tx, job_id)
 
 
@@ -100,7 +100,7 @@ async def _correct_counts(tx: Tx, tenant_id: UUID) -> UUID | None:
 
 
 async def _recount(tx: Tx, run_id: UUID) -> UUID | None:
-    """The counters of a run and its steps are what its jobs say; what was held up by them goes on."""
+    """Correct the counters of a run and its steps from its jobs, and continue the run."""
     held = (await workflows.hold(tx, [run_id])).get(run_id)
     if held is None or not await _run_faults(tx, run_id):
         return None
@@ -113,7 +113,7 @@ async def _recount(tx: Tx, run_id: UUID) -> UUID | None:
 
 
 class _StillWrong(Exception):
-    """A repair that did not help is taken back."""
+    """Rolls back a repair that did not help."""
 
 
 async def _recount_held(tx: Tx, run_id: UUID) -> None:

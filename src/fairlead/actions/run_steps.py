@@ -1,4 +1,4 @@
-"""What people look at of runs that they were shown: how they are drawn, and the items of their steps."""
+"""Views of runs that a principal may read: their drawing, and the items of their steps."""
 
 from collections.abc import Collection
 from uuid import UUID
@@ -15,7 +15,7 @@ from fairlead.store.run_steps import Item, RunMark, StepMark
 async def recent(
     tx: Tx, principal: Principal, keys: Collection[str], *, each: int
 ) -> dict[str, list[RunMark]]:
-    """The last few runs of workflows of this principal's tenant, newest first; of all tenants at once, none."""
+    """The last few runs of workflows of the principal's tenant, newest first; empty for a principal of all tenants."""
     principal.require(Permission.READ_RUNS, principal.tenant_id)
     found: dict[str, list[RunMark]] = {key: [] for key in keys}
     if principal.tenant_id is not None:
@@ -25,7 +25,7 @@ async def recent(
 
 
 async def shape(tx: Tx, principal: Principal, run: Run) -> list[StepMark]:
-    """Every step of a run, and no more of it than how the run is drawn."""
+    """Every step of a run, with only the fields of the drawing."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
     return await run_steps.shape(tx, run.id)
 
@@ -40,12 +40,12 @@ async def items(
     status: JobStatus | None = None,
     limit: int,
 ) -> Page[Item]:
-    """The jobs of a step that has one for each item, from an item on."""
+    """The jobs of a for_each step, from an item on."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
     return await run_steps.items(tx, run.id, place, first=first, status=status, limit=limit)
 
 
 async def waited_for(tx: Tx, principal: Principal, job_id: UUID) -> UUID | None:
-    """The run that a job, which this principal was shown, has started and waits for."""
+    """The run that a job, which this principal may read, has started and waits for."""
     principal.require(Permission.READ_RUNS, principal.tenant_id)
     return await workflows.of_job(tx, job_id)

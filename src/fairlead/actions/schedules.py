@@ -1,4 +1,4 @@
-"""Schedules and triggers that an application's code keeps: made to say what the code says, removed when it drops them."""
+"""Schedules and triggers that an application's code declares: created, changed and removed to match the code."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,14 +22,14 @@ from fairlead.model.trigger import ROOTS, Trigger, TriggerType
 from fairlead.store import bulk, definitions, tenants, triggers
 from fairlead.store.triggers import TriggerSpec
 
-# What of a trigger is left to whoever runs the system, unless the code says it too.
+# Fields that the operator controls, unless the code sets them.
 _OPERATED = ("is_enabled", "dedupe_window_seconds")
-# What code calls them.
+# The names of the types in code.
 WORDS = {TriggerType.SCHEDULE: "schedule", TriggerType.EVENT: "trigger"}
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, or a trigger for an event, as code has it: whose it is, its name there, and what it says."""
+    """A schedule or event trigger that code declares: its owner, its name in the code, and its fields."""
 
     owner: str
     name: str
@@ -42,8 +42,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(kept: Kept, arg_schema: Any) -> None:
-    """Refuse where the code says it what could not be kept, or would never make a job."""
-    now = datetime.now(UTC)  # only what would be refused at any time matters
+    """Refuse, where the code declares it, a trigger that is invalid or would never create a job."""
+    now = datetime.now(UTC)  # the time does not matter for the checks
     spec = spec_of(asked_of(_said(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
     faults = misfits(compiled(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema)
     if faults:
@@ -57,10 +57,10 @@ def check(kept: Kept, arg_schema: Any) -> None:
 async def keep(
     tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = False, within_quota: bool = False
 ) -> Trigger:
-    """Make the database say what the code says; where it does already, nothing is written.
+    """Create or change a trigger to match the code; writes nothing if it matches.
 
-    A schedule that is new, or begins anew, runs at once where it began in the past and `at_once` is asked for. A new one is refused where
-    the tenant has as many triggers as it may, if it is to be `within_quota`.
+    With `at_once`, a new or restarted schedule that began in the past runs now. With `within_quota`, a new trigger is
+    refused if the tenant is at its quota of triggers.
     """
     principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
     tenant = await tenants.get(tx, kept.tenant)
@@ -100,7 +100,7 @@ async def keep(
         )
         if made is not None:
             return (await rules.made(tx, principal, "trigger_created", made, definition)).trigger
-        # another instance was faster
+        # another instance created it first
         old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
     if old is None:
         raise RegistrationUnknown("Another instance removed this trigger at the same moment; try again.")
@@ -108,12 +108,12 @@ async def keep(
 
 
 def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
-    said = {"label": kept.name, **kept.says, "trigger_type": kept.trigger_type}
+    fields = {"label": kept.name, **kept.says, "trigger_type": kept.trigger_type}
     if old is None:
-        return said
-    if said.get("every_seconds") is not None and said.get("start_at") is None:
-        said["start_at"] = old.start_at  # it began when it was first seen
-    return said | {name: getattr(old, name) for name in _OPERATED if said.get(name) is None}
+        return fields
+    if fields.get("every_seconds") is not None and fields.get("start_at") is None:
+        fields["start_at"] = old.start_at  # it keeps the start of its first registration
+    return fields | {name: getattr(old, name) for name in _OPERATED if fields.get(name) is None}
 
 
 async def _changed(
@@ -128,13 +128,13 @@ async def _changed(
 async def keep_all(
     tx: Tx, principal: Principal, owners: Sequence[str], kept: Sequence[Kept]
 ) -> tuple[list[Trigger], list[Trigger]]:
-    """Make the database say what these code bases say, and remove what they no longer say: the kept, and the removed.
+    """Make the triggers match these code bases, and remove those that the code no longer declares. The kept and the removed.
 
-    They count as triggers of their tenants, and none is refused: a tenant that filled its quota would keep the processes
-    that run this code, and serve every tenant, from starting.
+    They count as triggers of their tenants, but none is refused: otherwise a tenant at its quota would prevent the
+    processes that run this code, and serve every tenant, from starting.
     """
     there = await triggers.of_owners(tx, sorted(owners))
-    # all in one order, so that instances that start together do not wait for each other in a circle
+    # in one order, so that instances that start together cannot deadlock
     in_order = sorted(kept, key=lambda one: (one.tenant, one.owner, one.name))
     held = [await keep(tx, principal, one) for one in in_order]
     wanted = {one.id for one in held}
@@ -145,7 +145,7 @@ async def keep_all(
 
 
 async def drop(tx: Tx, principal: Principal, *, owner: str, name: str, tenant_id: UUID) -> None:
-    """Remove a schedule that code kept, and what of it is waiting to run; one that is gone already stays so."""
+    """Remove a trigger that code declared, and cancel its waiting job; does nothing if it is gone."""
     old = await triggers.named(tx, tenant_id=tenant_id, owner=owner, name=name)
     if old is not None:
         await _remove(tx, principal, old)
@@ -159,7 +159,7 @@ async def _remove(tx: Tx, principal: Principal, old: Trigger) -> None:
 
 
 async def move_with_zone(tx: Tx, tenant: str, *, was: str) -> None:
-    """Work out anew when schedules run that go by the tenant's own zone, which was another one."""
+    """Recompute the next firings of schedules that use the tenant's time zone, after it changed."""
     found = await tenants.get(tx, tenant)
     if found is None:
         raise unknown_tenant(tenant)

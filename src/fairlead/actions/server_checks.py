@@ -1,20 +1,20 @@
-"""How PostgreSQL is set up: what each setting means for the promises, and what to do about it."""
+"""Checks of PostgreSQL's settings: each with its finding and advice."""
 
 from fairlead.model.finding import Finding, Verdict, graded
 from fairlead.settings import Settings
 from fairlead.store.checks import Server
 
-# A peer that vanished should be noticed within minutes, not PostgreSQL's two hours.
+# A lost peer should be noticed within minutes, not after the default of two hours.
 KEEPALIVE_SECONDS = 600
-# Beside a worker's pool: its heartbeats and its listener.
+# A worker's connections outside its pool: heartbeats and the listener.
 BESIDE_POOL = 2
 USED_SHARE = 0.85
-# Transaction ids run out at two thousand million.
+# PostgreSQL stops at two billion transactions.
 FROZEN_AGE, FROZEN_FAIL_AGE = 1_000_000_000, 1_600_000_000
 
 
 def judge(server: Server, settings: Settings) -> list[Finding]:
-    """Every setting that Fairlead depends on."""
+    """The findings for every setting that Fairlead depends on."""
     return [
         _isolation(server),
         _idle_timeout(server, settings),
@@ -65,14 +65,14 @@ def _keepalives(server: Server) -> Finding:
     return _finding(
         "keepalives",
         f"tcp_keepalives_idle = {server.keepalives_idle} s on the server",
-        "A machine that vanished keeps its connections, and their locks, until PostgreSQL notices. Set "
+        "A lost machine keeps its connections, and their locks, until PostgreSQL notices. Set "
         "tcp_keepalives_idle = 60, tcp_keepalives_interval = 10, tcp_keepalives_count = 3.",
         fine=0 < server.keepalives_idle <= KEEPALIVE_SECONDS,
     )
 
 
 def _standby(server: Server) -> Finding:
-    """Whether what was acknowledged is on a standby too, where there is one."""
+    """Whether acknowledged jobs are on a standby, too, if there is one."""
     detail = (
         f"synchronous_commit = {server.synchronous_commit}, synchronous_standby_names = "
         f"{server.standby_names!r}, {server.standbys} standby(s) connected"

@@ -1,8 +1,8 @@
-"""Settling: what the end of a job means for the run it is a step of, in the transaction that ended it.
+"""Advance workflow runs when their jobs end, in the transaction that ends the jobs.
 
-Whoever ends a job counts it down in its step, holding the run's row: a step whose jobs are over lets those that wait for
-it begin, and a run none of whose steps is live is over. So any number of workers move a run on, and none of them is its
-owner.
+The transaction that ends a job locks the run's row and decrements the counter of the job's step. A step whose jobs have
+ended starts the steps that wait for it; a run without a live step ends. So any number of workers advance a run, and
+none of them owns it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ from fairlead.model.workflow_step import ROOTS, STEPS
 from fairlead.store import audit, bulk, bulk_jobs, queue, workflows
 from fairlead.store.workflows import Advanced, Held
 
-# A run of more leaves has no output of its own: each is with its job.
+# A run with more leaves has no output: the outputs are in their jobs.
 MOST_LEAVES = 1000
 ENDED = {
     RunStatus.SUCCEEDED: "WORKFLOW_RUN_SUCCEEDED",
@@ -37,26 +37,26 @@ ENDED = {
 async def finish(
     tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str, lock_seconds: float | None = None
 ) -> dict[UUID, JobStatus]:
-    """Write how attempts ended, as `queue.finish`, and what that means for runs: together, or not at all.
+    """Write the ends of attempts like `queue.finish`, and advance their runs, in one transaction.
 
-    With `lock_seconds` it waits no longer than that for what another process has locked.
+    With `lock_seconds` it waits no longer than that for a lock.
     """
     async with tx.whole():
         if lock_seconds is not None:
             await tx.wait_for_locks(lock_seconds)
         ended = await queue.end(tx, ends, actor=actor)
         await settle(tx, ended)
-    # what ended before, and whose answer was lost, was settled then
+    # the runs of attempts that ended before, and whose answer was lost, were advanced then
     return ended | await queue.ended_before(tx, [end for end in ends if end[0].job_id not in ended])
 
 
 async def settle(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
-    """These jobs ended, or went back to the queue: move the runs on that they are steps of, or wait for."""
+    """Advance the runs of jobs that ended or went back to the queue, and the runs that these jobs wait for."""
     if not jobs:
         return
     if advanced := await workflows.move_on(tx, jobs):
         await advance(tx, advanced)
-        if advanced.back:  # who asked the run to stop could not reach a job that somebody held
+        if advanced.back:  # the cancel of the run could not reach a job that was locked
             canceled = await bulk_jobs.cancel_queued(tx, advanced.back)
             await settle(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
     if may_wait := {job_id: status for job_id, status in jobs.items() if _may_wait(status)}:
@@ -68,11 +68,11 @@ def _may_wait(status: JobStatus) -> bool:
 
 
 async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
-    """A job that gave itself back until its run is over, and was too late; or that ended before it."""
+    """For jobs that wait for runs: wake a job whose run has ended, and stop the run of a job that has ended."""
     for run_id, job_id in await workflows.waited_for_by(tx, jobs):
         run = (await workflows.hold(tx, [run_id]))[run_id]
         if jobs[job_id] is JobStatus.QUEUED:
-            # one that failed for the moment comes back in its own time
+            # a job that failed and will be retried comes back by itself
             if run.status is not RunStatus.RUNNING and await workflows.gave_itself_back(tx, job_id):
                 await _wake(tx, run_id, job_id)
             continue
@@ -82,7 +82,7 @@ async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
 
 
 async def advance(tx: Tx, advanced: Advanced) -> None:
-    """Let steps that are free begin, those that are over by that free others, and end runs in which nothing is live."""
+    """Release free steps, and the steps that these free in turn; end runs without a live step."""
     now: Advanced | None = advanced
     while now is not None:
         over = await release(tx, now) if now.free else []
@@ -122,7 +122,7 @@ async def _end(tx: Tx, run: Held) -> None:
 
 
 async def _tell(tx: Tx, run: Held) -> None:
-    """An event for those who listen, without the secrets of the run's input."""
+    """Store an event for triggers, with the secrets of the run's input masked."""
     why = run.error or {}
     if mask := mask_for(run.input, run.secret_paths, tx.redact_patterns):
         why = mask.value(why)
@@ -130,7 +130,7 @@ async def _tell(tx: Tx, run: Held) -> None:
 
 
 async def _explained(tx: Tx, run: Held) -> Any:
-    """Why a run failed: the step, and what its job said."""
+    """The error of a failed run: its step, and the job's message."""
     if run.error is None or "message" in run.error:
         return run.error
     step = run.error["step"]
@@ -139,7 +139,7 @@ async def _explained(tx: Tx, run: Held) -> Any:
 
 
 async def _output(tx: Tx, run: Held) -> Any:
-    """What the template says; without one, the outputs of the steps that nobody waits for, unless that is too much."""
+    """The rendered output template; without one, the outputs of the leaves, unless they are too large."""
     most = tx.settings.max_payload_bytes
     if run.output_template is not None:
         template = compiled(run.output_template, ROOTS)
@@ -149,7 +149,7 @@ async def _output(tx: Tx, run: Held) -> Any:
             output, given=run.input, secret_paths=run.secret_paths, patterns=tx.redact_patterns
         )
     leaves = await workflows.leaves(tx, run.id)
-    # as it is stored, it is smaller than it is
+    # the stored size may be compressed, so it is checked again below
     if len(leaves) > MOST_LEAVES or await workflows.stored_output(tx, run.id) > most:
         return None
     seen = await _seen(tx, run, leaves)
@@ -167,7 +167,7 @@ async def _wake(tx: Tx, run_id: UUID, job_id: UUID) -> None:
 
 
 async def wake_sleepers(tx: Tx, *, limit: int) -> int:
-    """Wake the jobs that their runs, when they ended, could not wake. How many runs were looked at."""
+    """Wake the jobs that their ended runs could not wake. The number of runs checked."""
     found = await workflows.sleepers(tx, limit=limit)
     for run_id, job_id in found:
         await _wake(tx, run_id, job_id)
@@ -175,10 +175,10 @@ async def wake_sleepers(tx: Tx, *, limit: int) -> int:
 
 
 async def stop(tx: Tx, run: Held) -> None:
-    """End a run that we hold: what waits is canceled, what runs is asked to stop, and then the run is over."""
+    """Stop a locked run: cancel its waiting jobs, and request the cancel of its running jobs; then the run ends."""
     run.is_canceling = True
     await workflows.ask_to_stop(tx, run.id)
-    # one that somebody holds now, and that goes back to the queue later, meets a run that is being canceled
+    # a job that is locked now and goes back to the queue later is canceled by `settle`
     canceled, asked = await canceling.cancel(tx, await workflows.active_jobs(tx, run.id))
     if asked:
         await bulk.notify(tx, "cancel")

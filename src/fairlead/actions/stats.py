@@ -1,4 +1,4 @@
-"""What goes on now, for those who may see it."""
+"""Current numbers of tenants."""
 
 from datetime import datetime
 from uuid import UUID
@@ -19,7 +19,7 @@ DAY_SECONDS = 86_400
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """How many jobs stand where, the longest running, and the last that failed."""
+    """Jobs by status, the longest running ones, and the last failures."""
 
     counts: Counts
     running: list[RunningJob]
@@ -27,7 +27,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 async def overview(tx: Tx, principal: Principal, *, tenant: str | None = None, rows: int = ROWS) -> Overview:
-    """What goes on in a tenant, or in all that the principal may see; at most `rows` jobs of each kind."""
+    """The overview of a tenant, or of all that the principal may see; at most `rows` jobs of each kind."""
     tenant_id = await _scope(tx, principal, tenant)
     return Overview(
         counts=await stats.counts(tx, tenant_id=tenant_id),
@@ -37,21 +37,21 @@ async def overview(tx: Tx, principal: Principal, *, tenant: str | None = None, r
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """How a tenant stands: its jobs by status, and since when the one that has waited longest could have run."""
+    """A tenant's jobs by status, and the due time of its oldest ready job."""
 
     counts: Counts
     oldest_ready_at: datetime | None
 
     @property
     def oldest_ready_seconds(self) -> float | None:
-        """For how long it has waited."""
+        """The waiting time of the oldest ready job."""
         if self.oldest_ready_at is None:
             return None
         return max(0.0, (self.counts.at - self.oldest_ready_at).total_seconds())
 
 
 async def summary(tx: Tx, principal: Principal, *, tenant: str | None = None) -> Summary:
-    """How a tenant stands. Reads no jobs, so it takes as long with a million of them as with ten."""
+    """The summary of a tenant. It reads no jobs, so its time does not depend on their number."""
     tenant_id = await _scope(tx, principal, tenant)
     if tenant_id is None:
         raise InvalidInput("Name the tenant whose summary is wanted.", [Fault("tenant", "is missing")])
@@ -63,7 +63,7 @@ async def summary(tx: Tx, principal: Principal, *, tenant: str | None = None) ->
 
 
 class TenantTimes(msgspec.Struct, frozen=True):
-    """How long a tenant's newest jobs waited and ran, in milliseconds, and those of each definition."""
+    """Waiting and run times of a tenant's newest jobs in milliseconds, of all and by definition."""
 
     jobs: int
     wait_ms: Percentiles | None
@@ -72,7 +72,7 @@ class TenantTimes(msgspec.Struct, frozen=True):
 
 
 async def times(tx: Tx, principal: Principal, *, tenant: str | None = None) -> TenantTimes:
-    """How long a tenant's newest 1,000 jobs waited and ran, each in its last attempt that has ended."""
+    """Waiting and run times of a tenant's newest 1,000 jobs, each in its last ended attempt."""
     tenant_id = await _scope(tx, principal, tenant)
     if tenant_id is None:
         raise InvalidInput("Name the tenant whose times are wanted.", [Fault("tenant", "is missing")])
@@ -82,7 +82,7 @@ async def times(tx: Tx, principal: Principal, *, tenant: str | None = None) -> T
 
 
 async def throughput(tx: Tx, principal: Principal, *, seconds: int, step: int) -> list[Step]:
-    """How many jobs ended in the last so many seconds, at most a day, in steps."""
+    """The number of jobs that ended in the last `seconds`, at most a day, in steps."""
     principal.require(Permission.READ_JOBS, principal.tenant_id)
     return await flow.flow(tx, tenant_id=principal.tenant_id, seconds=min(seconds, DAY_SECONDS), step=step)
 

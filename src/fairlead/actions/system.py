@@ -1,4 +1,4 @@
-"""The system as its operators see it: its gate, its workers, and every tenant's part of the queue."""
+"""The operator's view of the system: its gate, its workers, and every tenant's part of the queue."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ __all__ = [
     "workers_listed",
 ]
 
-# A worker says that it is there several times within one.
+# A worker reports several times within one lease.
 STALE_LEASES = 2
 
 
@@ -34,31 +34,31 @@ async def gate(tx: Tx, principal: Principal) -> SystemGate:
 
 
 async def change_gate(tx: Tx, principal: Principal, *, online: bool, note: str | None) -> SystemGate:
-    """Open the system's gate, or close it: then nothing is claimed, and what runs goes on."""
+    """Open or close the system's gate. While it is closed no job is claimed; running jobs continue."""
     await (gates.resume if online else gates.pause)(tx, principal, note=note)
     return await system.gate(tx)
 
 
 async def queue(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[TenantQueue]:
-    """Every tenant's part of the queue, by slug, after this one."""
+    """Every tenant's part of the queue, ordered by slug, after the given slug."""
     principal.require(Permission.READ_QUEUE)
     return await system.queue(tx, after=after, limit=limit)
 
 
 class TenantPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant beside the others: its part of the queue, what ended lately, and its share of all that runs."""
+    """A tenant compared with the others: its part of the queue, its recent ends, and its share of the running jobs."""
 
     queue: TenantQueue
     succeeded: int
     failed: int
-    # of all that runs; None where nothing does
+    # of all running jobs; None if there are none
     share: float | None
-    # what its weight gives it among those with work; None where it has none
+    # by its weight, among tenants with work; None if it has none
     fair_share: float | None
 
     @property
     def failure_rate(self) -> float | None:
-        """Of what ended; None where nothing did."""
+        """The share of failures in all ends; None without ends."""
         ended = self.succeeded + self.failed
         return self.failed / ended if ended else None
 
@@ -66,7 +66,7 @@ class TenantPart(msgspec.Struct, frozen=True, kw_only=True):
 async def side_by_side(
     tx: Tx, principal: Principal, *, seconds: int, limit: int, after: str = ""
 ) -> Page[TenantPart]:
-    """Tenants by slug, after this one, each beside the others; failures are those of the last so many seconds."""
+    """Tenants ordered by slug, after the given slug, compared with each other; ends are those of the last `seconds`."""
     parts = await queue(tx, principal, after=after, limit=limit)
     ended = {
         one.tenant_id: one for one in await flow.ended(tx, [p.tenant_id for p in parts], seconds=seconds)
@@ -85,13 +85,13 @@ async def side_by_side(
 
 
 def _has_work(one: TenantQueue) -> bool:
-    """Whether it takes part: something of it runs, or could."""
+    """Whether a tenant has running jobs, or queued jobs that may run."""
     return bool(one.running or (one.queued and one.paused_at is None))
 
 
 async def workers_listed(
     tx: Tx, principal: Principal, *, lease_seconds: float, after: str, limit: int
 ) -> Page[Worker]:
-    """Workers by id, after this one; stale are those that were silent for more than two leases."""
+    """Workers ordered by id, after the given id; stale: not seen for more than two leases."""
     principal.require(Permission.READ_WORKERS)
     return await workers.page(tx, stale_seconds=STALE_LEASES * lease_seconds, after=after, limit=limit)

@@ -1,4 +1,4 @@
-"""Tenants: added, listed, changed, paused."""
+"""Add, list, change and pause tenants."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ async def add(
     max_running: int | None = None,
     quotas: Mapping[str, int | None] | None = None,
 ) -> Tenant:
-    """A new tenant."""
+    """Add a tenant."""
     principal.require(Permission.MANAGE_TENANTS)
     name = slug if name is None else name
     _check(name=name, timezone=timezone, weight=weight, max_running=max_running, slug=slug)
@@ -55,7 +55,7 @@ async def add(
 
 
 async def find(tx: Tx, principal: Principal, tenant: str) -> Tenant | None:
-    """A tenant by slug or id, if it is there."""
+    """A tenant by slug or id, if it exists."""
     principal.require(Permission.READ_TENANTS)
     return await tenants.get(tx, tenant)
 
@@ -67,15 +67,15 @@ async def every(tx: Tx, principal: Principal) -> list[Tenant]:
 
 
 async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Tenant]:
-    """Tenants by slug, after this one."""
+    """Tenants ordered by slug, after the given slug."""
     principal.require(Permission.READ_TENANTS)
     return await tenants.page(tx, after=after, limit=limit)
 
 
 async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str, Any]) -> Tenant:
-    """Change what is given of a tenant: its name, timezone, weight, max_running or quotas; `paused` is its gate.
+    """Change the given fields of a tenant: its name, timezone, weight, max_running or quotas; `paused` is its gate.
 
-    Of its quotas those that are named change: None gives it the settings' again.
+    Only the given quotas change; None restores the setting's value.
     """
     principal.require(Permission.MANAGE_TENANTS)
     found = await tenants.get(tx, tenant) if not unreadable(tenant) else None
@@ -102,7 +102,7 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
 async def pause(
     tx: Tx, principal: Principal, slug: str, *, paused: bool = True, note: str | None = None
 ) -> Tenant:
-    """Close a tenant's gate, or open it again: while closed none of its jobs is claimed."""
+    """Close or open a tenant's gate: while it is closed none of its jobs is claimed."""
     await (gates.pause if paused else gates.resume)(tx, principal, tenant=slug, note=note)
     tenant = await tenants.get(tx, slug)
     if tenant is None:
@@ -116,7 +116,7 @@ def _check(
     checks = {
         "slug": slug is None
         or bool(SLUG.fullmatch(slug) and not UUID_LIKE.fullmatch(slug) and slug != GLOBAL_TENANT)
-        or f"must have 1 to 63 small letters, digits and hyphens, begin with a letter or digit, not look like a UUID and not be {GLOBAL_TENANT!r}",
+        or f"must have 1 to 63 lowercase letters, digits and hyphens, begin with a letter or digit, not look like a UUID and not be {GLOBAL_TENANT!r}",
         "name": (0 < len(name) <= MAX_NAME and not unreadable(name))
         or f"must have 1 to {MAX_NAME} characters",
         "timezone": zone.known(timezone) or zone.ADVICE,

@@ -1,4 +1,4 @@
-"""Reading what somebody wants a trigger to be: every field checked by name, and the time of its next run."""
+"""Parse and validate a request for a trigger, and compute its next firing."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ LONGEST_WINDOW = 30 * 86_400
 EVENT_WINDOW = 300
 
 _FORM = (
-    "A trigger has either an event_name, or a cron_expr, or every_seconds: name exactly one, and the trigger_type "
+    "A trigger has either an event_name, or a cron_expr, or every_seconds: give exactly one, and the trigger_type "
     "that goes with it (event or schedule)."
 )
 _EVENT_ONLY = ("event_name", "filter")
@@ -44,7 +44,7 @@ _SCHEDULE_ONLY = ("cron_expr", "timezone", "every_seconds", "start_at", "catch_u
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger as somebody asks for it. None is the same as not said."""
+    """A request for a trigger. None means not given."""
 
     label: str
     trigger_type: TriggerType
@@ -67,7 +67,7 @@ _NEEDED = ("label", "trigger_type", "definition_key")
 
 
 def asked_of(document: Mapping[str, Any]) -> Asked:
-    """What a document asks for, or a refusal that names every field that is wrong."""
+    """Parse a document; the error names every invalid field."""
     faults = [Fault(str(name), "unknown field") for name in document if name not in KEPT]
     faults += [Fault(name, "is required") for name in _NEEDED if document.get(name) is None]
     faults += [
@@ -95,7 +95,7 @@ def spec_of(
     unless_changed_from: Trigger | None = None,
     at_once: bool = False,
 ) -> TriggerSpec:
-    """The trigger to be stored, and when it fires next: with `at_once`, now if it began in the past."""
+    """The trigger to store, with its next firing: with `at_once`, now if it began in the past."""
     scheduled = asked.trigger_type is TriggerType.SCHEDULE
     filter_of({} if asked.filter is None else asked.filter)
     template = {} if asked.payload_template is None else asked.payload_template
@@ -136,7 +136,7 @@ def spec_of(
 
 
 def first_of(schedule: Schedule, now: datetime, *, at_once: bool = False) -> datetime | None:
-    """A new schedule's first instant. One that has just begun has not missed its beginning."""
+    """A new schedule's first instant: its start, if that is less than one interval ago."""
     if isinstance(schedule, Every) and schedule.start_at <= now:
         step = timedelta(seconds=schedule.seconds)
         if not schedule.seconds or now - schedule.start_at < step:
@@ -180,7 +180,7 @@ def _check_form(asked: Asked) -> None:
         raise EventInvalid(f"Invalid trigger: event_name {why}.", [Fault("event_name", why)])
     if asked.start_at is not None and asked.every_seconds is None:
         raise ScheduleInvalid(
-            "start_at goes with every_seconds; a cron expression says itself when it runs.",
+            "start_at goes with every_seconds; a cron expression sets its own times.",
             [Fault("start_at", "not with cron_expr")],
         )
     if asked.timezone is not None and asked.cron_expr is None:
@@ -191,7 +191,7 @@ def _check_form(asked: Asked) -> None:
 
 
 def _says_something(asked: Asked, name: str) -> bool:
-    # what is kept of an event trigger says these, and means nothing by them
+    # a stored event trigger has these defaults
     return getattr(asked, name) not in (None, {}, CatchUp.SKIP, Overlap.ALLOW)
 
 

@@ -1,4 +1,4 @@
-"""Triggers: made, changed, removed, listed, fired by hand."""
+"""Create, change, remove, list and fire triggers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -44,14 +44,14 @@ MAX_PAGE = 1000
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A trigger as it stands now, and what about it can be seen not to work."""
+    """A stored trigger, and warnings about problems with it."""
 
     trigger: Trigger
     warnings: list[Fault]
 
 
 async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[str, Any]) -> Made:
-    """A new trigger of a tenant, from what somebody asks for."""
+    """Create a trigger of a tenant from a document."""
     whose = await tenant_of(tx, principal, tenant)
     await quotas.require_trigger(tx, whose.id)
     asked = asked_of(document)
@@ -64,7 +64,7 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
 
 
 async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mapping[str, Any]) -> Made:
-    """Change what is given of a trigger; its next run is worked out anew where that matters."""
+    """Change the given fields of a trigger; recomputes its next run if needed."""
     old = await _held(tx, principal, trigger_id)
     asked = changed(tx, old, document)
     definition = await active_definition(tx, asked.definition_key, old.tenant_id)
@@ -79,13 +79,13 @@ async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mappi
 
 
 async def apply(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
-    """Make a held trigger say this; what had come of it till then is on record."""
+    """Change a locked trigger, and record its due instants that the change drops."""
     await pass_over(tx, old, spec, now=now)
     await triggers.change(tx, old.id, spec)
 
 
 async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
-    """Delete a trigger; its firings stay, and so do the jobs that it made."""
+    """Delete a trigger; its firings and jobs stay."""
     trigger = await _held(tx, principal, trigger_id)
     await triggers.remove(tx, trigger.id)
     await _audit(tx, principal, "trigger_deleted", trigger)
@@ -98,7 +98,7 @@ async def get(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
 
 
 async def as_kept(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
-    """A trigger as it is kept: not to be shown."""
+    """A trigger with its unmasked secrets: never shown to users."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     return _there(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id), trigger_id)
 
@@ -122,7 +122,7 @@ async def listed(
 
 
 async def every(tx: Tx, principal: Principal, *, tenant: str | None = None, **filters: Any) -> list[Trigger]:
-    """All such triggers, page after page: for programs that read their own tenants', not for what answers strangers."""
+    """All matching triggers, without a limit: for an application's own tenants, not for answers to untrusted callers."""
     found = page = await listed(tx, principal, tenant=tenant, limit=MAX_PAGE, **filters)
     while page.last is not None:
         page = await listed(tx, principal, tenant=tenant, before=page.last.id, limit=MAX_PAGE, **filters)
@@ -139,13 +139,13 @@ async def history(
     before: UUID | None = None,
     limit: int = 100,
 ) -> Page[Firing]:
-    """What became of a trigger's instants and events, newest first."""
+    """A trigger's firings, newest first."""
     await get(tx, principal, trigger_id)
     return await firings.page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE))
 
 
 async def latest(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict[UUID, Firing]:
-    """What became last of each of these triggers, which this principal was shown; one that never fired is left out."""
+    """The last firing of each of these triggers, which the principal may read; without triggers that never fired."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     return {one.trigger_id: one for one in await firings.latest(tx, [trigger.id for trigger in found])}
 
@@ -153,7 +153,7 @@ async def latest(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict
 async def recent(
     tx: Tx, principal: Principal, found: Sequence[Trigger], *, each: int
 ) -> dict[UUID, list[Firing]]:
-    """What became of the last few instants and events of these triggers, which this principal was shown; newest first."""
+    """The last few firings of each of these triggers, which the principal may read; newest first."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     by_trigger: dict[UUID, list[Firing]] = {trigger.id: [] for trigger in found}
     for firing in await firings.recent(tx, list(by_trigger), each=each):
@@ -162,7 +162,7 @@ async def recent(
 
 
 async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: UUID) -> Firing:
-    """Fire a trigger by hand, enabled or not: a schedule as if its instant were now. An event is replayed instead."""
+    """Fire a schedule by hand, enabled or not, as if its instant were now. For an event trigger, replay an event instead."""
     trigger = await _held(tx, principal, trigger_id)
     if trigger.trigger_type is TriggerType.EVENT:
         raise TriggerInvalid(
@@ -182,43 +182,43 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
     record = await fire(tx, replace(principal, tenant_id=trigger.tenant_id), catalog, shot)
     await firings.add(tx, [record])
     await triggers.set_off(tx, [trigger.id])
-    told = {"outcome": record.outcome, "job_id": None if record.job_id is None else str(record.job_id)}
-    await _audit(tx, principal, "trigger_fired", trigger, told)
+    details = {"outcome": record.outcome, "job_id": None if record.job_id is None else str(record.job_id)}
+    await _audit(tx, principal, "trigger_fired", trigger, details)
     return await firings.at_slot(tx, trigger.id, record.slot)
 
 
 def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
-    """What a trigger would be with these changes."""
+    """The request for a trigger with these changes."""
     given = dict(document)
     seen = shown(tx, old).payload_template
     if "payload_template" in given:
-        # who read it has not seen its secrets: what is still as it was shown stays as it is
+        # a reader has seen masked secrets: unchanged masks keep the stored values
         given["payload_template"] = restore_secrets(given["payload_template"], old.payload_template, seen)
     kept = given.get("payload_template", old.payload_template) != document.get("payload_template", seen)
     if given.get("definition_key", old.definition_key) != old.definition_key and kept:
-        # to another definition it may be no secret any more
+        # another definition may not mark these values as secret
         raise TriggerInvalid(
-            "The template holds secrets of the definition that it was made for: send the whole payload_template again.",
+            "The template holds secrets of its old definition: send the whole payload_template again.",
             [Fault("payload_template", "is required, with its secrets")],
         )
     return asked_of({**document_of(old), **given})
 
 
 def shown(tx: Tx, trigger: Trigger) -> Trigger:
-    """The trigger as people may see it: what would fill a secret is hidden, unless it only says where that comes from."""
+    """The trigger as users may see it: literal values of secret fields are masked, references are not."""
     template = shown_template(trigger.payload_template, trigger.secret_paths)
     return replace(trigger, payload_template=shown_payload(template, (), tx.redact_patterns))
 
 
 def secret_event_paths(trigger: Trigger) -> list[str]:
-    """Where in the data of its events the secrets of its jobs come from."""
+    """The paths in its events' data that become secrets of its jobs."""
     return secret_fields(trigger.payload_template, trigger.secret_paths, trigger.roots)
 
 
 async def made(
     tx: Tx, principal: Principal, action: str, trigger_id: UUID | None, definition: Definition, **details: Any
 ) -> Made:
-    """What was made of a trigger: told to the audit log and to the schedulers."""
+    """Audit a stored trigger, notify the schedulers, and collect warnings."""
     trigger = _there(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
     await _audit(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
@@ -228,14 +228,14 @@ async def made(
 
 
 def _only_one_caught_up(trigger: Trigger) -> list[Fault]:
-    """Of a schedule that is to catch up with each run: that they stand in each other's way, since all come at once."""
+    """A warning for catch_up `all` with overlap `skip`: the missed runs come at once, so all but one are skipped."""
     if trigger.catch_up is not CatchUp.ALL or trigger.overlap is not Overlap.SKIP:
         return []
-    return [Fault("catch_up", "makes one job of all that was missed, unless overlap is allow")]
+    return [Fault("catch_up", "creates one job for all missed runs, unless overlap is allow")]
 
 
 async def _missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:
-    """Of a trigger that runs a workflow: that there is none of this name, or not yet."""
+    """A warning for a trigger that runs a workflow which does not exist yet."""
     template = trigger.payload_template
     named = template.get("workflow") if isinstance(template, dict) else None
     if trigger.definition_key != ENGINE_RUN or not isinstance(named, str) or "{{" in named:
@@ -259,7 +259,7 @@ def _there(found: Trigger | None, trigger_id: UUID | None) -> Trigger:
 async def tenant_of(
     tx: Tx, principal: Principal, tenant: str, permission: Permission = Permission.MANAGE_TRIGGERS
 ) -> Tenant:
-    """The tenant, if the principal may do this there."""
+    """The tenant, if the principal has the permission there."""
     principal.require(permission, principal.tenant_id)
     found = await tenants.get(tx, tenant)
     if found is None or (principal.tenant_id is not None and principal.tenant_id != found.id):
@@ -268,7 +268,7 @@ async def tenant_of(
 
 
 async def active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition:
-    """The definition that a trigger of this tenant may be made for."""
+    """An active definition that a trigger of this tenant may use."""
     found = (await definitions.by_keys(tx, [key])).get(key)
     if found is None or not found.is_for(tenant_id):
         raise unknown_definition(key)
@@ -278,7 +278,7 @@ async def active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition:
 
 
 def require_right(principal: Principal, definition: Definition, asked: Asked) -> None:
-    """Refuse a trigger that would start workflows for a principal who may not, or send a secret of its to any host."""
+    """Refuse a trigger that starts workflows without the right to, or sends its secrets to a host from an event."""
     if definition.key == ENGINE_RUN:
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if sends_secrets_anywhere(definition.key, asked.payload_template, definition.secret_paths):
@@ -288,7 +288,7 @@ def require_right(principal: Principal, definition: Definition, asked: Asked) ->
 
 
 def document_of(trigger: Trigger) -> dict[str, Any]:
-    """A trigger as somebody would ask for it."""
+    """The document that requests this trigger."""
     return {name: getattr(trigger, name) for name in KEPT}
 
 

@@ -1,4 +1,4 @@
-"""What went wrong, by kind of error: for those who decide what to do about it."""
+"""Failed jobs, grouped by definition and kind of error."""
 
 import msgspec
 
@@ -8,12 +8,12 @@ from fairlead.model.job import JobStatus
 from fairlead.model.trouble import Group, grouped
 from fairlead.store import stats, troubles
 
-# How many jobs are looked at: enough to see what goes wrong, and no more with a million of them.
+# The most jobs that are read.
 LOOK = 3000
 
 
 class Troubles(msgspec.Struct, frozen=True):
-    """Kinds of error, the most frequent first; out of so many jobs that were looked at, and how many there are in all."""
+    """Kinds of error, the most frequent first; the jobs read, those with the status, and the total with the status."""
 
     groups: list[Group]
     looked_at: int
@@ -22,12 +22,12 @@ class Troubles(msgspec.Struct, frozen=True):
 
     @property
     def partial(self) -> bool:
-        """Whether there are more than were looked at."""
+        """Whether there are more jobs than were read."""
         return self.seen < self.total
 
 
 async def by_error(tx: Tx, principal: Principal, *, status: JobStatus) -> Troubles:
-    """The newest jobs that ended so, by definition and kind of error: of a tenant, or of all."""
+    """The newest jobs with this status, by definition and kind of error: of a tenant, or of all."""
     principal.require(Permission.READ_JOBS, principal.tenant_id)
     counts = await stats.counts(tx, tenant_id=principal.tenant_id)
     found, looked_at = await troubles.newest(tx, tenant_id=principal.tenant_id, status=status, look=LOOK)

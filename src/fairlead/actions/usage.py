@@ -1,4 +1,4 @@
-"""Reading usage."""
+"""Read usage."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ COLUMNS = ("starts_at", "tenant", "definition_key", *FIGURES)
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used in some time: the newest first, and all of it together."""
+    """The usage of a period: by step, the newest first, and in total."""
 
     period: Period
     timezone: str
@@ -28,7 +28,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     totals: Used
 
     def as_csv(self) -> str:
-        """The items, for a spreadsheet."""
+        """The items as CSV, safe for spreadsheets."""
         return as_csv(COLUMNS, ([getattr(one, name) for name in COLUMNS] for one in self.items))
 
 
@@ -43,9 +43,9 @@ async def report(
     until: datetime | None = None,
     timezone: str | None = None,
 ) -> UsageReport:
-    """What runs used, in steps of an hour, a day or a month: of a tenant, or of all that the principal may see.
+    """The usage in steps of an hour, a day or a month: of a tenant, or of all that the principal may see.
 
-    The steps are those of the zone that is named, else of the tenant's, else of UTC.
+    The steps are in the given time zone, else in the tenant's, else in UTC.
     """
     step, apart = one_of(By, "by", by), one_of(Per, "per", per)
     tenant_id = await _scope(tx, principal, tenant)

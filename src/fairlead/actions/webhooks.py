@@ -1,4 +1,4 @@
-"""Outgoing webhooks: triggers that tell a URL how jobs and runs end. Made, listed, removed; else as any trigger."""
+"""Add, list and remove outgoing webhooks: triggers that call a URL at the end of jobs and runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,9 +25,9 @@ async def add(
     workflows: Sequence[str] = (),
     sign_with: str | None = None,
 ) -> list[Trigger]:
-    """Have a URL told of these ends of a tenant's jobs and runs: a trigger for each.
+    """Add a webhook: a trigger for each of these events of a tenant's jobs and runs.
 
-    Of jobs of these definitions and runs of these workflows; where none is named, of all.
+    It is limited to jobs of these definitions and runs of these workflows; without any, it covers all.
     """
     host = _host(url)
     _check_limits(events, definitions, workflows)
@@ -36,7 +36,7 @@ async def add(
         "trigger_type": TriggerType.EVENT,
         "definition_key": KEY,
         "payload_template": call_template(url, sign_with=sign_with),
-        # each end is one of its own
+        # every end is sent
         "dedupe_window_seconds": 0,
     }
 
@@ -60,7 +60,7 @@ async def add(
 
 
 def _check_limits(events: Sequence[str], definitions: Sequence[str], workflows: Sequence[str]) -> None:
-    """A limit that limits nothing is a misunderstanding."""
+    """Refuse a limit that applies to none of the events."""
     for name, given, told in (("definition", definitions, JOB_EVENTS), ("workflow", workflows, RUN_EVENTS)):
         if given and not set(events) & set(told):
             raise TriggerInvalid(
@@ -80,7 +80,7 @@ async def listed(tx: Tx, principal: Principal, *, tenant: str | None = None) -> 
 
 
 async def remove(tx: Tx, principal: Principal, webhook_id: UUID) -> Trigger:
-    """Take a webhook away; what it has under way is still sent."""
+    """Remove a webhook; its enqueued calls are still sent."""
     if not _is_webhook(await triggers.get(tx, principal, webhook_id)):
         raise TriggerUnknown(
             f"Trigger {webhook_id} is not a webhook. To remove it: fairlead triggers remove {webhook_id}",

@@ -1,4 +1,4 @@
-"""Why a job is not running, for those who may see it."""
+"""Explain why a job is not running."""
 
 from uuid import UUID
 

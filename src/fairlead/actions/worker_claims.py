@@ -1,4 +1,4 @@
-"""Claims over HTTP whose answers were lost: the worker asks again under the claim's id, and is told of the same jobs."""
+"""HTTP claims whose answers were lost: the worker repeats the claim's id and gets the same jobs."""
 
 from uuid import UUID
 
@@ -18,15 +18,15 @@ log = structlog.get_logger(__name__)
 async def repeat(
     tx: Tx, *, worker: str, claim_id: UUID, tenant_id: UUID | None, lease_seconds: float
 ) -> list[tuple[Lease, Claimed]] | None:
-    """The jobs that this claim took, of this tenant, renewed; None if it may take some now.
+    """The jobs of a repeated claim, of this tenant, with renewed leases; None if the claim may take jobs now.
 
-    It may if it took none, or if all that it took is lost: no job is charged for that, since no work had begun.
+    It may if it took none, or if all its leases are lost: no job is charged for that, since no work had begun.
     """
     noted = await worker_claims.repeat(tx, worker=worker, claim_id=claim_id)
     if noted is None:
         return None
     if uncharged := await worker_claims.uncharge(tx, noted, worker=worker):
-        log.warning("loss_uncharged", jobs=len(uncharged), why="the worker never heard of its claim")
+        log.warning("loss_uncharged", jobs=len(uncharged), why="the worker never got the answer to its claim")
     held = await worker_claims.held(tx, noted, tenant_id=tenant_id)
     alive = await queue.heartbeat(tx, held, lease_seconds=lease_seconds) if held else {}
     if alive:
@@ -37,7 +37,7 @@ async def repeat(
             f"The claim {claim_id} was answered before, and its jobs have ended. "
             "Choose a new claim_id after each answer that has items."
         )
-    if held:  # expired, and no watchdog has seen it yet
+    if held:  # expired, and not rescued yet
         change = decide(Budget(1, 0, 0, Backoff()), Released())
         await settling.finish(tx, [(lease, change) for lease in held], actor=f"worker:{worker}")
         await bulk.notify(tx, "ready")

@@ -1,4 +1,4 @@
-"""Workflows: published, started, shown, canceled, retried."""
+"""Publish workflows; start, show, cancel and retry their runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,36 +43,36 @@ from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, w
 MAX_PAGE = 1000
 MAX_KEY = 255
 SHOWN_STEPS = 1000
-# more than a payload: it may be a list of many
+# larger than a payload: it may be a list of many items
 MAX_INPUT_BYTES = 4_194_304
-# Runs that wait for one another, each a step of the one before.
+# The deepest nesting of runs.
 MAX_DEPTH = 20
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for when a run is started."""
+    """A request to start a run."""
 
     tenant: str
     input: Any = None
     version: int | None = None
-    # one run for this key: another start with it gives that run
+    # one run per key: another start with it returns that run
     unique_key: str | None = None
-    # instead of a key: which of the runs that `started_by_job` starts this is
+    # instead of a key: the name of this run among those that `started_by_job` starts
     part: str | None = None
     correlation_id: str | None = None
-    # the job that waits for it, and the one that started it
+    # the job that waits for the run, and the job that started it
     parent_job_id: UUID | None = None
     started_by_job: UUID | None = None
 
 
 class Started(msgspec.Struct, frozen=True):
     id: UUID
-    # whether a run with this key was there before
+    # whether there was a run with this key
     deduplicated: bool = False
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A run with its steps, from a place on, and how many are in each state."""
+    """A run with its steps, from a place on, and the number of steps in each state."""
 
     run: Run
     steps: list[RunStep]
@@ -84,9 +84,9 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple[Published, bool]:
-    """The workflow that a document describes, as the newest version; and whether it is a new one.
+    """Publish a workflow from a document. Its newest version, and whether that is new.
 
-    The tenant `global` shares its workflows with every tenant. Secrets that are as they were shown stay as they are.
+    The tenant `global` shares its workflows with every tenant. Unchanged masks keep the stored secrets.
     """
     tenant_id = await _tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
     workflow = workflow_of(document)
@@ -137,7 +137,7 @@ def _check_definitions(workflow: Workflow, found: Mapping[str, Definition], tena
 
 
 def _check_destinations(spec: Mapping[str, Any], found: Mapping[str, Definition]) -> None:
-    """Refuse steps that would send a secret of the workflow to a host that is chosen by the input."""
+    """Refuse steps that would send a secret of the workflow to a host from the input."""
     faults = [
         Fault(f"/steps/{place}/payload/url", f"step {step['name']!r}: the url {secret_destination.WHY}")
         for place, step in enumerate(spec["steps"])
@@ -152,23 +152,25 @@ def _check_destinations(spec: Mapping[str, Any], found: Mapping[str, Definition]
 
 
 def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[str]:
-    """Where in the input secrets are: said by its schema, or by what steps make of it."""
-    said = set(secret_paths(workflow.input_schema)) if isinstance(workflow.input_schema, dict) else set[str]()
+    """The paths of secrets in the input: from its schema, and from the secret fields that steps fill with it."""
+    paths = (
+        set(secret_paths(workflow.input_schema)) if isinstance(workflow.input_schema, dict) else set[str]()
+    )
     for step in workflow.steps:
         secrets = found[step.definition].secret_paths
         if secrets:
             roots = (*ROOTS, PREVIOUS, *ITEM_ROOTS)
             looked_at = secret_fields(step.payload, secrets, roots, of="input")
-            said.update(looked_at)
-    return sorted(said)
+            paths.update(looked_at)
+    return sorted(paths)
 
 
 async def listed(
     tx: Tx, principal: Principal, *, after: str = "", after_tenant: UUID | None = None, limit: int = 50
 ) -> Page[Published]:
-    """What can be started, by key, newest versions; literal secrets are hidden.
+    """The newest versions of the workflows that can be started, by key; literal secrets are masked.
 
-    Who acts in no tenant sees those of all, by key and tenant.
+    A principal without a tenant sees those of all tenants, by key and tenant.
     """
     principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
     _check_limit(limit)
@@ -179,12 +181,12 @@ async def listed(
 
 
 def place_of(one: Published) -> str:
-    """Where a workflow stands in the list: keys have no spaces."""
+    """The cursor of a workflow in the list: keys have no spaces."""
     return f"{one.key} {one.tenant_id}"
 
 
 def read_place(text: str) -> tuple[str, UUID | None]:
-    """The key and the tenant of a place in the list."""
+    """The key and the tenant of a cursor."""
     key, _, tenant_id = text.partition(" ")
     try:
         return key, UUID(tenant_id) if key else None
@@ -207,9 +209,9 @@ async def get(
 async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> Published:
     found = await workflows.newest(tx, tenant_id=tenant_id, key=key, version=version)
     if found is None:
-        told = repr(key[:130]) if version is None else f"{key[:130]!r} in version {version}"
+        shown = repr(key[:130]) if version is None else f"{key[:130]!r} in version {version}"
         raise WorkflowUnknown(
-            f"There is no workflow {told}. Publish it with fl.workflow, or: POST /api/v1/workflows",
+            f"There is no workflow {shown}. Publish it with fl.workflow, or: POST /api/v1/workflows",
             [Fault("key", "unknown")],
         )
     return found
@@ -245,7 +247,7 @@ async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started
 
 
 async def start_inline(tx: Tx, principal: Principal, document: Any, asked: Start) -> Started:
-    """Start a run of a workflow that is written for it alone."""
+    """Start a run of an unpublished workflow from a document."""
     tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
     workflow = workflow_of(document)
     return await _start(tx, principal, tenant_id, asked, workflow=workflow, published=None)
@@ -334,21 +336,19 @@ def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
     try:
         check_payload(validator(workflow.input_schema), workflow.key, given, size=len(text))
     except PayloadInvalid as error:
-        told = error.message.replace("The payload", "The input", 1)
-        raise PayloadInvalid(
-            told, [Fault(f"/input{path}", message) for path, message in error.faults]
-        ) from None
+        message = error.message.replace("The payload", "The input", 1)
+        raise PayloadInvalid(message, [Fault(f"/input{path}", why) for path, why in error.faults]) from None
     return given
 
 
 async def _go(tx: Tx, run_id: UUID) -> None:
-    """Release what waits for nobody; a run in which nothing is to be done is over."""
+    """Release the steps that wait for no other step; end a run without steps to run."""
     run = (await workflows.hold(tx, [run_id]))[run_id]
     await advance(tx, await workflows.begin_roots(tx, run))
 
 
 async def cancel(tx: Tx, principal: Principal, run_id: UUID) -> Run:
-    """Stop a run: what waits is canceled, what runs is asked to stop; nothing more begins."""
+    """Cancel a run: waiting jobs at once, running jobs by a cancel request; no further step starts."""
     run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
     held = (await workflows.hold(tx, [run.id]))[run.id]
     if held.status is not RunStatus.RUNNING and held.status is not RunStatus.CANCELED:
@@ -356,12 +356,12 @@ async def cancel(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     if held.status is RunStatus.RUNNING:
         if not held.is_canceling:
             await _audit_run(tx, principal, "workflow_cancel_requested", run)
-        await stop(tx, held)  # again as well: what somebody held when it was asked first was not reached
+        await stop(tx, held)  # also a second time: the first cancel skipped jobs that were locked
     return await _visible(tx, principal, run_id)
 
 
 async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
-    """Let a run that failed or was canceled go on from the steps that did not succeed."""
+    """Continue a failed or canceled run from the steps that did not succeed."""
     run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
     held = (await workflows.hold(tx, [run.id]))[run.id]
     if held.status not in (RunStatus.FAILED, RunStatus.CANCELED):
@@ -376,14 +376,14 @@ async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
 
 
 async def is_retryable(tx: Tx, principal: Principal, run: Run) -> bool:
-    """Whether a run, which this principal was shown, can go on from where it failed."""
+    """Whether a run, which this principal may read, can be retried."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
     over = run.status in (RunStatus.FAILED, RunStatus.CANCELED)
     return over and await workflows.undone(tx, run.id) is None
 
 
 async def _retry_waiting(tx: Tx, job_id: UUID) -> None:
-    """The job that waited for a run waits for it again. One that is a step itself is retried with its own run."""
+    """Requeue the job that waited for a run. A job that is a step itself is retried with its own run."""
     job = await jobs.get(tx, job_id)
     if job is not None and job.workflow_run_id is None and await bulk_jobs.hold_terminal(tx, [job_id]):
         await take_key_again(tx, job)
@@ -392,11 +392,11 @@ async def _retry_waiting(tx: Tx, job_id: UUID) -> None:
 
 
 async def reopen(tx: Tx, run_id: UUID, *, within_quotas_of: UUID | None = None) -> None:
-    """The same, of a run that we hold; refused if a tenant is named whose quotas its jobs do not fit into."""
+    """Retry a locked run; with a tenant, refused if its jobs exceed the tenant's quotas."""
     if (undone := await workflows.undone(tx, run_id)) is not None:
         raise WorkflowRunNotRetryable(
             f"Run {run_id} was undone by its step {undone!r}, and what had succeeded before would count as done. "
-            "Start a new one."
+            "Start a new run."
         )
     troubled = await workflows.troubled_jobs(tx, run_id)
     held = list(troubled)
@@ -413,7 +413,7 @@ async def reopen(tx: Tx, run_id: UUID, *, within_quotas_of: UUID | None = None) 
 async def show(
     tx: Tx, principal: Principal, run_id: UUID, *, first: int = 0, limit: int = SHOWN_STEPS
 ) -> Shown:
-    """A run and its steps from a place on; secrets are hidden."""
+    """A run and its steps from a place on; secrets are masked."""
     run = await _recorded(tx, principal, run_id, Permission.READ_RUNS)
     _check_limit(limit)
     steps = await workflows.run_steps(tx, run.id, first=first, limit=limit)
@@ -425,7 +425,7 @@ async def show(
 
 
 async def standing(tx: Tx, principal: Principal, run_id: UUID) -> Run:
-    """A run without its steps; secrets are hidden."""
+    """A run without its steps; secrets are masked."""
     return await _visible(tx, principal, run_id)
 
 
