@@ -109,7 +109,7 @@ async def test_quotas_are_shown_with_their_use_and_changed(console: Console) -> 
     await page.click("text=Change quotas")
     await page.fill("[name='quotas.queued_jobs']", "-1")
     await page.click("text=Save quotas")
-    await expect(page.locator("#quotas .field-fault")).to_contain_text("must be a whole number")
+    await expect(page.locator("#quotas .field-fault")).to_contain_text("must be an integer")
     await page.fill("[name='quotas.queued_jobs']", "3")
     await page.click("text=Save quotas")
 
