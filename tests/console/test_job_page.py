@@ -133,7 +133,7 @@ async def test_a_running_job_is_followed_to_its_end(console: Console) -> None:
         chunks=[
             {"seq": 2, "text": "ne\nand \x1b[32mgreen\x1b[0m\n"},
             {"seq": 3, "text": "trouble\n", "stream": "stderr"},
-            {"seq": 4, "text": "… 12 characters were not kept: they came too fast …\n", "stream": "log"},
+            {"seq": 4, "text": "… 12 characters were dropped: the output came too fast …\n", "stream": "log"},
         ],
     )
     await expect(lines).to_have_text(["first line", "and green", "trouble", re.compile("12 characters")])

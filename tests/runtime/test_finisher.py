@@ -113,7 +113,7 @@ async def test_an_end_that_cannot_be_kept_is_a_failure(fl: Fairlead) -> None:
     running.cancel()
 
     assert [(await job.read()).status for job in jobs] == ["succeeded", "failed", "succeeded"]
-    assert "cannot keep how this attempt ended (NumericValueOutOfRange)" in str(
+    assert "cannot store this attempt's outcome (NumericValueOutOfRange)" in str(
         (await jobs[1].read()).last_error
     )
 

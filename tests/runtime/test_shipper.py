@@ -156,7 +156,7 @@ async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(he
         (len(taken) + 1, "log"),
         (len(taken) + 2, "stdout"),
     ]
-    assert "characters were not kept" in said.chunks[0].text
+    assert "characters were dropped" in said.chunks[0].text
 
 
 async def test_more_to_write_is_written_soon(db: Database, held: Held) -> None:

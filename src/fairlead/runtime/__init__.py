@@ -1,1 +1,1 @@
-"""Long-lived loops: workers, the stager, the watchdog."""
+"""Long-lived loops: worker, heartbeat, finisher, stager, scheduler, dispatcher, watchdog, agent."""

@@ -1,4 +1,4 @@
-"""One agent process: the worker over HTTP, its heart, and the ear for what its server says."""
+"""One agent process: a worker over HTTP, its heartbeat thread, and the long poll for jobs."""
 
 import asyncio
 import threading
@@ -31,14 +31,14 @@ from fairlead.runtime.worker import Start, Worker
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 1.0
-# After the draining, how long the server has to hear how it ended.
+# After draining, how long the agent tries to send the results to the server.
 REPORT_SECONDS = 5.0
-# One that is not in a hurry finishes what it runs, within a week.
+# An agent whose host drains, or that another agent replaces, may finish its running jobs.
 UNHURRIED_SECONDS = 7 * 86_400.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is to do."""
+    """The configuration of one agent process."""
 
     enrolment: Enrolment
     spool: Path
@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent:
-    """Runs until `stop` is set or its server sends it away; drains, and gives back what did not end in time."""
+    """Runs until `stop` is set or the server refuses it; then drains, and releases jobs that did not end in time."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -58,7 +58,7 @@ class Agent:
     async def run(
         self, stop: asyncio.Event, abandon: asyncio.Event, begun: Callable[[], None] = lambda: None
     ) -> None:
-        """Run the host's jobs until told to stop. Raises why, if the server sent it away."""
+        """Run the host's jobs until `stop` is set. Raises the server's error if the server refused the agent."""
         plan, enrolment = self._plan, self._plan.enrolment
         async with AsyncExitStack() as stack:
             line = await stack.enter_async_context(Line(enrolment.server, enrolment.token))
@@ -96,7 +96,7 @@ class Agent:
                 stop,
                 room=lambda: plan.concurrency - worker.running,
                 come=worker.wake,
-                cancel=heart.wake,  # it is told of them too, and tells the worker
+                cancel=heart.wake,  # the heartbeat's answer names the canceled jobs
             )
             enough = asyncio.Event()
             helpers = [asyncio.create_task(one.run(enough)) for one in (reporting, shipping)]
@@ -118,7 +118,7 @@ class Agent:
             raise ear.sent_away
 
     async def _drain(self, worker: Worker, source: HttpSource, ear: Ear, abandon: asyncio.Event) -> None:
-        """Let what runs end, or stop it; what the server does not hear in time is left to the next start."""
+        """Let running jobs end, or stop them; results that cannot be sent in time stay in the spool for the next start."""
         grace = UNHURRIED_SECONDS if ear.unhurried else self._plan.drain_seconds
         if ear.sent_away is not None and not ear.unhurried:
             grace, source.leaving = 0.0, True
@@ -133,7 +133,7 @@ class Agent:
 
 
 def _failed(task: "asyncio.Task[None]") -> bool:
-    """Whether a loop has ended that should not have: that is said here, and nowhere else."""
+    """Whether a loop ended with an error; logs the error."""
     if task.cancelled() or task.exception() is None:
         return False
     log.error("agent_failed", why=repr(task.exception()))
@@ -141,7 +141,7 @@ def _failed(task: "asyncio.Task[None]") -> bool:
 
 
 async def _tell_what_was_left(source: HttpSource, left: list[Lease]) -> None:
-    """Tell what an agent before us could not."""
+    """Send the results that an earlier agent process could not send."""
     failures = 0
     while left:
         try:
@@ -155,7 +155,7 @@ async def _tell_what_was_left(source: HttpSource, left: list[Lease]) -> None:
 
 
 class HeartThread(threading.Thread):
-    """The heart in a thread with a loop and a line of its own: a busy handler cannot stop it."""
+    """Runs the heartbeat in its own thread, with its own event loop and HTTP client: a busy handler cannot delay it."""
 
     def __init__(self, plan: Plan, heart: Heart) -> None:
         super().__init__(name="fairlead-heart", daemon=True)
@@ -176,11 +176,11 @@ class HeartThread(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Beat until stopped."""
+        """Send heartbeats until stopped."""
         asyncio.run(self._beat())
 
     def wake(self) -> None:
-        """Bring the next beat forward."""
+        """Send the next heartbeat now."""
         self._tell(self._wake)
 
     def _tell(self, event: asyncio.Event) -> None:
@@ -195,12 +195,12 @@ class HeartThread(threading.Thread):
         async with Line(enrolment.server, enrolment.token) as line:
             source = HttpSource(line, Spool(self._plan.spool), enrolment.host_id)
             stopping = asyncio.create_task(self._stopping.wait())
-            # whether or not the server can be reached: it needs the clock only
+            # runs even while the server is unreachable: it needs only the clock
             fencing = asyncio.create_task(self._heart.fence())
             while not stopping.done():
                 beating = asyncio.create_task(self._heart.run(source, self._wake))
                 await asyncio.wait((stopping, beating), return_when=asyncio.FIRST_COMPLETED)
-                if beating.done():  # it does not end by itself: say why, and begin again
+                if beating.done():  # the loop ends only by an error
                     log.error("heart_failed", why=repr(beating.exception()))
                     await wait_any(self._stopping, seconds=POLL_SECONDS)
                 beating.cancel()

@@ -1,4 +1,4 @@
-"""What the checks found, for Prometheus: the same of every process, since one of them looks for all."""
+"""Results of the health checks as Prometheus metrics. Every process reports the same: one process runs the checks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,11 +12,11 @@ READ_SECONDS = 30.0
 
 
 def check_families(found: Sequence[Finding]) -> Iterator[GaugeMetricFamily]:
-    """A verdict for each check, and the figure behind it where there is one."""
+    """The metric families: a verdict for each check, and its measured value if it has one."""
     verdicts = GaugeMetricFamily(
-        "fairlead_check", "How a check came out: 0 is ok, 1 a warning, 2 a failure.", labels=["check"]
+        "fairlead_check", "The verdict of a check: 0 is ok, 1 a warning, 2 a failure.", labels=["check"]
     )
-    values = GaugeMetricFamily("fairlead_check_value", "The figure behind a check.", labels=["check"])
+    values = GaugeMetricFamily("fairlead_check_value", "The measured value of a check.", labels=["check"])
     for one in found:
         verdicts.add_metric([one.check], one.verdict.level)
         if one.value is not None:
@@ -25,17 +25,17 @@ def check_families(found: Sequence[Finding]) -> Iterator[GaugeMetricFamily]:
 
 
 class CheckReader:
-    """Reads what was found last, twice a minute, for a registry that cannot wait for the database."""
+    """Reads the stored findings twice a minute, since a Prometheus registry cannot wait for the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._found: Sequence[Finding] = ()
 
     async def __call__(self) -> float:
-        """Seconds until the next look."""
+        """Read the findings; seconds until the next read."""
         self._found = await self._database.transact(checks.show_stored)
         return READ_SECONDS
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """What was found, for the registry."""
+        """The findings that were read last, for the registry."""
         yield from check_families(self._found)

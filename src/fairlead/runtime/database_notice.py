@@ -1,4 +1,4 @@
-"""Which database a process uses when it was not told one: said once, as it is opened."""
+"""Tells the user which database is used when none is configured, once, when it is opened."""
 
 import sys
 from pathlib import Path
@@ -11,9 +11,9 @@ log = structlog.get_logger(__name__)
 
 
 def tell_embedded(data_dir: Path, *, joined: bool) -> None:
-    """Say that the embedded database is used, and which `fairlead dev` has another one.
+    """Report that the embedded database is used, and each running `fairlead dev` that uses another one.
 
-    To the log if one is set up; else to standard error, as standard output belongs to the program.
+    Writes to the log if it is configured; else to standard error, as standard output belongs to the program.
     """
     devs = [] if joined else devs_elsewhere(data_dir)
     if structlog.is_configured():
@@ -26,13 +26,13 @@ def tell_embedded(data_dir: Path, *, joined: bool) -> None:
 
 
 def devs_elsewhere(data_dir: Path) -> list[DevRecord]:
-    """The running `fairlead dev` that use another database than the embedded one of this folder."""
+    """The running `fairlead dev` processes that use another database than the embedded one in this folder."""
     here = str(data_dir.resolve())
     return [dev for dev in find_records() if dev.database is not None or dev.data_dir != here]
 
 
 def describe_embedded(data_dir: Path) -> str:
-    """The embedded database, and how to choose another."""
+    """A sentence that names the embedded database and says how to choose another."""
     return (
         f"using the embedded PostgreSQL in {data_dir.resolve()} "
         "(choose another with FAIRLEAD_DATABASE_URL or FAIRLEAD_DATA_DIR)"
@@ -40,7 +40,7 @@ def describe_embedded(data_dir: Path) -> str:
 
 
 def describe_dev(dev: DevRecord) -> str:
-    """A `fairlead dev` that has another database, and how to use that."""
+    """A sentence that names a `fairlead dev` with another database and says how to use that one."""
     return f"`fairlead dev` at {dev.url} uses another database; to use that one too, set {dev.how_to_join}"
 
 

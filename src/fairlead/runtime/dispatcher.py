@@ -1,4 +1,4 @@
-"""The dispatcher: turns events that wait into firings. Any number of them share the work."""
+"""The dispatcher: turns stored events into firings. Any number of dispatchers share the work."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -18,7 +18,7 @@ BATCH = 100
 
 
 class Dispatcher:
-    """One round: dispatch a batch. Where a batch fails, its events go one by one, and the one that fails waits longer."""
+    """Dispatches one batch per round. After a failed batch it dispatches one event at a time and postpones the one that fails."""
 
     def __init__(self, database: Database, catalog: Catalog, *, poll_seconds: float) -> None:
         self._database = database
@@ -37,7 +37,7 @@ class Dispatcher:
                 raise
             self._one_by_one = len(self._in_hand)
             if isinstance(error, FairleadError) and not isinstance(error, Refused):
-                raise  # the database's trouble: the same events again, a little later
+                raise  # a database error: the service retries the same events later
             if len(self._in_hand) == 1:
                 await self._put_off(error)
             return 0.0
@@ -59,5 +59,5 @@ class Dispatcher:
         due = await events.next_due(tx)
         if due is None:
             return self._poll_seconds
-        # what is due and could not be had is in somebody's hands
+        # another dispatcher holds the events that are due
         return min(due, self._poll_seconds) if due > 0 else FOLLOW_SECONDS

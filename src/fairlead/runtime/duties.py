@@ -1,6 +1,6 @@
-"""The watchdog's regular duties: retention, the audit log's days, the folding of counts, usage, what has expired.
+"""The watchdog's periodic duties: retention, the audit log's partitions, folding of counts, usage, expired records.
 
-Each is done in short rounds, by one process at a time, whichever comes first; how often is for all of them together.
+One process at a time runs a duty, in short rounds. The interval of a duty is for all processes together.
 """
 
 import math
@@ -40,26 +40,26 @@ SAMPLE_SECONDS = 4.0
 HOUR = 3600.0
 DAY = 86_400.0
 AT_ONCE = 0.0
-# Between two rounds that only looked at jobs which are kept: there may be millions of them, and no hurry.
+# Between two rounds that removed nothing: there may be millions of jobs to keep.
 LOOKING_SECONDS = 1.0
-# From an hour's end on, for those who are just ending runs.
+# How long after an hour's end its usage is reported: attempts that ended in that hour may still be committing.
 SETTLING_SECONDS = 10.0
 AFTER_FAILURE_SECONDS = 300.0
 # Records removed in one transaction.
 FORGET = 5000
-# Each with its steps.
+# Workflow runs, with their steps, removed in one transaction.
 FORGET_RUNS = 100
-# Jobs that sleep although their run is over: looked for often, as they are in somebody's way, and rarely found.
+# Jobs that wait although their workflow run is over: searched often, since they block other jobs; rarely found.
 SLEEPERS_SECONDS = 60.0
 SLEEPERS = 100
-# Tenants whose stored bytes are estimated in one transaction; the time to the next ones, and to the first again.
+# Tenants whose stored bytes are estimated in one transaction; the pause before the next ones, and before the first again.
 MEASURED = 20
 MEASURING_SECONDS = 0.2
 MEASURE_SECONDS = 300.0
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What a round did: when the next is due, where it goes on, and how many jobs or days are gone."""
+    """The result of one round: seconds until the next, where it continues, and how many jobs or audit days it removed."""
 
     seconds: float
     place: str | None = None
@@ -70,7 +70,7 @@ Work = Callable[[Tx, str | None], Awaitable[Round]]
 
 
 class Duties:
-    """Does one round of each duty that is due."""
+    """Runs one round of each duty that is due."""
 
     def __init__(self, database: Database, *, retention_days: int, audit_retention_days: int) -> None:
         self._database = database
@@ -95,7 +95,7 @@ class Duties:
         self._removed = dict.fromkeys(self._work, 0)
 
     async def __call__(self) -> float:
-        """Seconds until there is more to do here; infinite if that is not known."""
+        """Run the due duties; seconds until the next round, infinite if unknown."""
         names = [name for name in await self._database.transact(duties.due) if name in self._work]
         return min([await self._do(name) for name in names], default=math.inf)
 
@@ -103,7 +103,7 @@ class Duties:
         try:
             done = await self._database.transact(lambda tx: self._round(tx, name))
         except Exception as error:
-            # later, then: it must not keep the other duties from their turn
+            # postponed, so that it does not block the other duties
             why = error.message if isinstance(error, FairleadError) else repr(error)
             await self._database.transact(
                 lambda tx: duties.put_off(tx, name, seconds=AFTER_FAILURE_SECONDS, why=why)
@@ -115,13 +115,13 @@ class Duties:
     async def _round(self, tx: Tx, name: str) -> Round:
         duty = await duties.take(tx, name)
         if duty is None:
-            return Round(math.inf)  # another process has done it, or is at it
+            return Round(math.inf)  # another process has done this duty, or is running it
         done = await self._work[name](tx, duty.place)
         await duties.put(tx, name, place=done.place, seconds=done.seconds)
         return done
 
     def _tell(self, name: str, done: Round) -> None:
-        """One line for all the rounds that followed each other."""
+        """Log one line for a series of rounds that followed each other without a pause."""
         self._removed[name] += done.removed
         if done.seconds > AT_ONCE and self._removed[name]:
             log.info(
@@ -179,7 +179,7 @@ async def _history(tx: Tx, place: str | None) -> Round:
 
 
 async def _usage(tx: Tx, place: str | None) -> Round:
-    """In two steps: an hour is noted when it has begun, and told of when all that was done before it can be seen."""
+    """Notes an hour once it has begun, and reports the hours before it once their transactions are visible."""
     if place is None:
         return Round(SETTLING_SECONDS, await metering.noted(tx))
     told = await metering.tell(tx, place)
@@ -196,7 +196,7 @@ async def _checks(tx: Tx, place: str | None) -> Round:
 
 
 async def _sample(tx: Tx, place: str | None) -> Round:
-    """Walks through the whole record, slowly: a piece of it takes some tens of milliseconds."""
+    """Checks the consistency of all jobs, slowly: one part takes some tens of milliseconds."""
     sampled = await consistency.sample(tx, place)
     for one in sampled.faults:
         log.error("inconsistency", kind=one.kind.value, id=str(one.id), problem=one.problem)
@@ -204,7 +204,7 @@ async def _sample(tx: Tx, place: str | None) -> Round:
 
 
 async def _stored_bytes(tx: Tx, place: str | None) -> Round:
-    """Estimates what the jobs of some tenants take; then those of the next."""
+    """Estimates the stored bytes of some tenants; the next round continues with the next tenants."""
     last = await quotas.measure(tx, place=UUID(place) if place is not None else None, limit=MEASURED)
     return Round(MEASURE_SECONDS, None) if last is None else Round(MEASURING_SECONDS, str(last))
 
@@ -221,5 +221,5 @@ async def _expired(tx: Tx, place: str | None) -> Round:
 
 async def _sleepers(tx: Tx, place: str | None) -> Round:
     await settling.wake_sleepers(tx, limit=SLEEPERS)
-    # one whose row is still held is noted again: not at once, or this would go on until it is free
+    # a job whose row is locked is found again; with a pause, or this would loop until the row is free
     return Round(SLEEPERS_SECONDS, place)

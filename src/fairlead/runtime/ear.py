@@ -1,4 +1,4 @@
-"""What an agent's server tells it: by long poll, which is also how the server knows that the agent is there."""
+"""The agent's long poll: it brings jobs and cancels, and shows the server that the agent is alive."""
 
 import asyncio
 import time
@@ -24,19 +24,19 @@ log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 25.0
 SHORTEST_WAIT_SECONDS = 0.5
-# Between answers that bring nothing: so many a second are enough from a server that does not wait.
+# The pause after an empty answer: a server that does not hold the long poll gets at most five requests a second.
 LULL_SECONDS = 0.2
 
 
 class Session(msgspec.Struct):
-    """The agent's turn as its host's."""
+    """The agent's session: a host has one agent session at a time."""
 
     session_id: UUID
     lease_seconds: float
 
 
 class Word(msgspec.Struct):
-    """What the server tells."""
+    """The server's answer to a long poll."""
 
     items: list[Given]
     cancel: list[UUID]
@@ -46,7 +46,7 @@ class Word(msgspec.Struct):
 
 
 class Ear:
-    """Listens for one session, and asks for no more jobs than there is room for."""
+    """Polls for one session, and asks for no more jobs than the worker can start."""
 
     def __init__(self, line: Line, source: HttpSource, keys: Sequence[str]) -> None:
         self._line = line
@@ -56,12 +56,12 @@ class Ear:
         self._wait = WAIT_SECONDS
         self._paused = False
         self.draining = False
-        # why the server wants nothing more of us
+        # why the server refused this agent
         self.sent_away: FairleadError | None = None
         source.asked = self._room.set
 
     async def begin(self, version: str, stop: asyncio.Event) -> Session | None:
-        """Become the host's agent, as soon as the server can be reached; None if told to stop before."""
+        """Open a session as soon as the server can be reached; None if `stop` is set before."""
         failures = 0
         while not stop.is_set():
             try:
@@ -84,7 +84,7 @@ class Ear:
         come: Callable[[], None],
         cancel: Callable[[], None],
     ) -> None:
-        """Hear what is to be done. `come` is told of jobs, `cancel` of cancels; `stop` is set when we are to go."""
+        """Poll until the server refuses us. Calls `come` for new jobs and `cancel` for cancels; sets `stop` when the agent must end."""
         failures = 0
         while True:
             asked_at = time.monotonic()
@@ -115,14 +115,14 @@ class Ear:
                 await asyncio.sleep(LULL_SECONDS)
 
     def _wait_less(self, took: float) -> bool:
-        """Ask for answers that come sooner than a proxy's patience ends; False if it is not that which was too short."""
+        """Shorten the long poll to fit a proxy's timeout; False if `took` shows that a proxy's timeout was not the cause."""
         if not SHORTEST_WAIT_SECONDS < took < self._wait:
             return False
         self._wait = max(SHORTEST_WAIT_SECONDS, took / 2)
         return True
 
     async def _ask(self, session: Session, limit: int, *, meanwhile: asyncio.Event) -> Word | None:
-        """What the server says next; None if meanwhile it should have been asked for something else."""
+        """The server's next answer; None if `meanwhile` is set first, since the request must then change."""
         params: dict[str, Any] = {
             "session": str(session.session_id),
             "wait": self._wait,
@@ -142,7 +142,7 @@ class Ear:
             otherwise.cancel()
 
     def _heard(self, word: Word, stop: asyncio.Event) -> bool:
-        """Take note of how the host stands; whether that is new."""
+        """Store whether the host is paused or draining; returns whether that changed."""
         if (word.paused, word.draining) == (self._paused, self.draining):
             return False
         self._paused, self.draining = word.paused, word.draining
@@ -153,12 +153,12 @@ class Ear:
 
     @property
     def unhurried(self) -> bool:
-        """Whether what runs may be finished: it may if we are only replaced, or the host is emptied."""
+        """Whether running jobs may finish: yes if another agent replaced this one, or if the host drains."""
         return self.draining if self.sent_away is None else isinstance(self.sent_away, AgentSuperseded)
 
 
 def _revoked() -> Unauthenticated:
     return Unauthenticated(
-        "The agent's token was revoked or replaced. What ran was stopped. "
-        "To go on, get a code for the host and start the agent with --enrol."
+        "The agent's token was revoked or replaced. Its running jobs were stopped. "
+        "To continue, create an enrolment code for the host and start the agent with --enrol."
     )

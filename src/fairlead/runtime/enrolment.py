@@ -1,4 +1,4 @@
-"""What an agent knows of itself between starts: its server, its host, its token, and since when it has that."""
+"""The agent's stored identity: its server, its host, its token, and the token's age."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ OLD = timedelta(days=30)
 
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
-    """Who an agent is."""
+    """An agent's identity."""
 
     server: str
     host_id: UUID
@@ -29,7 +29,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
         return f"Enrolment({self.server}, {self.host})"
 
     def is_old(self, now: datetime) -> bool:
-        """Whether the token should be rotated: it is older than a month, or nobody knows."""
+        """Whether the token should be rotated: it is older than a month, or its age is unknown."""
         return self.since is None or now - self.since > OLD
 
 
@@ -40,27 +40,27 @@ class _Enrolled(msgspec.Struct):
 
 
 async def enrol(server: str, code: str) -> Enrolment:
-    """Exchange a code for a token of the agent's own."""
+    """Exchange an enrolment code for the agent's token."""
     async with Line(server) as line:
-        told = await line.post("/agent/enrol", {"code": code}, _Enrolled)
-    return _made(server, told)
+        answer = await line.post("/agent/enrol", {"code": code}, _Enrolled)
+    return _made(server, answer)
 
 
 async def rotate(known: Enrolment) -> Enrolment:
-    """Exchange the token for a new one. The old one is good for some minutes more: until this is kept, it has to be."""
+    """Exchange the token for a new one. The old token stays valid for some minutes, until the new one is saved."""
     async with Line(known.server, known.token) as line:
-        told = await line.post(f"/agent/hosts/{known.host_id}/token", None, _Enrolled)
-    return _made(known.server, told)
+        answer = await line.post(f"/agent/hosts/{known.host_id}/token", None, _Enrolled)
+    return _made(known.server, answer)
 
 
-def _made(server: str, told: _Enrolled) -> Enrolment:
+def _made(server: str, answer: _Enrolled) -> Enrolment:
     return Enrolment(
-        server=server, host_id=told.host_id, host=told.host, token=told.token, since=datetime.now(UTC)
+        server=server, host_id=answer.host_id, host=answer.host, token=answer.token, since=datetime.now(UTC)
     )
 
 
 def keep(folder: Path, enrolment: Enrolment) -> None:
-    """Write it where only this user can read it; all of it, or nothing."""
+    """Write the enrolment atomically to a file that only this user can read."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = folder / f"{FILE}.new"
     new.unlink(missing_ok=True)
@@ -74,12 +74,12 @@ def keep(folder: Path, enrolment: Enrolment) -> None:
 
 
 def kept(folder: Path) -> Enrolment | None:
-    """What was written; None if nothing was."""
+    """The enrolment that was saved; None if there is none."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Enrolment)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise InvalidInput(
-            f"{folder / FILE} is not an agent's: {error}. Enrol again, with --enrol."
+            f"{folder / FILE} is not a valid enrolment: {error}. Enrol again, with --enrol."
         ) from None

@@ -1,4 +1,4 @@
-"""From a claimed job to its outcome: the handler, its context, its time."""
+"""Runs a claimed job: finds its handler, builds its context, applies its timeout."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,23 +29,23 @@ log = structlog.get_logger(__name__)
 
 Enqueue = Callable[[NewJob], Awaitable[Any]]
 OnProgress = Callable[[Lease, Progress], object]
-# the stream, the text, and how many bytes of one attempt are kept
+# the job, the stream, the text, and how many bytes of one attempt are stored
 OnSaid = Callable[[Held, str, str, int], object]
 Ended = Callable[[Outcome], None]
 
 
 class Means(NamedTuple):
-    """What an execution has from its process: where progress and output go, and what commands are run by."""
+    """What a process gives to an execution: callbacks for progress and output, and the supervisor of commands."""
 
     on_progress: OnProgress | None = None
     on_said: OnSaid | None = None
-    # called when an attempt that said something is over, before its end is written
+    # called when an attempt with output has ended, before its outcome is written
     settle: Callable[[Lease], Awaitable[None]] | None = None
     supervised: Supervised | None = None
 
 
 class Execution:
-    """Runs held jobs with the registry's handlers and with the commands that may be run here."""
+    """Runs held jobs with the registry's functions and with this process's commands."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Execution:
         try:
             env, secrets = command.environment()
         except SecretMissing as error:
-            ended(Failed("SecretMissing", f"a secret of the command {command.key} cannot be given: {error}"))
+            ended(Failed("SecretMissing", f"a secret of the command {command.key} is not available: {error}"))
             return
         secrets += secrets_in(job.payload, job.secret_paths)
         if secrets or self._redact_patterns:
@@ -133,7 +133,7 @@ class Execution:
         return lambda stream, text: None if said is None else said(attempt.held, stream, text, max_bytes)
 
     def _settled(self, attempt: Attempt, ended: Ended) -> Ended:
-        """First what it said, then how it ended: after that nothing more is taken from it."""
+        """Write the attempt's output before its outcome: no output is accepted after that."""
         settle = self._means.settle
         if settle is None:
             return ended
@@ -155,7 +155,7 @@ class Execution:
         return then
 
     def _start_traced(self, handler: Handler | Command, ctx: Context, attempt: Attempt) -> None:
-        """Have the handler run in a span that ends with it, and is told what has been masked already."""
+        """Run the handler in a span that ends with it; the span gets the masked outcome."""
         job = attempt.held.job
         span = tracing.running(
             job.definition_key,
@@ -178,7 +178,7 @@ class Execution:
             self._start(handler, ctx, attempt, ended)
 
     def _without_secrets(self, attempt: Attempt, ctx: Context, ended: Ended) -> Ended:
-        """Have the payload's secrets masked in whatever the attempt says, before it is written anywhere."""
+        """Mask the payload's secrets in the attempt's progress and outcome before they are written."""
         job = attempt.held.job
         mask = mask_for(job.payload, job.secret_paths, self._redact_patterns)
         return ended if mask is None else self._masked_by(mask, ctx, ended)
@@ -205,7 +205,7 @@ def _masked(mask: Mask, tell: Callable[[Progress], object] | None) -> Callable[[
 
 
 def _named(attempt: Attempt, outcome: Outcome) -> str:
-    """The outcome as a span tells it: as the attempt's status, or `snoozed`."""
+    """The outcome's name in a span: the attempt's status, or `snoozed`."""
     if attempt.lost:
         return "lost"
     if isinstance(outcome, Failed) and outcome.timed_out:

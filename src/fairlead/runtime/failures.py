@@ -1,4 +1,4 @@
-"""What a worker's log says of an attempt that failed: one line, and what becomes of the job."""
+"""Logs a failed attempt: one line, with the job's next status."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from fairlead.store.queue import Claimed
 
 log = structlog.get_logger(__name__)
 
-# The traceback comes along in a field; a log for people leaves it out unless they want to know more.
+# The traceback has its own field; the console log hides it unless the user asks for details.
 EVENT = "attempt_failed"
 TRACEBACK = "traceback"
 
 
 def fields_of(job: Claimed, worker_id: str | None) -> dict[str, Any]:
-    """What every line about an attempt of this job says of it."""
+    """The log fields that identify an attempt of this job."""
     return attempt_fields(
         job_id=job.job_id,
         tenant_id=job.tenant_id,
@@ -28,7 +28,7 @@ def fields_of(job: Claimed, worker_id: str | None) -> dict[str, Any]:
 
 
 def tell(job: Claimed, outcome: Failed, change: Change, worker_id: str | None) -> None:
-    """Log a failed attempt, whose outcome has been masked as what is stored: an error if the job ends with it."""
+    """Log a failed attempt, with its masked outcome: an error if the job ends, a warning if it is retried."""
     retried = change.status is JobStatus.QUEUED
     write = log.warning if retried else log.error
     write(

@@ -1,4 +1,4 @@
-"""Finishes in batches: what ends while one batch is being written goes into the next."""
+"""Writes outcomes in batches: attempts that end during one write are in the next batch."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PAUSE_SECONDS = 0.5
 
 
 class Finisher:
-    """Takes outcomes as they come and writes them as fast as the database takes them, never forgetting one."""
+    """Collects outcomes and writes them as fast as the database accepts them; retries until each is written."""
 
     def __init__(
         self,
@@ -33,20 +33,20 @@ class Finisher:
         self._written = written
         self._later = later
         self._waiting: list[tuple[Lease, Change]] = []
-        # those that may be others' by now: their owner has stopped them
+        # leases that another worker may hold by now: the attempts were stopped here
         self._lost: set[Lease] = set()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        # how many are to be tried again a little later
+        # how many outcomes wait for a retry
         self._away = 0
-        # smaller as long as batches fail: one end that cannot be written keeps few others from it
+        # halved after each failed batch, so that one outcome that cannot be written delays few others
         self._size = BATCH
         self.writing = False
         self.refused = 0
 
     def add(self, lease: Lease, change: Change, *, is_lost: bool = False) -> None:
-        """Have this written soon. With `is_lost` it is likely to be refused, and its owner knows that already."""
+        """Queue an outcome for writing. With `is_lost` a refusal is expected and not logged."""
         if is_lost:
             self._lost.add(lease)
         self._waiting.append((lease, change))
@@ -54,11 +54,11 @@ class Finisher:
         self._wake.set()
 
     async def flushed(self) -> None:
-        """Wait until everything is written."""
+        """Wait until every outcome is written."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write batches until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -76,7 +76,7 @@ class Finisher:
         except EndsPostponed as error:
             self._come_back([end for end in batch if end[0] in error.left])
             batch, done = [end for end in batch if end[0] not in error.left], error.done
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody else writes how these ended
+        except Exception as error:  # noqa: BLE001 - only this loop writes these outcomes: it must go on after any error
             self._postpone(batch, error)
             await asyncio.sleep(PAUSE_SECONDS)
             return
@@ -92,7 +92,7 @@ class Finisher:
         self._written([lease for lease, _ in batch])
 
     def _come_back(self, ends: list[tuple[Lease, Change]]) -> None:
-        """Write these a little later; the others go on meanwhile."""
+        """Write these after a pause, without delaying the others."""
         log.info("finish_postponed", jobs=len(ends), why="another process holds their runs")
         self._away += len(ends)
         asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._back, ends)
@@ -103,7 +103,7 @@ class Finisher:
         self._wake.set()
 
     def _postpone(self, batch: list[tuple[Lease, Change]], error: Exception) -> None:
-        # the leases may still hold when the database is back; if not, it refuses them
+        # the leases may still be valid when the database is back; if not, it refuses the outcomes
         why = error.message if isinstance(error, FairleadError) else type(error).__name__
         log.warning("finish_postponed", jobs=len(batch), why=why)
         self._size = max(1, len(batch) // 2)
@@ -113,9 +113,9 @@ class Finisher:
 
 
 def _unkept(why: str) -> Change:
-    """What is written in place of an end that the database cannot keep."""
+    """The failure to write instead of an outcome that the database cannot store."""
     message = (
-        f"The database cannot keep how this attempt ended ({why}): look at its output, its cost and its log."
+        f"The database cannot store this attempt's outcome ({why}): check its output, its cost and its log."
     )
     return Change(
         status=JobStatus.FAILED,

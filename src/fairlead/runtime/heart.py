@@ -1,4 +1,4 @@
-"""The heartbeat: one statement for all leases, in a thread of its own, so that no busy handler can delay it."""
+"""The heartbeat: one statement for all leases, in its own thread, so that a busy handler cannot delay it."""
 
 import asyncio
 import threading
@@ -16,14 +16,14 @@ from fairlead.store.queue import Beat
 
 log = structlog.get_logger(__name__)
 
-# A worker stops its attempts this part of a lease before the lease ends, by its own clock.
+# A worker stops an attempt when less than this part of its lease is left, by the worker's own clock.
 MARGIN = 0.15
-# A lease that a finish had locked is free again in a moment; after each try in vain the pause doubles.
+# The first pause after a heartbeat that did not renew every lease (a finish had locked one); the pause doubles each time.
 RETRY_SECONDS = 0.05
 
 
 class Heart:
-    """Renews the worker's leases every third of a lease, and says which are to stop and which are lost."""
+    """Renews the worker's leases every third of a lease, and reports which are canceled and which are lost."""
 
     def __init__(
         self,
@@ -44,26 +44,26 @@ class Heart:
         self._lock = threading.Lock()
 
     def hold(self, leases: Iterable[Lease], claimed_at: float) -> None:
-        """Keep these leases alive; `claimed_at` is the time of our clock just before they were asked for."""
+        """Renew these leases from now on; `claimed_at` is our clock just before the claim."""
         with self._lock:
             self._until.update(dict.fromkeys(leases, claimed_at + self._lease_seconds))
 
     def drop(self, leases: Iterable[Lease]) -> None:
-        """The attempts ended: their leases are no longer our business."""
+        """Stop renewing these leases: their attempts ended."""
         with self._lock:
             for lease in leases:
                 self._until.pop(lease, None)
                 self._told.discard(lease)
 
     async def beat(self, source: JobSource) -> bool:
-        """Renew everything once. Whether all that is still ours was renewed."""
+        """Renew all leases once. Returns whether every lease that we still own was renewed."""
         with self._lock:
             leases = list(self._until)
         if not leases:
             return True
         asked_at = self._clock()
         try:
-            # one that hangs must not keep the next from trying
+            # a heartbeat that hangs must not block the next one
             async with asyncio.timeout(self._lease_seconds / 3):
                 alive = await source.heartbeat(leases)
         except (FairleadError, TimeoutError) as error:
@@ -89,13 +89,13 @@ class Heart:
             self._canceled(lease)
 
     async def fence(self) -> None:
-        """Give up in time what a heartbeat that hangs does not renew; until cancelled."""
+        """Give up leases in time, even while a heartbeat hangs; until cancelled."""
         while True:
             await asyncio.sleep(self._lease_seconds * MARGIN / 3)
             self._fence()
 
     def _fence(self) -> None:
-        """Give up what can no longer be ours for certain, before somebody else runs it."""
+        """Give up the leases that may soon expire, before another worker runs their jobs."""
         deadline = self._clock() + self._lease_seconds * MARGIN
         with self._lock:
             over = [lease for lease, until in self._until.items() if until < deadline]
@@ -110,7 +110,7 @@ class Heart:
             self._lost(lease)
 
     async def run(self, source: JobSource, wake: asyncio.Event) -> None:
-        """Beat until cancelled; `wake` brings a beat forward. What was not renewed is soon tried again."""
+        """Send heartbeats until cancelled; `wake` triggers one now. Leases that were not renewed are retried soon."""
         longest = pause = self._lease_seconds / 3
         retry = RETRY_SECONDS
         while True:

@@ -1,4 +1,4 @@
-"""A worker's jobs over HTTP: this is the agent. The same leases under the same rules as a worker's."""
+"""The agent's source of jobs: over HTTP, with the same leases and rules as a worker's."""
 
 import asyncio
 import time
@@ -22,12 +22,12 @@ from fairlead.store.queue import Beat, Claimed, Terms, Whose
 
 log = structlog.get_logger(__name__)
 
-# An answer that was long on its way may give again what we have taken meanwhile.
+# A delayed answer may offer a job again that we have accepted meanwhile.
 REMEMBERED = 10_000
 
 
 class Given(msgspec.Struct):
-    """A job as the server gives it."""
+    """A job that the server offers to the agent."""
 
     job_id: UUID
     attempt_no: int
@@ -42,7 +42,7 @@ class Given(msgspec.Struct):
     parent_id: UUID | None = None
 
     def held(self) -> Held:
-        """The same as a worker holds it. Retries are the server's business: it knows what was spent."""
+        """The job as a worker holds it. The retry fields are empty: the server decides about retries."""
         claimed = Claimed(
             self.job_id,
             self.attempt_no,
@@ -72,37 +72,37 @@ class _Beats(msgspec.Struct):
 
 
 class HttpSource:
-    """Accepts, renews and reports what a host's agent was given."""
+    """Accepts, renews and reports the jobs that the server offers to a host's agent."""
 
     def __init__(self, line: Line, spool: Spool, host_id: UUID) -> None:
         self._line = line
         self._spool = spool
         self.at = f"/agent/hosts/{host_id}"
         self._inbox: dict[Lease, Held] = {}
-        # what we have accepted, and when
+        # when each job was accepted
         self._accepted: dict[Lease, float] = {}
-        # the worker looks here whenever it has room: that is how we hear of it
+        # always true, so that the worker claims whenever it has room: the poller then asks for more
         self.crowded = True
         self.asked: Callable[[], None] = lambda: None
-        # whether to leave what cannot be told to the next start
+        # whether results that cannot be sent stay in the spool for the next start
         self.leaving = False
 
     # Jobs
 
     @property
     def waiting(self) -> int:
-        """How many jobs were given, and not yet accepted."""
+        """How many offered jobs are not accepted yet."""
         return len(self._inbox)
 
     def give(self, jobs: Sequence[Given]) -> int:
-        """Take what the server gives, each once; how many were new."""
+        """Add offered jobs to the inbox, each once; how many were new."""
         new = {held.lease: held for held in (one.held() for one in jobs) if held.lease not in self._accepted}
         fresh = len(new.keys() - self._inbox.keys())
         self._inbox.update(new)
         return fresh
 
     async def claim(self, wanted: int) -> list[Held]:
-        """Accept up to this many of the jobs that were given: from then on they are ours."""
+        """Accept up to `wanted` of the offered jobs: from then on the agent owns them."""
         self.asked()
         some = list(self._inbox.values())[:wanted]
         answers = await asyncio.gather(*(self._accept(one) for one in some), return_exceptions=True)
@@ -112,7 +112,7 @@ class HttpSource:
         return [one for one, answer in zip(some, answers, strict=True) if answer is True]
 
     async def _accept(self, held: Held) -> bool:
-        """Whether it is ours; if nobody knows, it stays with what was given, and is asked again."""
+        """Whether the server confirmed the job; if the server is unreachable, the job stays in the inbox for the next claim."""
         lease = held.lease
         try:
             await self._post(lease, "accept", {})
@@ -130,19 +130,19 @@ class HttpSource:
         return True
 
     async def give_back(self) -> None:
-        """Give back what was given, and not accepted: we leave."""
+        """Release the offered jobs that were not accepted, before the agent ends."""
         while self._inbox:
             lease, _ = self._inbox.popitem()
             try:
                 await self._post(lease, "release", {})
-            except FairleadError as error:  # it is somebody else's when its lease ends
+            except FairleadError as error:  # another agent gets the job when its lease expires
                 log.warning("not_given_back", job_id=str(lease.job_id), why=error.message)
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
         """Renew leases. Those that do not come back are lost."""
         body = {"leases": [_named(one) for one in leases]}
         told = await self._line.post(f"{self.at}/heartbeat", body, _Beats)
-        # the answers come in the order asked for
+        # the server answers in the order of the request
         return {
             lease: Beat(one.renewed, one.cancel_requested)
             for lease, one in zip(leases, told.leases, strict=False)
@@ -152,7 +152,7 @@ class HttpSource:
     # How attempts end
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        """Tell how attempts ended: each is on the disk before it is told, and until it is answered."""
+        """Send the outcomes of attempts; each is on disk from before it is sent until the server has answered."""
         for lease, change in ends:
             if not (self._spool.has(lease) and _ended(self._spool, lease)):
                 self._spool.add(lease, self._ending(lease, change))
@@ -160,13 +160,13 @@ class HttpSource:
         done = {}
         for (lease, _), status in zip(ends, told, strict=True):
             if isinstance(status, BaseException):
-                raise status  # all of them are told again: that changes nothing for those that were heard
+                raise status  # the finisher sends all of them again: a repeated result changes nothing
             if status is not None:
                 done[lease.job_id] = status
         return done
 
     async def _tell(self, lease: Lease) -> JobStatus | None:
-        """How the job stands after what there is to tell of it; None if that was refused."""
+        """Send the lease's requests; the job's status after them, None if the result was refused."""
         try:
             return await self.tell(lease)
         except FairleadError as error:
@@ -176,14 +176,14 @@ class HttpSource:
             return JobStatus.RUNNING
 
     async def tell(self, lease: Lease) -> JobStatus | None:
-        """Make the requests that wait for a lease, in their order; None if its end was refused."""
+        """Send the spooled requests of a lease, in order; the job's status, None if the result was refused."""
         status: JobStatus | None = JobStatus.RUNNING
         for request in self._spool.requests(lease):
             try:
                 answer = await self._post(lease, request.what, request.body)
                 status = JobStatus(answer.get("status", JobStatus.RUNNING))
             except (LeaseLost, ServerRefused) as error:
-                # an end that was heard before, and its answer lost, is answered again; what was said before it is not
+                # the server answers a repeated result again, but not repeated logs
                 status, why = None, error.message
         self._spool.forget(lease)
         if status is None:
@@ -194,7 +194,7 @@ class HttpSource:
         if change.attempt_status in (
             "released",
             "canceled",
-        ):  # whose cancel was requested is canceled by that
+        ):  # the server makes a release a cancel where one was requested
             return Request("release", {"delay_seconds": change.delay})
         ran, error = change.ran or {}, change.error or {}
         began = self._accepted.get(lease)
@@ -215,10 +215,10 @@ class HttpSource:
             }
         return Request("result", body)
 
-    # What they say meanwhile
+    # Output and progress
 
     async def say(self, said: Said, chunks: list[NewChunk]) -> bool:
-        """Whether more may follow. While the server is away it is kept on the disk, and told before the end."""
+        """Send output; returns whether more may follow. While the server is unreachable, the spool stores it."""
         lease = said.held.lease
         body = {"chunks": [chunk._asdict() for chunk in chunks]}
         try:
@@ -232,7 +232,7 @@ class HttpSource:
         return not answer["truncated"]
 
     async def progress(self, steps: Sequence[Step]) -> None:
-        """Say how far attempts are. What is not heard is not said again: the next step follows."""
+        """Send the progress of attempts. A lost update is not repeated: the next one replaces it."""
         for lease, percent, message in steps:
             try:
                 await self._post(lease, "progress", {"percent": percent, "message": message})

@@ -1,4 +1,4 @@
-"""Whether the loop that handlers run on turns: seen from another thread, since a loop that is blocked sees nothing."""
+"""Detects a blocked event loop from another thread, since a blocked loop cannot detect itself."""
 
 import asyncio
 from contextlib import suppress
@@ -14,7 +14,7 @@ BLOCKED_SECONDS = 1.0
 
 
 async def watch(loop: asyncio.AbstractEventLoop) -> None:
-    """Say in the log, once each time, that the loop does not turn, and whose handler keeps it; until cancelled."""
+    """Log each time that the loop is blocked, with the handler that blocks it; until cancelled."""
     here = asyncio.get_running_loop()
     while True:
         turned = asyncio.Event()
@@ -29,7 +29,7 @@ async def watch(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _answer(there: asyncio.AbstractEventLoop, turned: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # nobody waits for it any more
+    with suppress(RuntimeError):  # the watching loop is closed
         there.call_soon_threadsafe(turned.set)
 
 
@@ -40,5 +40,5 @@ def _tell(loop: asyncio.AbstractEventLoop) -> None:
         "loop_blocked",
         seconds=BLOCKED_SECONDS,
         **whose,
-        advice="what blocks belongs into a plain def, or isolate=True",
+        advice="put blocking code into a plain def, or use isolate=True",
     )

@@ -1,4 +1,4 @@
-"""The agent's line to its server: requests below one address, and refusals as the errors they are."""
+"""The agent's HTTP client: requests to one server, with its refusals raised as FairleadErrors."""
 
 import random
 from types import TracebackType
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 PREFIX = "/api/v1"
 SECONDS = 10.0
-# Of these the server, or a proxy before it, may think better.
+# Temporary errors of the server or of a proxy: the agent retries.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 NOT_WAITED_FOR = 504
 LONGEST_BACKOFF_SECONDS = 10.0
@@ -32,17 +32,17 @@ _KNOWN: dict[str, type[FairleadError]] = {
 
 
 def api_of(server: str) -> str:
-    """Where the API of a server is, whatever path it is served below."""
+    """The URL of a server's API; the server may be mounted below a path."""
     return server.rstrip("/").removesuffix(PREFIX) + PREFIX
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures: those of many agents come at different times."""
+    """Seconds to wait after this many failures, with jitter so that many agents do not retry together."""
     return min(LONGEST_BACKOFF_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311
 
 
 class Line:
-    """Asks one server, as whoever the token is for."""
+    """Sends requests to one server, authenticated by a token."""
 
     def __init__(
         self, server: str, token: str | None = None, *, transport: httpx2.AsyncBaseTransport | None = None
@@ -60,24 +60,24 @@ class Line:
         await self._client.aclose()
 
     async def post(self, path: str, body: Any, kind: type[T]) -> T:
-        """What the server answers to this body."""
+        """POST the body; the server's decoded answer."""
         return await self._ask(kind, "POST", path, json=body)
 
     async def get(self, path: str, params: dict[str, Any], kind: type[T], *, patience: float) -> T:
-        """What the server answers, within so many seconds more than an answer usually takes."""
+        """GET; the server's decoded answer. `patience` is how long a long poll may take on top of the usual timeout."""
         return await self._ask(kind, "GET", path, params=params, timeout=SECONDS + patience)
 
     async def _ask(self, kind: type[T], method: str, path: str, **more: Any) -> T:
         try:
             answer = await self._client.request(method, self._at + path, **more)
         except httpx2.InvalidURL as error:
-            raise ServerRefused(f"{self._at} is not an address: {error}.") from error
+            raise ServerRefused(f"{self._at} is not a valid URL: {error}.") from error
         except (httpx2.RequestError, OSError) as error:
             why = str(error) or type(error).__name__
             raise ServerUnreachable(f"{self._at} does not answer: {why}.") from error
         if answer.status_code == NOT_WAITED_FOR:
             raise ServerNotWaitedFor(
-                f"A proxy before {self._at} did not wait for its answer (504): allow it 30 seconds."
+                f"A proxy before {self._at} timed out (504): set the proxy's timeout to at least 30 seconds."
             )
         if answer.status_code in PASSING:
             raise ServerUnreachable(f"{self._at} answered {answer.status_code}.")
@@ -85,8 +85,8 @@ class Line:
             raise self._refusal(answer)
         try:
             return msgspec.json.decode(answer.content, type=kind)
-        except msgspec.MsgspecError as error:  # somebody else answers in its place, for now
-            raise ServerUnreachable(f"{self._at} does not answer as Fairlead does: {error}.") from error
+        except msgspec.MsgspecError as error:  # a proxy's page, for example: treated as temporary
+            raise ServerUnreachable(f"{self._at} did not send a Fairlead answer: {error}.") from error
 
     def _refusal(self, answer: httpx2.Response) -> FairleadError:
         try:
@@ -94,5 +94,5 @@ class Line:
             return _KNOWN.get(told["code"], ServerRefused)(told["detail"])
         except (ValueError, KeyError, TypeError):
             return ServerRefused(
-                f"{self._at} answered {answer.status_code}, and not as Fairlead does: is it the server's address?"
+                f"{self._at} answered {answer.status_code} without a Fairlead error: check that this is the server's URL."
             )

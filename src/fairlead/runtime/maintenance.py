@@ -1,4 +1,4 @@
-"""Maintenance: the watchdog with its duties, and the stager, for every process that stays.
+"""Maintenance: the watchdog with its duties, and the stager, for every long-lived process.
 
 Fleets of HTTP workers or agents have no worker process: their servers and schedulers must keep the database in order.
 """
@@ -15,7 +15,7 @@ from fairlead.runtime.watchdog import Watchdog
 
 
 def make_watchdog(database: Database) -> Watchdog:
-    """A watchdog that also does the duties, as the settings say."""
+    """A watchdog that also runs the duties, as the settings say."""
     settings = database.settings
     duties = Duties(
         database,
@@ -40,20 +40,20 @@ class Maintenance:
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin, on the running loop."""
+        """Start the loops on the running event loop."""
         self._running = [
             asyncio.create_task(one.run(self._stop), name=f"fairlead-{one.name}") for one in self._services
         ]
 
     async def stop(self) -> None:
-        """End at a safe point, before the database is closed."""
+        """Stop the loops at a safe point; call it before the database is closed."""
         self._stop.set()
         await asyncio.gather(*self._running)
 
 
 @asynccontextmanager
 async def maintaining(database: Database) -> AsyncIterator[None]:
-    """Maintain the database while the block lasts, unless the settings leave that to other processes."""
+    """Run maintenance during the block, unless the settings leave it to other processes."""
     if not database.settings.maintenance:
         yield
         return

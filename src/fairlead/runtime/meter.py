@@ -1,4 +1,4 @@
-"""Figures of a worker process, for Prometheus: measured between the worker and its source, so neither knows."""
+"""Prometheus metrics of a worker process, measured in a JobSource that wraps the worker's source."""
 
 import time
 from collections import Counter as Tally
@@ -20,12 +20,12 @@ log = structlog.get_logger(__name__)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500)
 PORTS = 100
-# Ends that never come (of lost leases) must not pile up.
+# Attempts of lost leases have no outcome here: their start times must not accumulate.
 MOST_BEGUN = 50_000
 
 
 class Meter:
-    """A source that counts what goes through it."""
+    """A source that counts and times the jobs that pass through it."""
 
     def __init__(self, source: WorkerSource) -> None:
         self._source = source
@@ -33,42 +33,40 @@ class Meter:
         self._begun: dict[Lease, tuple[str, float]] = {}
         self.registry = CollectorRegistry()
         self.rescued: Callable[[], int] = lambda: 0
-        self.claims = self._histogram("fairlead_claim_batch_size", "Jobs that a claim brought.", SIZES)
-        self.finishes = self._histogram(
-            "fairlead_finish_batch_size", "Ends that were written at once.", SIZES
-        )
+        self.claims = self._histogram("fairlead_claim_batch_size", "Jobs per claim.", SIZES)
+        self.finishes = self._histogram("fairlead_finish_batch_size", "Outcomes written per batch.", SIZES)
         self.queue_seconds = self._histogram(
-            "fairlead_queue_seconds", "From when a job was due to its claim.", SECONDS
+            "fairlead_queue_seconds", "Seconds from a job's due time to its claim.", SECONDS
         )
         self.run_seconds = Histogram(
             "fairlead_run_seconds",
-            "From a job's claim to when its end was written.",
+            "Seconds from a job's claim until its outcome was written.",
             ["definition"],
             buckets=SECONDS,
             registry=self.registry,
         )
         self.attempts = Counter(
             "fairlead_attempts",
-            "Attempts that ended, by how, and by what became of the job.",
+            "Ended attempts, by the status of the attempt and of the job.",
             ["definition", "attempt_status", "status"],
             registry=self.registry,
         )
         self.refused = Counter(
             "fairlead_stale_writes_refused",
-            "Ends that came after the lease was lost, and changed nothing.",
+            "Outcomes refused because the lease was lost.",
             registry=self.registry,
         )
 
     def count_rescues(self, rescued: Callable[[], int]) -> None:
-        """Also tell how many leases this process's watchdog took back."""
+        """Also report how many leases this process's watchdog rescued."""
         self.rescued = rescued
         self.registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """What is counted elsewhere, for the registry."""
+        """The watchdog's count of rescued leases, for the registry."""
         yield CounterMetricFamily(
             "fairlead_leases_lost",
-            "Leases that had ended and were taken back by this process's watchdog.",
+            "Expired leases that this process's watchdog rescued.",
             self.rescued(),
         )
 
@@ -76,17 +74,17 @@ class Meter:
         return Histogram(name, about, buckets=buckets, registry=self.registry)
 
     async def claim(self, wanted: int) -> list[Held]:
-        """Take up to this many jobs."""
+        """Claim up to `wanted` jobs."""
         held = await self._source.claim(wanted)
         self.crowded = self._source.crowded
         return self._claimed(held)
 
     async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
-        """Take one job that is to be started by itself, or none."""
+        """Claim one suspect (a job that must start alone), or none."""
         return self._claimed(await self._source.claim_suspect(idle=idle))
 
     async def suspects_wait(self) -> bool:
-        """Whether there would be such a job for this worker if it ran nothing."""
+        """Whether a suspect waits that this worker could claim if it were idle."""
         return await self._source.suspects_wait()
 
     def _claimed(self, held: list[Held]) -> list[Held]:
@@ -101,11 +99,11 @@ class Meter:
         return held
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
-        """Renew leases. Those that do not come back are lost."""
+        """Renew leases. Leases that are missing from the result are lost."""
         return await self._source.heartbeat(leases)
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        """Write how attempts ended; those that are missing were no longer ours."""
+        """Write outcomes of attempts; jobs missing from the result were no longer ours."""
         done = await self._source.finish(ends)
         now = time.monotonic()
         self.finishes.observe(len(ends))
@@ -124,7 +122,7 @@ class Meter:
 
 @contextmanager
 def exposed(meter: Meter, host: str, port: int) -> Iterator[int]:
-    """Answer at the port, or at the next free one: several processes of a worker share the setting."""
+    """Serve the metrics at the port, or at the next free one: several worker processes share the setting."""
     for candidate in range(port, port + PORTS):
         try:
             server, thread = start_http_server(candidate, addr=host, registry=meter.registry)

@@ -1,4 +1,4 @@
-"""Functions registered to run again and again: a worker for exactly those (definition, tenant) pairs, and what fires them."""
+"""Functions registered to run periodically: a worker for exactly those (definition, tenant) pairs, and their scheduler."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ CONCURRENCY = 20
 
 
 class Periodic:
-    """What is registered in this process, and the loop behind it: runs from the first registration until canceled."""
+    """The functions registered in this process, and their loop, which runs from the first registration until canceled."""
 
     def __init__(
         self, start: Callable[[Registry, Means], Start], threads: Callable[[], Threads], version: str
@@ -30,14 +30,14 @@ class Periodic:
         self._loop: Loop | None = None
 
     def reserve(self, tenant_id: UUID, key: str) -> bool:
-        """Whether a function may be registered so; until `release`, nobody else may."""
+        """Reserve a pair for a registration, until `release`; False if it is registered or reserved."""
         if (tenant_id, key) in self._reserved or (tenant_id, key) in self:
             return False
         self._reserved.add((tenant_id, key))
         return True
 
     def release(self, tenant_id: UUID, key: str) -> None:
-        """The registration has been made, or has failed."""
+        """End the reservation: the registration was made, or failed."""
         self._reserved.discard((tenant_id, key))
 
     def __contains__(self, whose: tuple[UUID, str]) -> bool:
@@ -47,25 +47,25 @@ class Periodic:
     def add(
         self, database: Database, *, tenant_id: UUID, definition_id: UUID, key: str, fn: Callable[..., Any]
     ) -> None:
-        """Run the tenant's jobs of this definition with a function; what waits already begins now."""
+        """Run the tenant's jobs of this definition with a function; jobs that are already ready start now."""
         if self._loop is None:
             self._loop = Loop(database, self._start, self._threads, self._version)
         self._loop.add(tenant_id, definition_id, key, fn)
 
     def drop(self, *, tenant_id: UUID, key: str) -> None:
-        """Run them no longer."""
+        """Stop claiming the tenant's jobs of this definition."""
         if self._loop is not None:
             self._loop.drop(tenant_id, key)
 
     async def cancel(self) -> None:
-        """Stop, and forget the functions: what runs may end in the time that a worker has for that."""
+        """Stop, and forget the functions; running jobs have the worker's drain time to end."""
         loop, self._loop = self._loop, None
         if loop is not None:
             await loop.end()
 
 
 class Loop:
-    """A worker for the pairs that are added, and what fires schedules: begun anew, with a pause, when it breaks."""
+    """A worker for the added pairs, and a scheduler; restarted after a pause when it fails."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Loop:
         self._start = start
         self._threads = threads
         self._version = version
-        # the worker reads these before every claim and every sign of life
+        # the worker reads these before every claim and every heartbeat
         self._pairs: list[tuple[UUID, UUID]] = []
         self._keys: list[str] = []
         self._stop = asyncio.Event()
@@ -90,7 +90,7 @@ class Loop:
         )
 
     def add(self, tenant_id: UUID, definition_id: UUID, key: str, fn: Callable[..., Any]) -> None:
-        """Serve a pair too."""
+        """Serve another pair."""
         self._registry.add_for(tenant_id, key, fn)
         self.served[tenant_id, key] = definition_id
         self._show()
@@ -98,13 +98,13 @@ class Loop:
             self._process.worker.wake()
 
     def drop(self, tenant_id: UUID, key: str) -> None:
-        """Claim no more of a pair. Its function stays: a claim that is under way may still bring a job for it."""
+        """Stop claiming a pair's jobs. Its function stays: a claim in progress may still return one."""
         self.served.pop((tenant_id, key), None)
         self._show()
 
     def _show(self) -> None:
         self._pairs[:] = [(definition_id, tenant_id) for (tenant_id, _), definition_id in self.served.items()]
-        # of each for whom: for other tenants, nobody serves it here
+        # with the tenant, since this worker does not serve the key for other tenants
         self._keys[:] = sorted(f"{key} {tenant_id}" for tenant_id, key in self.served)
 
     async def end(self) -> None:
@@ -128,7 +128,7 @@ class Loop:
                 version=self._version,
             )
         )
-        # its own, since a worker that breaks sets what stops it
+        # a separate event, since a worker that fails sets its stop event
         over = asyncio.Event()
         passing_on = asyncio.create_task(_pass_on(self._stop, over))
         try:
@@ -138,7 +138,7 @@ class Loop:
             passing_on.cancel()
         if not self._stop.is_set():
             raise RuntimeError(
-                "the worker of registered functions gave up: too many of its threads are stuck"
+                "the worker of registered functions stopped: too many of its threads are stuck"
             )
         return 0.0
 

@@ -1,4 +1,4 @@
-"""One worker process: the worker and all the loops beside it, from start to the last job written."""
+"""One worker process: the worker and its loops, from start until the last outcome is written."""
 
 import asyncio
 import socket
@@ -40,24 +40,24 @@ CANCEL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a worker process is to do."""
+    """The configuration of one worker process."""
 
     url: str = field(repr=False)  # a password may be in it
     settings: Settings
     start: Callable[[Means], Start]
     threads: Threads
     served: Sequence[UUID] | None
-    # and of these definitions for one tenant each: may grow and shrink as it runs
+    # also these (definition, tenant) pairs; the list may change while the worker runs
     served_pairs: Sequence[tuple[UUID, UUID]] = ()
     keys: Sequence[str]
     concurrency: int
     version: str
-    # told how many jobs run when the draining begins
+    # called with the number of running jobs when draining begins
     stopping: Callable[[int], object] = lambda _: None
 
 
 class WorkerProcess:
-    """Runs until `stop` is set, drains, and gives back what did not end in time; `abandon` ends the draining."""
+    """Runs until `stop` is set, drains, and releases jobs that did not end in time; `abandon` ends the draining."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -65,7 +65,7 @@ class WorkerProcess:
         self.worker: Worker | None = None
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event | None = None) -> None:
-        """Claim and run jobs until told to stop."""
+        """Claim and run jobs until `stop` is set."""
         plan, settings = self._plan, self._plan.settings
         direct = settings.direct_url or plan.url
         async with AsyncExitStack() as stack:
@@ -115,7 +115,7 @@ class WorkerProcess:
             )
             watchdog = Service("watchdog", sweeping)
             beating = HeartThread(plan, self.worker_id, worker)
-            stack.enter_context(_thread(beating))
+            stack.enter_context(_RunningThread(beating))
             listener = await stack.enter_async_context(Listener(direct, settings.schema))
 
             def hear(payload: str) -> None:
@@ -134,7 +134,7 @@ class WorkerProcess:
             finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
             try:
                 await self._work(worker, stop, abandon)
-                with suppress(FairleadError):  # it is away: the leases end by themselves
+                with suppress(FairleadError):  # the database is unreachable: the leases expire
                     await stored_source.release_unheard()
             finally:
                 stop.set()
@@ -142,13 +142,13 @@ class WorkerProcess:
                 await _cancelled(finishing)
 
     async def _work(self, worker: Worker, stop: asyncio.Event, abandon: asyncio.Event | None) -> None:
-        """Claim until told to stop, and drain."""
+        """Claim until `stop` is set, then drain."""
         threads = self._plan.threads
         try:
             await worker.claim_until(stop, worn_out=lambda: threads.stuck > threads.max_threads // 4)
         except Exception as error:
-            log.error("worker_failed", why=repr(error))  # noqa: TRY400 - it is raised, and told in full there
-            # what runs must not go on without a heart: somebody else would run it too
+            log.error("worker_failed", why=repr(error))  # noqa: TRY400 - the caller logs the traceback
+            # without heartbeats another worker would run the same jobs
             await drain(worker, 0, abandon)
             raise
         self._plan.stopping(worker.running)
@@ -156,7 +156,7 @@ class WorkerProcess:
 
 
 async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -> None:
-    """Let what runs end within so many seconds, and give back the rest; at once when `abandon` is set."""
+    """Let running jobs end within `seconds`, then release the rest; at once when `abandon` is set."""
     draining = asyncio.create_task(worker.drain(seconds))
     if abandon is None:
         await draining
@@ -173,8 +173,8 @@ async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -
 def _metered(
     source: WorkerSource, database: Database, watchdog: Watchdog
 ) -> Iterator[tuple[WorkerSource, Service]]:
-    """The same source, whose figures Prometheus can read within the block; and what reads the checks for it."""
-    # few need these, all would wait for them
+    """Wrap the source in a meter and serve its metrics during the block; also the service that reads the checks."""
+    # imported only if used: prometheus_client slows the start
     from fairlead.runtime.check_metrics import CheckReader  # noqa: PLC0415
     from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415
 
@@ -186,19 +186,8 @@ def _metered(
         yield meter, Service("checks", reader)
 
 
-class _thread:  # noqa: N801 - used as a word: `with _thread(x):`
-    def __init__(self, thread: "HeartThread") -> None:
-        self._thread = thread
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self._thread.stop()
-
-
 class HeartThread(threading.Thread):
-    """The heart in a thread with a loop and a connection of its own: a busy handler cannot stop it."""
+    """Runs the heartbeat in its own thread, with its own event loop and connection: a busy handler cannot delay it."""
 
     def __init__(self, plan: Plan, worker: str, of: Worker) -> None:
         super().__init__(name="fairlead-heart", daemon=True)
@@ -213,11 +202,11 @@ class HeartThread(threading.Thread):
         self._begun = threading.Event()
 
     def run(self) -> None:
-        """Beat until stopped."""
+        """Send heartbeats until stopped."""
         asyncio.run(self._beat())
 
     def wake(self) -> None:
-        """Bring the next beat forward."""
+        """Send the next heartbeat now."""
         self._tell(self._wake)
 
     def stop(self) -> None:
@@ -235,7 +224,7 @@ class HeartThread(threading.Thread):
         self._loop = asyncio.get_running_loop()
         self._begun.set()
         settings = replace(self._plan.settings, pool_size=1)
-        # from the start, and whether or not the database can be reached: it needs the clock only
+        # runs even while the database is unreachable: it needs only the clock
         fencing = asyncio.create_task(self._heart.fence())
         watching = asyncio.create_task(lag.watch(self._watched))
         try:
@@ -243,7 +232,7 @@ class HeartThread(threading.Thread):
                 try:
                     async with Database(self._plan.url, settings, session=PLANNER) as database:
                         await self._beat_with(database)
-                except Exception as error:  # noqa: BLE001 - without a heart every job of this worker would be lost
+                except Exception as error:  # noqa: BLE001 - without heartbeats this worker would lose every job
                     why = error.message if isinstance(error, FairleadError) else repr(error)
                     log.warning("heart_not_connected", why=why)
                     await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
@@ -263,7 +252,7 @@ class HeartThread(threading.Thread):
         try:
             await asyncio.wait((stopping, *loops), return_when=asyncio.FIRST_COMPLETED)
             for loop in loops:
-                if loop.done():  # neither ends by itself: say why, and begin again with a fresh connection
+                if loop.done():  # a loop ends only by an error: start again with a new connection
                     log.error("heart_failed", why=repr(loop.exception()))
         finally:
             stopping.cancel()
@@ -291,8 +280,19 @@ class HeartThread(threading.Thread):
             await asyncio.sleep(self._plan.settings.lease_seconds / 3)
 
 
+class _RunningThread:
+    def __init__(self, thread: HeartThread) -> None:
+        self._thread = thread
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.stop()
+
+
 async def _cancelled(task: "asyncio.Task[None]") -> None:
-    """Cancel a task until it ends: while it waits for the database, a cancel can get lost (wait_for, Python 3.11)."""
+    """Cancel a task repeatedly until it ends: asyncio.wait_for in Python 3.11 can swallow a cancel."""
     while not task.done():
         task.cancel()
         await asyncio.wait((task,), timeout=CANCEL_SECONDS)

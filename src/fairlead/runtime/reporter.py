@@ -1,11 +1,11 @@
-"""Progress on its way to where it is kept: the latest of each attempt, a batch at a time."""
+"""Writes the progress of attempts in batches: the latest update of each attempt."""
 
 from collections.abc import Awaitable, Callable
 
 from fairlead.handlers.context import Progress
 from fairlead.model.job import Lease
 
-# of an attempt: how far it is, in percent, and what it says about that
+# the attempt's lease, its percentage, its message
 Step = tuple[Lease, float, str]
 
 PAUSE_SECONDS = 0.5
@@ -20,11 +20,11 @@ class Reporter:
         self._latest: dict[Lease, Progress] = {}
 
     def add(self, lease: Lease, progress: Progress) -> None:
-        """Have this written soon."""
+        """Queue an update; it replaces the attempt's previous one."""
         self._latest[lease] = progress
 
     async def __call__(self) -> float:
-        """Write what there is; seconds until the next round."""
+        """Write the queued updates; seconds until the next round."""
         latest, self._latest = self._latest, {}
         if not latest:
             return IDLE_SECONDS

@@ -1,4 +1,4 @@
-"""The scheduler: fires schedules at their instants, to the second, with any number of others at the same work."""
+"""The scheduler: fires schedules at their instants, to the second. Any number of schedulers may run."""
 
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import patience_of
@@ -8,19 +8,19 @@ from fairlead.errors import FairleadError, Refused
 from fairlead.store import triggers
 
 BATCH = 100
-# How soon one that found another at work looks again.
+# How soon a scheduler retries when another one holds the due triggers.
 FOLLOW_SECONDS = 0.5
 
 
 class Scheduler:
-    """One round: fire what is due, and say when the next instant comes."""
+    """Fires the due triggers in each round, and returns when the next instant comes."""
 
     def __init__(self, database: Database, catalog: Catalog, *, poll_seconds: float) -> None:
         self._database = database
         self._catalog = catalog
         self._poll_seconds = poll_seconds
         self._grace_seconds = database.settings.schedule_grace_seconds
-        # after a round went wrong: one trigger at a time, so that none holds up the others
+        # after a failed round: one trigger at a time, so that a failing one does not block the others
         self._careful = False
 
     async def __call__(self) -> float:
@@ -31,7 +31,7 @@ class Scheduler:
         try:
             pause = await self._database.transact(self._round)
         except Exception as error:
-            # the database's trouble is no trigger's
+            # a database error is not caused by a trigger
             self._careful = isinstance(error, Refused) or not isinstance(error, FairleadError)
             raise
         self._careful = False
@@ -47,5 +47,5 @@ class Scheduler:
         found = await fire_due(
             tx, self._catalog, limit=BATCH, grace_seconds=self._grace_seconds, careful=self._careful
         )
-        # what is due and could not be had is in somebody's hands
+        # another scheduler holds the triggers that are due
         return 0.0 if found else FOLLOW_SECONDS

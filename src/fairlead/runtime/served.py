@@ -20,7 +20,7 @@ IDLE_SECONDS = 3600.0
 
 
 class Served:
-    """What is run here. Both lists change in place while a worker runs, as definitions are published."""
+    """The definitions that this worker runs. Both lists change in place while it runs, as definitions are published."""
 
     def __init__(self, functions: Collection[str], commands: Collection[str]) -> None:
         self.ids: list[UUID] = []
@@ -30,7 +30,7 @@ class Served:
         self._warned: set[str] = set()
 
     async def look(self, database: Database, principal: Principal) -> float:
-        """Find the definitions; seconds until it is worth to look again."""
+        """Find the definitions; seconds until the next search."""
 
         async def by_keys(tx: Tx) -> dict[str, Definition]:
             return await definitions.by_keys(tx, principal, self._wanted)
@@ -39,13 +39,13 @@ class Served:
         missing = [key for key in self._commands if not self._is_command(key, found.get(key))]
         found = {key: one for key, one in found.items() if key not in missing}
         self.ids[:] = [one.id for one in found.values()]
-        # a worker without keys would pass for one that serves everything
+        # a worker without keys would count as one that serves every definition
         self.keys[:] = sorted(found) or self._wanted
         return LOOK_SECONDS if missing else IDLE_SECONDS
 
     @asynccontextmanager
     async def kept(self, database: Database, principal: Principal) -> AsyncIterator[None]:
-        """Within the block, look for the definitions of commands that have none yet."""
+        """During the block, search for the definitions of commands that have none yet."""
         if not self._commands:
             yield
             return
@@ -59,7 +59,7 @@ class Served:
                 await looking
 
     def _is_command(self, key: str, definition: Definition | None) -> bool:
-        """Whether the definition says that a command is to be run; if not, that is told once."""
+        """Whether the definition is of kind command; logs a warning once if not."""
         if definition is not None and definition.kind is Kind.COMMAND:
             return True
         if key not in self._warned:

@@ -1,4 +1,4 @@
-"""The one loop: do the work, then wait for a wake or an interval; back off when it fails; stop at a safe point."""
+"""The loop of every service: do the work, wait for a wake or an interval; back off on failure; stop between rounds."""
 
 import asyncio
 import random
@@ -12,12 +12,12 @@ log = structlog.get_logger(__name__)
 
 LONGEST_BACKOFF_SECONDS = 10.0
 
-# Does one round of work and says in how many seconds the next is due.
+# Does one round of work and returns the seconds until the next.
 Work = Callable[[], Awaitable[float]]
 
 
 class Service:
-    """A loop that does its work again and again until it is stopped, never in the middle of a round."""
+    """A loop that repeats its work until it is stopped; it stops only between rounds."""
 
     def __init__(self, name: str, work: Work) -> None:
         self.name = name
@@ -29,14 +29,14 @@ class Service:
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Go on until `stop` is set."""
+        """Repeat the work until `stop` is set."""
         failures = 0
         while not stop.is_set():
             self._wake.clear()
             try:
                 pause = await self._work()
                 failures = 0
-            except Exception as error:  # noqa: BLE001 - a loop that ends would be missed only when it is needed
+            except Exception as error:  # noqa: BLE001 - the loop must survive any error of its work
                 failures += 1
                 pause = min(LONGEST_BACKOFF_SECONDS, 0.1 * 2**failures) * random.uniform(0.5, 1)  # noqa: S311
                 why = error.message if isinstance(error, FairleadError) else repr(error)
@@ -45,7 +45,7 @@ class Service:
 
 
 async def wait_any(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Wait for the first of these events, or for so long."""
+    """Wait for the first of these events, for at most `seconds`."""
     if any(event.is_set() for event in events):
         return
     waits = [asyncio.ensure_future(event.wait()) for event in events]

@@ -1,4 +1,4 @@
-"""Where a worker's jobs come from: the same leases under the same rules, over any transport."""
+"""The interface between a worker and its queue: the same leases and rules over any transport."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -19,46 +19,46 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class EndsPostponed(Exception):
-    """Some ends could not be written, since another process holds what they change; `done` has those that were."""
+    """Some outcomes were not written, since another process has locked their workflow runs; `done` has the others."""
 
     def __init__(self, done: dict[UUID, JobStatus], left: Sequence[Lease]) -> None:
         super().__init__(
-            f"how {len(left)} attempts ended could not be written yet: another transaction holds their runs"
+            f"the outcomes of {len(left)} attempts are not written yet: another transaction has locked their workflow runs"
         )
         self.done = done
         self.left = frozenset(left)
 
 
 def lease_fields(lease: Lease) -> dict[str, Any]:
-    """What a line in the log says of a lease, where no more is known of its attempt."""
+    """The log fields of a lease whose attempt is unknown."""
     return {"job_id": str(lease.job_id), "attempt_no": lease.attempt_no}
 
 
 class JobSource(Protocol):
-    """What a worker needs of the queue."""
+    """What a worker needs from the queue."""
 
-    # whether the last claim left work behind that waits for a limit
+    # whether the last claim left ready jobs that wait for a limit
     crowded: bool
 
     async def claim(self, wanted: int) -> list[Held]:
-        """Take up to this many jobs."""
+        """Claim up to `wanted` jobs."""
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
-        """Renew leases. Those that do not come back are lost."""
+        """Renew leases. Leases that are missing from the result are lost."""
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        """Write how attempts ended; those that are missing were no longer ours. May raise EndsPostponed."""
+        """Write outcomes of attempts; jobs missing from the result were no longer ours. May raise EndsPostponed."""
 
 
 class SuspectSource(Protocol):
-    """Where suspects come from: jobs that are to be started by themselves."""
+    """The source of suspects: jobs that must start alone, since they may have killed a worker."""
 
     async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
-        """Take one, or none. `idle`: the worker runs nothing; None: find out."""
+        """Claim one suspect, or none. `idle`: whether the worker runs nothing; None: the database checks."""
 
     async def suspects_wait(self) -> bool:
-        """Whether there would be one for this worker if it ran nothing."""
+        """Whether a suspect waits that this worker could claim if it were idle."""
 
 
 class WorkerSource(JobSource, SuspectSource, Protocol):
-    """Both: what a worker with a connection to the database has."""
+    """The source of a worker that is connected to the database."""

@@ -1,4 +1,4 @@
-"""What an agent has to tell its server, on disk until the server has answered: a file for each lease, a line for each request."""
+"""The agent's unsent requests, on disk until the server has answered: a file for each lease, a line for each request."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from fairlead.model.job import Lease
 
 log = structlog.get_logger(__name__)
 
-# What attempts said is not kept beyond this; how they ended always is.
+# Above this size the spool stores no more output; it always stores results.
 MOST_BYTES = 64 * 2**20
 SUFFIX = ".jsonl"
 
@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
 
 class Spool:
-    """Requests in the order in which they have to be made, across restarts of the agent."""
+    """Requests in the order in which they must be sent; survives restarts of the agent."""
 
     def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -34,11 +34,11 @@ class Spool:
         self._most_bytes = most_bytes
 
     def add(self, lease: Lease, request: Request) -> None:
-        """Keep how an attempt ended: it is on the disk when this returns."""
+        """Store an attempt's result: it is on disk when this returns."""
         self._write(lease, request, durable=True)
 
     def add_logs(self, lease: Lease, request: Request) -> bool:
-        """Keep what an attempt said, if there is room; whether it was kept."""
+        """Store an attempt's output if there is room; returns whether it was stored."""
         if sum(path.stat().st_size for path in self._folder.iterdir()) > self._most_bytes:
             log.warning("output_not_kept", job_id=str(lease.job_id), why="the spool is full")
             return False
@@ -46,11 +46,11 @@ class Spool:
         return True
 
     def has(self, lease: Lease) -> bool:
-        """Whether something waits to be told of this lease."""
+        """Whether requests of this lease are stored."""
         return self._path(lease).exists()
 
     def requests(self, lease: Lease) -> Iterator[Request]:
-        """What waits, in its order."""
+        """The stored requests of a lease, in order."""
         for line in self._path(lease).read_bytes().splitlines():
             try:
                 yield msgspec.json.decode(line, type=Request)
@@ -59,11 +59,11 @@ class Spool:
                 log.warning("spool_line_cut", job_id=str(lease.job_id))
 
     def forget(self, lease: Lease) -> None:
-        """The server has answered."""
+        """Remove a lease's requests: the server has answered."""
         self._path(lease).unlink(missing_ok=True)
 
     def leases(self) -> list[Lease]:
-        """Of which something waits, the oldest first."""
+        """The leases with stored requests, oldest first."""
         files = sorted(self._folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
         return [_lease(path) for path in files]
 
@@ -73,7 +73,7 @@ class Spool:
     def _write(self, lease: Lease, request: Request, *, durable: bool) -> None:
         fd = os.open(self._path(lease), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "wb") as file:
-            # a line that was cut off before ends here
+            # ends a line that a killed agent left incomplete
             file.write(b"\n" * bool(os.fstat(fd).st_size) + msgspec.json.encode(request) + b"\n")
             file.flush()
             if durable:
@@ -83,7 +83,7 @@ class Spool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Flush a folder's entries to disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

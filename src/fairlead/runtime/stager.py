@@ -1,4 +1,4 @@
-"""The stager: moves what has fallen due from later to ready, at its time and not before."""
+"""The stager: moves jobs from later to ready when they are due."""
 
 from fairlead.db.tx import Database
 from fairlead.store import bulk, queue
@@ -7,9 +7,9 @@ BATCH = 1000
 
 
 async def stage(database: Database, *, limit: int = BATCH) -> int:
-    """Make ready what has fallen due, and tell the workers. How many jobs.
+    """Move due jobs to ready and notify the workers; how many jobs.
 
-    Moving is a statement and a transaction of its own: a process that is stopped here holds no job.
+    The move is a transaction by itself: a process that is stopped here locks no job.
     """
     moved = await database.single(lambda tx: queue.stage(tx, limit=limit))
     if moved:
@@ -18,7 +18,7 @@ async def stage(database: Database, *, limit: int = BATCH) -> int:
 
 
 class Stager:
-    """One round: move a batch, tell the workers, and say when the next job falls due."""
+    """Moves one batch per round, notifies the workers, and returns when the next job is due."""
 
     def __init__(self, database: Database, poll_seconds: float) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""A worker's jobs straight from the database."""
+"""The JobSource of a worker that is connected to the database."""
 
 import asyncio
 import math
@@ -23,26 +23,26 @@ from fairlead.store.queue import Beat, Claim, Cursor
 
 log = structlog.get_logger(__name__)
 
-# Somebody was claiming from the same limit: what he left may be ours in a moment.
+# Retries of a claim that found a limit locked by another claim.
 LOOKS = 5
 LOOK_SECONDS = (0.002, 0.02)
-# Between two looks for what a claim took whose answer was lost.
+# Between two searches for the jobs of a claim whose answer was lost.
 LOOK_AGAIN_SECONDS = 1.0
 
-# Two workers that finish steps of one run wait for each other, for a few milliseconds. A process that was stopped with
-# the run in its hands is not waited for: its own steps come later, and those of other runs go on.
+# Two workers that finish steps of one run wait for each other for a few milliseconds. If a stopped process holds the
+# run's lock, the steps of that run are postponed and those of other runs are written.
 PATIENCE_SECONDS = 0.25
 NO_PATIENCE_SECONDS = 0.01
 
 End = tuple[Lease, Change]
 
-# Small tables make the planner read them whole and join by hashing; these statements are lookups by key.
+# For small tables the planner prefers sequential scans and hash joins; these statements are lookups by key.
 PLANNER = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_material": "off",
-    # a sequential scan that there is no way round is priced so high that compiling would seem to pay
+    # an unavoidable sequential scan has so high a cost now that the planner would use JIT
     "jit": "off",
 }
 
@@ -53,7 +53,7 @@ def worker_id() -> str:
 
 
 class Unheard:
-    """Tokens of claims whose answers were lost. A claim may be committed late: it is looked for until that cannot be."""
+    """Tokens of claims whose answers were lost. Such a claim may commit late: its jobs are searched for until it cannot."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -64,17 +64,17 @@ class Unheard:
         return bool(self._until)
 
     def add(self, token: UUID) -> None:
-        """Look for what this claim took."""
+        """Search for the jobs of this claim from now on."""
         self._until[token] = time.monotonic() + self._seconds
         self._look_at = -math.inf
 
     def drop(self, tokens: Iterable[UUID]) -> None:
-        """Look no longer for what these claims took."""
+        """Stop searching for the jobs of these claims."""
         for token in tokens:
             self._until.pop(token, None)
 
     def due(self) -> list[UUID]:
-        """The tokens to look for now: a moment after the last look, so that claims do not wait for it each time."""
+        """The tokens to search for now; none shortly after the last search, so that not every claim waits for one."""
         now = time.monotonic()
         if not self._until or now < self._look_at:
             return []
@@ -85,7 +85,7 @@ class Unheard:
 
 
 class ClaimRepeated(Exception):
-    """The id of this claim has taken jobs before; this time it took none."""
+    """A claim with this id has taken jobs before; this one took none."""
 
 
 class StoreSource:
@@ -102,9 +102,9 @@ class StoreSource:
         waits: bool = False,
         patient: bool = True,
     ) -> None:
-        """With `waits`, jobs say how long they had waited.
+        """With `waits`, each claimed job has its queue time.
 
-        One that is not `patient` raises EndsPostponed instead of waiting for a run that another process holds.
+        Without `patient`, `finish` raises EndsPostponed instead of waiting for a run that another process has locked.
         """
         self._database = database
         self._worker = worker
@@ -113,22 +113,22 @@ class StoreSource:
         self._served_pairs = served_pairs
         self._waits = waits
         self._patient = patient
-        # anywhere: workers that all began with the same tenant would give it more than its turn
+        # random: workers that all began with the same tenant would give it more than its share
         self._cursor = Cursor(uuid4())
         self.crowded = False
-        # whose turn it is first, for those who claim once only
+        # random: a source that claims only once begins with suspects or with ordinary jobs
         self._had_suspect = bool(random.getrandbits(1))
         self._unheard = Unheard(lease_seconds + database.settings.statement_timeout_seconds)
-        # of claims that have an id: their workers may have asked again, and then keep what they took
+        # tokens of claims with an id: the worker may have repeated the claim, and then keeps its jobs
         self._noted: set[UUID] = set()
-        # of what is held: steps of runs, and jobs that wait for runs. By lease, since the end of an attempt that was lost may
-        # still be on its way when the next one has begun
+        # held steps of runs, and held jobs that wait for runs. By lease, since the outcome of a lost attempt may be written
+        # after the next attempt has begun
         self._of_runs: set[Lease] = set()
 
     async def claim(self, wanted: int, *, claim_id: UUID | None = None) -> list[Held]:
-        """Take up to this many jobs, going on round the circle of tenants where the last claim stopped.
+        """Claim up to `wanted` jobs, beginning with the tenant after the last claim's.
 
-        A `claim_id` takes jobs once: raises ClaimRepeated if it has done so before.
+        Raises ClaimRepeated if a claim with this `claim_id` has taken jobs before.
         """
         await self.release_unheard()
         claim = await self._claim(wanted, claim_id)
@@ -142,9 +142,9 @@ class StoreSource:
     async def claim_some(
         self, wanted: int, *, is_any_ready: bool = True, claim_id: UUID | None = None
     ) -> list[Held]:
-        """Take up to this many jobs, or one suspect: for those who start all they are given at once, and wait for it.
+        """Claim up to `wanted` jobs, or one suspect: for callers that start all jobs together and wait for them.
 
-        Where there are both, they take turns. Only a worker that holds nothing is given a suspect.
+        Alternates between the two. Only a worker that holds no job gets a suspect.
         """
         if not self._had_suspect and (held := await self.claim_suspect(idle=None, claim_id=claim_id)):
             self._had_suspect = True
@@ -156,7 +156,7 @@ class StoreSource:
         return await self.claim_suspect(idle=None, claim_id=claim_id)
 
     async def claim_suspect(self, *, idle: bool | None, claim_id: UUID | None = None) -> list[Held]:
-        """Take one job that is to be started by itself, or none. `idle`: this worker runs nothing; None: look."""
+        """Claim one suspect, or none. `idle`: whether this worker runs nothing; None: the database checks."""
         await self.release_unheard()
         claim = await self._ask(
             lambda tx, token: queue.claim_suspect(
@@ -174,7 +174,7 @@ class StoreSource:
         return self._held(claim)
 
     async def suspects_wait(self) -> bool:
-        """Whether there would be such a job for this worker if it ran nothing."""
+        """Whether a suspect waits that this worker could claim if it were idle."""
         return await self._database.single(
             lambda tx: queue.suspects_wait(
                 tx,
@@ -212,7 +212,7 @@ class StoreSource:
         return claim
 
     async def _ask(self, ask: Callable[[Tx, UUID], Awaitable[Claim]], claim_id: UUID | None = None) -> Claim:
-        """What a claim answers. If no answer comes, it may have taken jobs all the same, or may do so later."""
+        """Run a claim. If its answer is lost, it may have taken jobs, or may commit later: its token is noted."""
         token = uuid4()
         try:
             if claim_id is None:
@@ -229,7 +229,7 @@ class StoreSource:
     async def _once(
         self, tx: Tx, ask: Callable[[Tx, UUID], Awaitable[Claim]], token: UUID, claim_id: UUID
     ) -> Claim:
-        """What a claim answers, unless its id has taken jobs before: all that this one took is rolled back then."""
+        """Run a claim and note its id; raises ClaimRepeated, which rolls it back, if the id has taken jobs before."""
         claim = await ask(tx, token)
         jobs = [job.job_id for job in claim.jobs]
         if jobs and not await worker_claims.note(
@@ -239,7 +239,7 @@ class StoreSource:
         return claim
 
     async def give_back(self, taken: Sequence[Held], *, claim_id: UUID | None = None) -> None:
-        """Give back what was claimed and not begun, unless its worker has asked for it again under the claim's id."""
+        """Release claimed jobs that were not started, unless the worker has repeated the claim with its id."""
         tokens = {one.lease.token for one in taken} if claim_id is not None else set()
         kept = await self._withdraw(tokens) if tokens else set()
         ends = [(one.lease, decide(one.job, Released())) for one in taken if one.lease.token not in kept]
@@ -247,18 +247,18 @@ class StoreSource:
             await self.finish(ends)
 
     async def _withdraw(self, tokens: set[UUID]) -> set[UUID]:
-        """Forget these claims. Those that come back were asked for again: what they took is not to be given back."""
+        """Forget these claims. The returned ones were repeated: their jobs must not be released."""
         return await self._database.single(
             lambda tx: worker_claims.withdraw(tx, worker=self._worker, tokens=sorted(tokens))
         )
 
     @property
     def is_unheard(self) -> bool:
-        """Whether a claim's answer was lost lately."""
+        """Whether a claim's answer was lost recently."""
         return bool(self._unheard)
 
     async def release_unheard(self) -> None:
-        """Give back what was claimed by claims whose answers were lost: none of it was begun."""
+        """Release the jobs of claims whose answers were lost: none of them was started."""
         tokens = self._unheard.due()
         if not tokens:
             return
@@ -275,17 +275,17 @@ class StoreSource:
             log.warning("unheard_claim_released", jobs=len(taken))
             self._of_runs.update(lease for lease, of_run in taken.items() if of_run)
             change = decide(Budget(1, 0, 0, Backoff()), Released())
-            with suppress(EndsPostponed):  # what is left is found again at the next look
+            with suppress(EndsPostponed):  # the next search finds the postponed ones again
                 await self.finish([(lease, change) for lease in taken])
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
-        """Renew leases. Those that do not come back are lost."""
+        """Renew leases. Leases that are missing from the result are lost."""
         return await self._database.single(
             lambda tx: queue.heartbeat(tx, leases, lease_seconds=self._lease_seconds)
         )
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        """Write how attempts ended; safe to repeat, since each is known by its lease."""
+        """Write outcomes of attempts; safe to repeat, since the lease identifies each."""
         actor = f"worker:{self._worker}"
         if not self._of_runs:
             return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=actor))
@@ -302,7 +302,7 @@ class StoreSource:
     async def _finish_steps(
         self, ends: Sequence[End], actor: str, others: dict[UUID, JobStatus]
     ) -> dict[UUID, JobStatus]:
-        """Write the ends of steps together; where another process holds one of their runs, run by run."""
+        """Write the outcomes of steps together; run by run if another process has locked one of their runs."""
         if self._patient:
             return await self._settle(ends, actor)
         try:

@@ -1,4 +1,4 @@
-"""A tick: claim what is due, run it here and now, and say what became of it."""
+"""A tick: claim due jobs, run them in this process, and return their statuses."""
 
 import asyncio
 from collections import Counter
@@ -22,7 +22,7 @@ from fairlead.runtime.worker import Attempt, Start
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """What a tick did: how many jobs it ran, and how they stand now."""
+    """The result of a tick: how many jobs it ran, and how many have each status now."""
 
     ran: int
     statuses: dict[JobStatus, int]
@@ -31,9 +31,9 @@ class Tick(msgspec.Struct, frozen=True):
 async def tick(
     database: Database, start: Start, *, served: Sequence[UUID] | None, limit: int, lease_seconds: float
 ) -> Tick:
-    """Run up to `limit` due jobs in this process, all at once, and wait for them.
+    """Run up to `limit` due jobs in this process concurrently, and wait for them.
 
-    Where nothing but ticks runs, nobody else puts back what a dead one left behind, dispatches events or fires schedules.
+    Also rescues leases, dispatches events and fires schedules, since there may be no other process that does.
     """
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
     await trigger_due(database)
@@ -66,7 +66,7 @@ async def tick(
 
 
 class Ended:
-    """Collects what becomes of attempts."""
+    """Collects the outcomes of attempts."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[Lease, Change]] = []
@@ -77,7 +77,7 @@ class Ended:
         self._more.set()
 
     async def all(self, count: int) -> list[tuple[Lease, Change]]:
-        """Wait for so many."""
+        """Wait for `count` outcomes."""
         while len(self._ends) < count:
             self._more.clear()
             await self._more.wait()

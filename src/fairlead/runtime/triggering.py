@@ -1,4 +1,4 @@
-"""All that makes jobs by itself: scheduler and dispatcher, woken by notifications, from start to stop."""
+"""Runs the scheduler and the dispatcher, woken by notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,12 +11,12 @@ from fairlead.runtime.dispatcher import Dispatcher
 from fairlead.runtime.scheduler import Scheduler
 from fairlead.runtime.service import Service
 
-# A tick does not wait for others that are at the same work for longer than this many looks.
+# The most rounds of a tick, in case other processes keep producing work.
 MOST_ROUNDS = 1000
 
 
 async def trigger_due(database: Database) -> None:
-    """Dispatch the events that wait and fire the schedules that are due, for those who run nothing that does."""
+    """Dispatch stored events and fire due schedules once, for callers without a scheduler process."""
     catalog = Catalog(database.settings)
     for work in (Dispatcher, Scheduler):
         one_round = work(database, catalog, poll_seconds=1)
@@ -27,7 +27,7 @@ async def trigger_due(database: Database) -> None:
 
 @asynccontextmanager
 async def triggering(database: Database, direct_url: str) -> AsyncIterator[None]:
-    """Fire schedules and dispatch events while the block lasts; ends at a safe point."""
+    """Fire schedules and dispatch events during the block; stops at a safe point."""
     settings = database.settings
     catalog = Catalog(settings)
     pause = settings.poll_seconds * 5

@@ -1,7 +1,7 @@
-"""Answers that nobody reads: the session of a process that was stopped while a large answer was on its way to it.
+"""Ends database sessions whose client stopped reading: a process that was stopped while it received a large result.
 
-PostgreSQL has no limit for that on a local socket: the statement does not end, and what it has locked stays locked. On
-TCP connections `tcp_user_timeout` ends it, after 25 seconds.
+PostgreSQL has no timeout for that on a local socket: the statement does not end, and its locks stay. On TCP
+connections `tcp_user_timeout` ends it after 25 seconds.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Unread:
-    """Ends sessions of ours whose clients have taken nothing for as long as a transaction may be idle."""
+    """Ends Fairlead's sessions whose clients have read nothing for as long as a transaction may be idle."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -26,7 +26,7 @@ class Unread:
         self._since: dict[Writing, float] = {}
 
     async def __call__(self) -> None:
-        """One look. A session that waits with the same answer at each look for so long is ended."""
+        """Check once. Ends each session that has been blocked on the same result for that long."""
         now = asyncio.get_running_loop().time()
         found = await self._database.single(sessions.writing)
         self._since = {one: self._since.get(one, now) for one in found}
@@ -37,5 +37,5 @@ class Unread:
                 log.warning(
                     "unread_session_ended",
                     pid=one.pid,
-                    why="its process took no answer, and held what others wait for",
+                    why="its process did not read the result, and its locks block others",
                 )

@@ -1,4 +1,4 @@
-"""The watchdog: puts back what dead workers left behind, contains poison, forgets the dead, and does its duties."""
+"""The watchdog: rescues leases of dead workers, isolates jobs that kill workers, removes dead workers, runs duties."""
 
 import asyncio
 import math
@@ -20,24 +20,24 @@ from fairlead.store import bulk, rescue, workers
 log = structlog.get_logger(__name__)
 
 BATCH = 500
-# How long a rescue waits for a row that others hold, where it cannot pass it by.
+# How long a rescue waits for a locked row that it cannot skip.
 LOCK_SECONDS = 0.5
 DAY_SECONDS = 86_400.0
-# How long a sweep goes on one by one.
+# How long a sweep may rescue leases one by one.
 ONE_BY_ONE_SECONDS = 10.0
-# A lease that could not be rescued is tried again after a sweep, then after twice the time, up to this.
+# A lease that could not be rescued is retried after one sweep interval; the pause doubles each time, up to this.
 LONGEST_REST_SECONDS = 300.0
 
 
 class Failure(NamedTuple):
-    """How often a lease could not be rescued, and until when it is left out."""
+    """How often the rescue of a lease failed, and until when sweeps skip it."""
 
     number: int
     rests_until: float
 
 
 class Watchdog:
-    """One sweep, and a round of each duty that is due, if duties are given. Any number of processes may run it."""
+    """Runs a sweep, and a round of each duty that is due, if duties are given. Any number of processes may run it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Watchdog:
         self._lease_seconds = lease_seconds
         self._sweep_seconds = sweep_seconds
         self._duties = duties
-        # two sweeps may be further apart than half a lease, and the database lives all the same
+        # a gap between sweeps that is longer than this means that the database was unreachable
         self._gap_seconds = max(lease_seconds / 2, sweep_seconds * 1.5)
         self._sweep_at = -math.inf
         self._unread = Unread(database)
@@ -59,7 +59,7 @@ class Watchdog:
         self.rescued = 0
 
     async def __call__(self) -> float:
-        """Seconds until the next sweep, or the next round of a duty that has more to do."""
+        """Sweep and run duties if due; seconds until the next sweep or round of a duty."""
         now = asyncio.get_running_loop().time
         if now() >= self._sweep_at:
             await self._end_unread()
@@ -74,7 +74,7 @@ class Watchdog:
             await self._unread()
         except DatabaseUnreachable:
             raise
-        except Exception as error:  # noqa: BLE001 - a right that is missing, say: leases must be rescued all the same
+        except Exception as error:  # noqa: BLE001 - a missing privilege, for example: leases must be rescued anyway
             log.error("unread_sessions_not_ended", why=repr(error))  # noqa: TRY400 - one line
 
     async def _dutifully(self, duties: Duties) -> float:
@@ -82,17 +82,17 @@ class Watchdog:
             return await duties()
         except FairleadError:
             raise
-        except Exception as error:  # noqa: BLE001 - a right that is missing, say: leases must be rescued all the same
+        except Exception as error:  # noqa: BLE001 - a missing privilege, for example: leases must be rescued anyway
             log.error("duty_failed", why=repr(error))  # noqa: TRY400 - one line
             return math.inf
 
     async def _swept(self) -> int:
-        """How many leases were rescued: together, or one by one where one of them will not be."""
+        """Rescue expired leases in one transaction, or one by one if that fails; how many were rescued."""
         until, has_work = await self._database.single(
             partial(rescue.pulse, lease_seconds=self._lease_seconds, gap_seconds=self._gap_seconds)
         )
         if until is None:
-            # the database was away: the owners of leases have the time of a lease to hand in what they have
+            # the database was unreachable: owners of leases get one lease's time to renew or finish
             return 0
         await self._database.single(partial(workers.prune, seconds=self._lease_seconds * 10))
         if not has_work:
@@ -102,12 +102,12 @@ class Watchdog:
             return await self._database.transact(partial(self._sweep, until=until, but=resting))
         except DatabaseUnreachable:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others must not wait for it
+        except Exception as error:  # noqa: BLE001 - one lease that cannot be rescued must not block the others
             log.error("sweep_failed", why=repr(error))  # noqa: TRY400 - one line
         return await self._one_by_one(until, resting)
 
     async def _one_by_one(self, until: datetime, resting: list[UUID]) -> int:
-        """The oldest first, for some seconds: the rest have their turn at the next sweep."""
+        """Rescue the oldest leases first, for some seconds; the next sweep continues."""
         now, rescued = asyncio.get_running_loop().time, 0
         deadline = now() + ONE_BY_ONE_SECONDS
         overdue = partial(rescue.overdue, limit=BATCH, until=until, but=resting)
@@ -117,7 +117,7 @@ class Watchdog:
                 rescued += await self._database.transact(work)
             except DatabaseUnreachable:
                 raise
-            except Exception as error:  # noqa: BLE001 - as above; it is tried again when it has rested
+            except Exception as error:  # noqa: BLE001 - as above; a later sweep retries it
                 self._note_failure(job_id)
                 log.error("lease_not_rescued", job_id=str(job_id), why=repr(error))  # noqa: TRY400 - one line
             if now() > deadline:
@@ -125,7 +125,7 @@ class Watchdog:
         return rescued
 
     def _resting(self) -> list[UUID]:
-        """Leases that could not be rescued lately: they are left out, so that they keep no others waiting."""
+        """Jobs whose rescue failed recently: sweeps skip them, so that they do not block others."""
         now = asyncio.get_running_loop().time()
         longest = LONGEST_REST_SECONDS * 2
         self._failures = {
@@ -141,7 +141,7 @@ class Watchdog:
     async def _sweep(self, tx: Tx, *, until: datetime, but: list[UUID]) -> int:
         rescued = await self._rescue(tx, until=until, but=but)
         if alive := await rescue.uncharge(tx):
-            log.warning("loss_uncharged", jobs=len(alive), why="the worker was cut off, and is seen again")
+            log.warning("loss_uncharged", jobs=len(alive), why="the worker was disconnected and is back")
         await rescue.forget_lost(tx, seconds=DAY_SECONDS)
         return rescued
 

@@ -24,35 +24,35 @@ from fairlead.runtime.turns import Turns
 log = structlog.get_logger(__name__)
 
 CLAIM_BATCH = 500
-# so many handlers start before the loop looks what else has happened: a finish that waits keeps the database idle
+# how many handlers start before the event loop runs other tasks: a delayed finish keeps the database idle
 START_BATCH = 50
-# So many attempts that have ended make room for others before that is written: a worker with few places would wait most
-# of the time. With many places it is cheaper to claim for all of them at once.
+# How many ended attempts free their slots before their outcomes are written: a worker with few slots would wait most
+# of the time. With many slots it is cheaper to claim for all of them together.
 MOST_UNWRITTEN = 50
 STOP_SECONDS = 10.0
-# An answer that took this part of a lease leaves too little of it: begun now, the jobs would be stopped as lost.
+# A claim that took longer than this part of a lease leaves too little of it: its jobs would soon be stopped as lost.
 STALE = 0.5
 
 
 class Run(Protocol):
-    """A handler at work, as the worker sees it."""
+    """A running handler, as the worker sees it."""
 
     def cancel(self) -> None:
         """Ask it to stop."""
 
     def lose(self, grace: float) -> None:
-        """Have it stopped in so many seconds."""
+        """Kill it after `grace` seconds, since its lease is lost."""
 
     @property
     def ran(self) -> Ran | None:
-        """What is known of its process, if it was one."""
+        """The result of its subprocess, if it had one."""
 
     def kept_log(self) -> str:
-        """What it has logged."""
+        """The attempt's log."""
 
 
 class Attempt:
-    """One attempt of ours. Whoever starts it sets `run`, and calls `ended` once with its outcome."""
+    """One attempt of this worker. The code that starts it sets `run`, and calls `ended` once with the outcome."""
 
     __slots__ = ("held", "lost", "released", "run", "settles_at", "then", "worker_id")
 
@@ -65,11 +65,11 @@ class Attempt:
         self.run: Run | None = None
         self.lost = False
         self.released = False
-        # from then on it is not to blame for what happens to the worker when a suspect begins
+        # from then on it is not blamed if the worker dies after a suspect starts
         self.settles_at = 0.0
 
     def ended(self, outcome: Outcome) -> None:
-        """The handler has ended so."""
+        """The handler has ended with this outcome."""
         self.then(self, outcome)
 
     def ask_to_stop(self) -> None:
@@ -78,13 +78,13 @@ class Attempt:
             self.run.cancel()
 
     def lose(self, grace: float) -> None:
-        """It may no longer be ours: have the handler stopped before others run it, and give it back."""
+        """Stop the handler before another worker runs the job: the lease may be lost."""
         self.lost = True
         if self.run is not None:
             self.run.lose(grace)
 
     def change(self, outcome: Outcome) -> Change:
-        """What its outcome does to its job, with what it logged."""
+        """The job's change for this outcome, with the attempt's log."""
         change = decide(self.held.job, outcome)
         if self.run is None:
             return change
@@ -100,7 +100,7 @@ Start = Callable[[Attempt], None]
 
 
 class Taken(NamedTuple):
-    """What a claim brought, when it was asked for, and whether it was all that was asked for."""
+    """The result of a claim: its jobs, when it was sent, and whether it returned as many jobs as were wanted."""
 
     held: list[Held]
     asked_at: float
@@ -108,17 +108,17 @@ class Taken(NamedTuple):
 
 
 def _not_now(held: Held) -> Change:
-    """Back into the queue for a moment, uncharged."""
+    """The change that returns a job to the queue for a moment, without charging an attempt."""
     return _still_suspect(held, decide(held.job, Snoozed(random.uniform(0.1, 0.5))))  # noqa: S311
 
 
 def _still_suspect(held: Held, change: Change) -> Change:
-    """One that was to be started by itself, and has not shown that it is harmless, still is."""
+    """The change, for a suspect that has not proved harmless: the job stays a suspect."""
     return msgspec.structs.replace(change, alone=True) if held.job.probation else change
 
 
 class Worker:
-    """Claims no more than can start, runs each job beside the others, and writes the ends in batches."""
+    """Claims no more jobs than can start, runs them concurrently, and writes their outcomes in batches."""
 
     def __init__(
         self,
@@ -132,19 +132,19 @@ class Worker:
         suspects: SuspectSource | None = None,
         worker_id: str | None = None,
     ) -> None:
-        """`later` is told when something was put back for later; `worker_id` stands in lines of the log.
+        """`later` is called when a job was queued for later; `worker_id` is for log lines.
 
-        Without `suspects` it runs none.
+        Without `suspects` the worker runs no suspects.
         """
         self._worker_id = worker_id
         self._source = source
         self._suspects = suspects
         self._turns = Turns(lease_seconds, poll_seconds)
-        # the suspect that nothing else may begin beside
+        # the suspect beside which no other job may start
         self._on_probation: Attempt | None = None
         self._begin = start
         self._concurrency = concurrency
-        # four batches fill a worker, so that claiming, running and finishing go on side by side
+        # four batches fill a worker, so that claiming, running and finishing overlap
         self._batch = min(CLAIM_BATCH, -(-concurrency // 4))
         self._poll_seconds = poll_seconds
         self._lease_seconds = lease_seconds
@@ -166,13 +166,13 @@ class Worker:
         return len(self._attempts)
 
     def wake(self) -> None:
-        """There may be work: look now."""
+        """Claim now: there may be ready jobs."""
         self._wake.set()
 
     # Claiming
 
     async def claim_until(self, stop: asyncio.Event, worn_out: Callable[[], bool] = lambda: False) -> None:
-        """Claim and start jobs until told to stop, or until this process is worn out."""
+        """Claim and start jobs until `stop` is set, or until `worn_out` says that this process must be replaced."""
         stopping = asyncio.create_task(self._wake_at(stop))
         try:
             await self._claim_until(stop, worn_out)
@@ -180,7 +180,7 @@ class Worker:
             stopping.cancel()
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
-        """Lets the loop wait for one event only: waiting for several costs as much as a claim of one."""
+        """Forward `stop` to the wake event: waiting for two events would cost as much as a claim of one job."""
         await stop.wait()
         self._wake.set()
 
@@ -191,26 +191,26 @@ class Worker:
                 await self._wait(seconds)
                 continue
             free = self._free()
-            # a few slots free while a batch of ends is being written: many more in a moment, and one claim for all
+            # few slots are free while a batch of outcomes is written: wait, so that one claim fills all of them
             self._cramped = free < 1 or (free < self._batch and self.finisher.writing)
             if self._cramped:
                 await self._wake.wait()
                 continue
-            # what the last claim brought starts before the next is asked for
+            # handlers of the last claim run before the next claim
             await asyncio.sleep(0)
             if not await self._take(min(free, self._batch), stop):
                 await self._wait(await self._start_suspect_instead())
 
     async def _wait(self, seconds: float) -> None:
-        """Until there may be work, or for so long."""
+        """Wait for a wake, for at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    # Suspects: the loss of a worker is charged to a job only if the worker ran nothing else
+    # Suspects: a worker's death is charged to a job only if the worker ran nothing else
 
     async def _hold_off(self) -> float:
-        """Seconds to claim nothing, since a suspect runs by itself, or is to; 0 to claim as usual."""
+        """Seconds to claim nothing, since a suspect runs alone or waits to; 0 to claim as usual."""
         if self._on_probation is not None:
             if left := self._turns.probation_left():
                 return left
@@ -224,7 +224,7 @@ class Worker:
         return await self._look(self._suspects) if is_time else 0.0
 
     async def _start_suspect_instead(self) -> float:
-        """There is nothing else to claim. Seconds until the next look for that."""
+        """Start a suspect, since a claim returned nothing; seconds until the next claim."""
         self._turns.end_ordinary()
         seconds = 0.0
         if self._suspects is not None and self._turns.is_time_to_look():
@@ -272,15 +272,15 @@ class Worker:
         self._turns.end_probation()
 
     def _free(self) -> int:
-        """How many more may run. Of those that have ended, some need not be written down before others begin."""
+        """How many more jobs may start. Some ended attempts count as free before their outcomes are written."""
         unwritten = len(self._attempts) - self._running
         return self._concurrency - len(self._attempts) + min(unwritten, self._concurrency, MOST_UNWRITTEN)
 
     async def _take(self, wanted: int, stop: asyncio.Event) -> bool:
-        """Start what a claim brings, and what further claims bring while there is plenty. Whether it was anything."""
+        """Claim and start jobs, and claim again while claims are full. Returns whether the last claim returned a job."""
         taken = await self._ask(wanted)
         while taken.full and not stop.is_set() and self._free() - len(taken.held) >= self._batch:
-            # the database looks for more while we start these
+            # the next claim runs while these jobs start
             more = asyncio.create_task(self._ask(self._batch))
             await asyncio.sleep(0)
             await self._start_all(taken)
@@ -294,7 +294,7 @@ class Worker:
             held = await self._source.claim(wanted)
             self._claims_again()
             if self._source.crowded and self._freed != freed:
-                self._wake.set()  # room was made after the database had looked, and before we knew that it is wanted
+                self._wake.set()  # an attempt was written during the claim: a limit may have room again
         except FairleadError as error:
             log.warning("claim_failed", why=error.message)
             self._failing_since = self._failing_since or asked_at
@@ -302,7 +302,7 @@ class Worker:
         return Taken(held, asked_at, len(held) == wanted)
 
     def _claims_again(self) -> None:
-        """Say that it is over, after claims have failed."""
+        """Log that claims succeed again."""
         if self._failing_since is not None:
             log.warning("claims_again", after_seconds=round(lease_clock() - self._failing_since, 1))
             self._failing_since = None
@@ -319,7 +319,7 @@ class Worker:
                 await asyncio.sleep(0)
 
     def _hand_back(self, held: list[Held], asked_at: float) -> None:
-        """Give back what was not started, as soon as the database takes it; until then it is ours, and in its place."""
+        """Return jobs that were not started to the queue; each keeps its slot and its lease until that is written."""
         self.heart.hold([one.lease for one in held], asked_at)
         for one in held:
             self._attempts[one.lease] = Attempt(one, self._ended, self._worker_id)
@@ -344,7 +344,7 @@ class Worker:
         if self._cramped and self._free() >= self._batch:
             self._wake.set()
         if attempt.lost:
-            # it was stopped by us, for want of the database: if it is still ours when that is back, nobody is to blame
+            # we stopped it since its lease could not be renewed: if the lease is still valid, the job is not charged
             self.finisher.add(attempt.held.lease, self._change(attempt, Released()), is_lost=True)
             return
         if attempt.released and isinstance(outcome, Canceled):
@@ -376,13 +376,13 @@ class Worker:
             self._wake.set()
 
     def _about(self, lease: Lease) -> dict[str, Any]:
-        """What a line in the log says of the attempt that a lease is for; from any thread."""
+        """The log fields of a lease's attempt; safe from any thread."""
         attempt = self._attempts.get(lease)
         return (
             lease_fields(lease) if attempt is None else failures.fields_of(attempt.held.job, self._worker_id)
         )
 
-    # What the heart hears, from its own thread
+    # Callbacks of the heartbeat thread
 
     def _hear_cancel(self, lease: Lease) -> None:
         self._loop.call_soon_threadsafe(self._cancel, lease)
@@ -396,27 +396,27 @@ class Worker:
 
     def _lose(self, lease: Lease) -> None:
         if attempt := self._attempts.get(lease):
-            # of what the heart leaves us, at least as much again for the killing itself
+            # of the margin that the heartbeat leaves, the rest is for the kill itself
             attempt.lose(self._lease_seconds * MARGIN / 3)
 
     # Ending
 
     def hurry(self) -> None:
-        """Stop waiting for what runs: give it back now."""
+        """Stop waiting for running jobs: release them now."""
         self._hurry.set()
 
     async def drain(self, seconds: float) -> None:
-        """Let what runs end within the grace time, release the rest, and write it all."""
+        """Let running jobs end within `seconds`, release the rest, and write all outcomes."""
         await self._all_ended(seconds)
         for attempt in list(self._attempts.values()):
             attempt.released = True
-            attempt.ask_to_stop()  # nothing happens to those that have ended
+            attempt.ask_to_stop()  # no effect on ended attempts
         self._hurry.clear()
         await self._all_ended(STOP_SECONDS)
         await self.finisher.flushed()
 
     async def _all_ended(self, seconds: float) -> None:
-        """Wait until no attempt runs, for so long, or until told to hurry."""
+        """Wait until no attempt runs, for at most `seconds`, or until `hurry` is called."""
         self._quiet.clear()
         if self._running:
             await wait_any(self._hurry, self._quiet, seconds=seconds)
