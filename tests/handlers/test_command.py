@@ -320,8 +320,8 @@ async def test_a_result_is_the_last_line_that_says_so(runs: Runs) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("echo 'fairlead:result [1]'", "must go on with a JSON object"),
-        ("echo 'fairlead:result {'", "must go on with a JSON object"),
+        ("echo 'fairlead:result [1]'", "must continue with a JSON object"),
+        ("echo 'fairlead:result {'", "must continue with a JSON object"),
         ('rm $R; ln -s /etc/passwd "$R"', "cannot be read"),
         ('rm $R; mkfifo "$R"', "not a regular file"),
         ('rm $R; mkdir "$R"', "not a regular file"),
@@ -331,7 +331,7 @@ async def test_a_result_is_the_last_line_that_says_so(runs: Runs) -> None:
         ('head -c 100000 /dev/zero | tr "\\0" "[" > "$R"', "not JSON"),
         (
             'printf "fairlead:result "; head -c 100000 /dev/zero | tr "\\0" "["',
-            "must go on with a JSON object",
+            "must continue with a JSON object",
         ),
     ],
 )

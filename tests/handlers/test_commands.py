@@ -38,7 +38,7 @@ def test_an_executable_that_only_its_owner_can_change_is_taken(program: Path) ->
 def test_an_executable_that_is_missing_or_none_is_refused(program: Path) -> None:
     assert (
         refusal(str(program.parent / "missing"))
-        == f"argv[0]: {program.parent}/missing is not there, or not a file"
+        == f"argv[0]: {program.parent}/missing does not exist or is not a file"
     )
     assert "not a file" in refusal(str(program.parent))
     program.chmod(0o644)
@@ -81,8 +81,8 @@ def test_a_working_directory_must_be_there(tmp_path: Path) -> None:
 
 @needs_root
 def test_an_unknown_user_and_uncounted_processes_are_refused() -> None:
-    assert "no such user" in refusal("/bin/true", user="nobody-at-all")
-    assert "root's processes are not counted" in refusal("/bin/true", limits={"processes": 10})
+    assert "unknown user or group" in refusal("/bin/true", user="nobody-at-all")
+    assert "does not count root's processes" in refusal("/bin/true", limits={"processes": 10})
     assert command("/bin/true", user="nobody", limits={"processes": 10}).uid == 65534
 
 

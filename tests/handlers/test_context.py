@@ -211,4 +211,4 @@ async def test_a_context_without_a_queue_says_so() -> None:
     outcome = await outcome_of(enqueues)
 
     assert isinstance(outcome, Failed)
-    assert "Nothing to enqueue through" in outcome.message
+    assert "This context cannot enqueue" in outcome.message

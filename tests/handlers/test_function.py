@@ -174,7 +174,7 @@ async def test_a_smaller_bound_for_output_holds() -> None:
     outcome = await outcome_of(lambda: "x" * 100, max_output_bytes=50)
 
     assert isinstance(outcome, Failed)
-    assert outcome.message == "The output cannot be kept as JSON: larger than 50 bytes."
+    assert outcome.message == "The output cannot be stored as JSON: larger than 50 bytes."
 
 
 async def test_what_a_task_group_wraps_means_what_it_meant_alone() -> None:

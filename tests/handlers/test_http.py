@@ -146,7 +146,7 @@ async def test_trouble_on_the_way_is_tried_again() -> None:
         "TemporaryFailure",
         retryable=True,
     )
-    assert message == "nowhere.example could not be found: Name or service not known"
+    assert message == "nowhere.example could not be resolved: Name or service not known"
 
 
 async def test_a_server_that_does_not_answer_in_time_is_asked_again() -> None:
@@ -372,7 +372,7 @@ async def test_a_redirect_to_what_is_not_public_is_not_followed(location: str) -
 async def test_a_redirect_that_is_no_url_is_refused_for_good(location: str) -> None:
     async with serving(always(to(location))) as server:
         message = failed(await asked_for({"url": server.url}), "RequestRefused", retryable=False)
-    assert message.startswith("A redirect of 127.0.0.1 is not followed: it ")
+    assert message.startswith("A redirect of 127.0.0.1 was refused: it ")
     assert location not in message
 
 

@@ -1,1 +1,1 @@
-"""How one attempt runs. Knows no database."""
+"""Runs one attempt of a job. Does not use the database."""

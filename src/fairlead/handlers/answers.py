@@ -1,31 +1,31 @@
-"""What the answers of other people's servers mean for an attempt."""
+"""Maps HTTP status codes of external servers to failures and snoozes."""
 
 from datetime import UTC, datetime
 
 from fairlead.handlers.context import Context, Fatal, Snooze
 from fairlead.model.retry_after import retry_after
 
-# Client errors that pass: Request Timeout, Too Early, Too Many Requests.
+# Temporary client errors: Request Timeout, Too Early, Too Many Requests.
 _PASSING = frozenset({408, 425, 429})
-# A server that is busy for longer than so many attempts uses up the job's budget like any other trouble.
+# After this many attempts a busy server's answer counts as a failure, not as a snooze.
 MOST_SNOOZES = 20
 
 
 class PermanentFailure(Fatal):
-    """It was refused, and would be again."""
+    """The request was refused; a retry would be refused too."""
 
 
 class TemporaryFailure(Exception):
-    """It did not work this time."""
+    """The request failed; a retry may succeed."""
 
 
 def passes(status: int) -> bool:
-    """Whether it makes sense to ask again after this answer."""
+    """Whether a request with this answer may be retried."""
     return status >= 500 or status in _PASSING
 
 
 def unwelcome(ctx: Context, status: int, wait: str | None, message: str) -> Exception:
-    """What to raise for an answer that was not hoped for; `wait` is its Retry-After."""
+    """The exception for an unexpected answer; `wait` is its Retry-After header."""
     if not passes(status):
         return PermanentFailure(message)
     seconds = retry_after(wait, datetime.now(UTC))

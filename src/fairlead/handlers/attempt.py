@@ -1,4 +1,4 @@
-"""One attempt: it ends once, by the handler's end, by its time, or when it is told to stop."""
+"""One attempt: it ends once, when the handler ends, at its timeout, or when it is stopped."""
 
 import asyncio
 import inspect
@@ -20,7 +20,7 @@ from fairlead.model.redact import Mask
 
 logger = structlog.get_logger(__name__)
 
-# What does the work: a function, a command.
+# The handler: a function or a command.
 H = TypeVar("H")
 
 GRACE_SECONDS = 5.0
@@ -30,11 +30,11 @@ LONGEST_KIND = 200
 
 
 class OutputInvalid(Fatal):
-    """The handler returned what cannot be kept; trying again would not help."""
+    """The handler's output cannot be stored; a retry would not help."""
 
 
 class Bounds(NamedTuple):
-    """What an attempt may take, and who watches its time."""
+    """An attempt's limits, and the object that watches its timeout."""
 
     timeout: float | None
     deadlines: Deadlines
@@ -43,13 +43,13 @@ class Bounds(NamedTuple):
 
 
 class Attempt(Generic[H]):
-    """The frame around a handler. It ends once, and `then` is told how; what comes later is not listened to.
+    """Runs a handler. It ends once and calls `then` with the outcome; later results are ignored.
 
-    Kinds of attempt say how to launch the handler, how to interrupt it, and what is left to do
+    Subclasses define how to launch the handler, how to interrupt it, and what to do
     when it has not ended `grace` seconds after that.
     """
 
-    # There are thousands of attempts a second: what most never change is kept by the class.
+    # Class attributes, since there are thousands of attempts a second and most never change these.
     over = False
     forsaken = False
     _timed = False
@@ -63,7 +63,7 @@ class Attempt(Generic[H]):
         self._then = then
 
     def start(self) -> None:
-        """Launch the handler; what it raises is an outcome too."""
+        """Launch the handler; an exception becomes a failed outcome."""
         if (reason := self.ctx._reason) is not None:  # noqa: SLF001
             self.end(reason)
             return
@@ -71,13 +71,13 @@ class Attempt(Generic[H]):
         before = current_job.set(self.ctx.job_id)
         try:
             self.launch()
-        except Exception as error:  # noqa: BLE001 - one job's trouble, not the worker's
+        except Exception as error:  # noqa: BLE001 - it fails this job, not the worker
             self.end(failure(error, self.ctx.mask))
         finally:
             current_job.reset(before)
 
     def launch(self) -> None:
-        """Set the handler going."""
+        """Start the handler."""
         raise NotImplementedError
 
     def interrupt(self) -> None:
@@ -85,17 +85,17 @@ class Attempt(Generic[H]):
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """It did not stop: report it as ended all the same."""
+        """End the attempt although the handler did not stop."""
         self.end(None)
 
     def running(self) -> None:
-        """The handler starts now, and so does its time."""
+        """Start the timeout: the handler starts now."""
         if self.bounds.timeout is not None:
             self._timed = True
             self.bounds.deadlines.add(self, self.bounds.timeout, self._expire)
 
     def end(self, outcome: Outcome | None) -> None:
-        """Settle the attempt, unless it is settled."""
+        """End the attempt, unless it has ended."""
         self._leave()
         if self._giving_up is not None:
             self._giving_up.cancel()
@@ -118,7 +118,7 @@ class Attempt(Generic[H]):
         return Succeeded(kept_output(result, self.bounds.max_output_bytes))
 
     def _settled(self, outcome: Outcome | None) -> Outcome:
-        """Told to stop, only success still counts; out of time, nothing does."""
+        """The final outcome: after a stop only a success counts; after a timeout nothing does."""
         reason = self.ctx._reason  # noqa: SLF001
         if reason is not None and (isinstance(reason, Failed) or not isinstance(outcome, Succeeded)):
             outcome = reason
@@ -136,7 +136,7 @@ class Attempt(Generic[H]):
 
     @property
     def _grace(self) -> float:
-        """How long it has to end by itself once it is told to stop: less, if its lease ends sooner."""
+        """How long a stopped handler has to end by itself: less, if its lease ends sooner."""
         lost = self.ctx._grace  # noqa: SLF001
         return self.bounds.grace if lost is None else min(lost, self.bounds.grace)
 
@@ -150,30 +150,30 @@ class Attempt(Generic[H]):
         self.abandon()
 
     def forsake(self) -> None:
-        """Whoever waited was cancelled: nobody wants the outcome, and the handler must not run on."""
+        """Stop the handler without an outcome: the caller that waited for it was cancelled."""
         self.over = self.forsaken = True
         self.ctx.release()
         self.ctx._close()  # noqa: SLF001
 
 
 def failure(error: BaseException, mask: Mask | None = None) -> Outcome:
-    """What an exception of a handler means, without secrets; a group means what all that is in it means."""
+    """The outcome for a handler's exception, without secrets; a group is fatal only if all its exceptions are."""
     leaves = _leaves(error)
-    # a group of one, as a task group makes it, says no more than the one does
-    told = leaves[0] if len(leaves) == 1 else error
-    if isinstance(told, Snooze):
-        return Snoozed(told.delay)
+    # a group of one exception, as a task group raises it, is reported as that exception
+    reported = leaves[0] if len(leaves) == 1 else error
+    if isinstance(reported, Snooze):
+        return Snoozed(reported.delay)
     quiet = isinstance(error, PayloadInvalid | OutputInvalid | Stopped)
     return Failed(
-        kind=clean(type(told).__name__, LONGEST_KIND, mask),
-        message=_message(told, mask),
+        kind=clean(type(reported).__name__, LONGEST_KIND, mask),
+        message=_message(reported, mask),
         retryable=not all(isinstance(leaf, Fatal) for leaf in leaves),
         traceback=None if quiet else _traceback(error, mask),
     )
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """The exceptions in a group, however deep; of one that is no group, itself."""
+    """The exceptions in a group, at any depth; or the exception itself."""
     found, left = [], [error]
     while left:
         one = left.pop()
@@ -188,26 +188,26 @@ def _message(error: BaseException, mask: Mask | None) -> str:
     try:
         return clean(str(error), LONGEST_MESSAGE, mask)
     except Exception:  # noqa: BLE001 - __str__ is the user's code
-        return "(an exception that cannot be shown as text)"
+        return "(an exception without a text: its __str__ failed)"
 
 
 def _traceback(error: BaseException, mask: Mask | None) -> str | None:
-    """The end of the traceback, without the frames of ours above the handler."""
+    """The end of the traceback, without Fairlead's frames above the handler."""
     try:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_globals.get("__package__") == __package__:
             frames = frames.tb_next
         text = "".join(traceback.format_exception(type(error), error, frames))
-    except Exception:  # noqa: BLE001 - no memory, or code of the user's that fails again
+    except Exception:  # noqa: BLE001 - out of memory, or the user's code fails again
         return None
     text = text if mask is None else mask.text(text)
     kept = text if len(text) <= LONGEST_TRACEBACK else "…" + text[1 - LONGEST_TRACEBACK :]
-    # bytes are what the bound is about
+    # the limit is in bytes
     return clean(kept, LONGEST_TRACEBACK).encode()[-LONGEST_TRACEBACK:].decode(errors="ignore")
 
 
 def kept_output(result: Any, max_bytes: int) -> Any:
-    """A result as it can be kept, or a refusal that says why it cannot."""
+    """A result as JSON values; raises OutputInvalid if it cannot be stored."""
     if inspect.iscoroutine(result):
         result.close()
         raise OutputInvalid("The function returned a coroutine; define it with `async def`.")
@@ -216,12 +216,12 @@ def kept_output(result: Any, max_bytes: int) -> Any:
     except FairleadError as error:
         fault = error.faults[0]
         where = f" at {fault.path}" if fault.path else ""
-        raise OutputInvalid(f"The output cannot be kept as JSON: {fault.message}{where}.") from None
+        raise OutputInvalid(f"The output cannot be stored as JSON: {fault.message}{where}.") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise OutputInvalid(f"The output cannot be kept as JSON: {error}.") from None
+        raise OutputInvalid(f"The output cannot be stored as JSON: {error}.") from None
 
 
 def _with_cost(outcome: Outcome, cents: int) -> Outcome:
     if isinstance(outcome, Lost):
-        return outcome  # nobody is there to tell
+        return outcome  # a lost attempt reports nothing
     return msgspec.structs.replace(outcome, cost_cents=cents)

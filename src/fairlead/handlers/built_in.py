@@ -1,4 +1,4 @@
-"""The functions that come with Fairlead: those whose settings are there."""
+"""Fairlead's built-in functions, if they are configured."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -17,12 +17,12 @@ from fairlead.model.path import Flaw
 from fairlead.model.signing_secrets import SigningSecrets, signing_secrets_of
 from fairlead.settings import Settings
 
-# A function, and the options that make a job of it.
+# A function and its job options.
 Builtin = tuple[Callable[..., Any], Mapping[str, Any]]
 
 
 def builtins_of(settings: Settings, document: Mapping[str, Any]) -> Iterator[Builtin]:
-    """What the settings and a parsed fairlead.toml ask for, ready to be run here, or a refusal that says why not."""
+    """The built-in functions that the settings and a parsed fairlead.toml enable; raises SettingInvalid if one cannot run."""
     if settings.http_requests:
         yield _http_requests(settings, signing_secrets_of(document)).request, http.OPTIONS
     if found := email_settings_of(document):
@@ -48,10 +48,10 @@ def _provider(tenant: str | None, settings: EmailSettings) -> email.Provider:
 
 def _smtp(settings: Smtp) -> email.Provider:
     try:
-        from fairlead.handlers.email_smtp import SmtpProvider  # noqa: PLC0415 - only installed where it is wanted
+        from fairlead.handlers.email_smtp import SmtpProvider  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         raise SettingInvalid(
-            'Email over SMTP needs another package: pip install "fairlead[email]".',
+            'Email over SMTP needs an extra package: pip install "fairlead[email]".',
             [Fault("email.provider", "needs fairlead[email]")],
         ) from error
     return SmtpProvider(settings)
@@ -74,7 +74,7 @@ def _http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequ
 
 
 def _check_secret(where: str, source: SecretSource) -> None:
-    """A secret that is not there is told when the worker starts, not when the first job fails."""
+    """Raise SettingInvalid for a missing secret when the worker starts, before the first job fails."""
     try:
         secret_of(source, os.environ)
     except SecretMissing as error:

@@ -1,6 +1,6 @@
-"""The isolated child: finds its function, runs it once, says how it ended, and is gone.
+"""The isolated child process: it imports its function, runs it once, sends the outcome, and ends.
 
-It shares nothing with its worker but a socket. When that closes, the worker is dead, and so is this.
+It shares only a socket with its worker. When that closes, the worker is dead, and the child kills itself.
 """
 
 import asyncio
@@ -35,14 +35,16 @@ from fairlead.model.job import Enqueued, NewJob
 from fairlead.model.outcome import Outcome
 from fairlead.model.redact import Mask
 
-# The worker decides how long is too long; its SIGKILL is not waited for with a clock of our own.
+# The worker enforces the timeout with SIGKILL; the child has no timeout.
 _FOREVER = 86_400.0
 
 
 def main() -> NoReturn:
-    """The life of a child, from its command line to its end."""
+    """Run the child, from its command line to its end."""
     adopt_orphans()
-    if PRIVATE in sys.argv[3:]:  # the worker runs commands too, and has given us its environment
+    if (
+        PRIVATE in sys.argv[3:]
+    ):  # the worker also runs commands, which must not read the environment that we inherit
         keep_private()
     link = Link(socket.socket(fileno=int(sys.argv[2])))
     begin = link.begin()
@@ -57,7 +59,7 @@ async def _attempt(begin: wire.Begin, link: "Link") -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     link.send(wire.Ended.by(outcome))
-    # the worker kills us now: while we live, what we left running can be found and killed with us
+    # the worker kills us now: while we live, it can find our descendants and kill them too
     threading.Event().wait()
 
 
@@ -68,7 +70,7 @@ async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ctx.cancel)
     try:
         handler = Handler.of(ctx.definition_key, _found(begin.module, begin.qualname))
-    except BaseException as error:  # noqa: BLE001 - importing is the user's code too
+    except BaseException as error:  # noqa: BLE001 - the import runs the user's code
         return failure(error, ctx.mask)
     with tracing.continued(begin.trace):
         return await run(
@@ -82,7 +84,7 @@ async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
 
 
 def _found(module: str, qualname: str) -> Callable[..., Any]:
-    """The function that stands in this place, or within what a decorator of ours put there."""
+    """The function with this name, also if one of our decorators wrapped it."""
     found: Any = importlib.import_module(module)
     for name in qualname.split("."):
         found = getattr(found, name)
@@ -91,7 +93,7 @@ def _found(module: str, qualname: str) -> Callable[..., Any]:
 
 
 class Link:
-    """Our end of the socket: writes from any thread, one thread that reads."""
+    """The child's end of the socket: any thread may write, one thread reads."""
 
     def __init__(self, link: socket.socket) -> None:
         link.set_inheritable(False)
@@ -101,10 +103,10 @@ class Link:
         self._asked: dict[int, Future[Enqueued]] = {}
 
     def begin(self) -> wire.Begin:
-        """What to do; from here on the worker's death is ours."""
+        """The worker's request; from now on the child ends when the worker dies."""
         first = wire.next_to_child(self._link)
         if not isinstance(first, wire.Begin):
-            sys.exit("Started by hand? This is the inside of a worker's isolated job.")
+            sys.exit("Do not start this by hand: a worker starts it for an isolated job.")
         threading.Thread(target=self._listen, name="fairlead-link", daemon=True).start()
         return first
 
@@ -113,8 +115,8 @@ class Link:
             self._link.sendall(wire.frame(message))
 
     async def ask(self, new: NewJob) -> Enqueued:
-        """Have the worker enqueue a job."""
-        # refused here as there: on the wire a NaN would quietly become null
+        """Ask the worker to enqueue a job."""
+        # checked before sending: the encoding would silently turn a NaN into null
         plain, _ = payload.encode(new.payload)
         number = next(self._numbers)
         answer = self._asked[number] = Future()
@@ -136,7 +138,7 @@ class Link:
 
 
 class ChildContext(Context):
-    """A context that says everything to the worker."""
+    """A context that sends progress, cost and log lines to the worker."""
 
     def __init__(self, facts: wire.Facts, link: Link) -> None:
         super().__init__(**msgspec.structs.asdict(facts), enqueue=link.ask, on_progress=self._tell)
@@ -154,7 +156,7 @@ class ChildContext(Context):
 
 
 class ChildLog(Log):
-    """A log that the worker keeps."""
+    """A log that sends its lines to the worker."""
 
     def __init__(self, link: Link, mask: Mask | None) -> None:
         super().__init__(mask=mask)
@@ -162,12 +164,12 @@ class ChildLog(Log):
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if self._open:
-            told = {name: _plain(value, self._mask) for name, value in fields.items()}
-            self._link.send(wire.Line(level, clean(str(event), LONGEST_LINE, self._mask), told))
+            plain_fields = {name: _plain(value, self._mask) for name, value in fields.items()}
+            self._link.send(wire.Line(level, clean(str(event), LONGEST_LINE, self._mask), plain_fields))
 
 
 def _plain(value: Any, mask: Mask | None) -> Any:
-    """A field as the wire can carry it."""
+    """A field's value as JSON can carry it."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int) and value.bit_length() < 64:

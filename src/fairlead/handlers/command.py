@@ -1,4 +1,4 @@
-"""Running a command: exactly its argv, in a session of its own, under the supervisor."""
+"""Runs a command: exactly its argv, in its own session, under the supervisor."""
 
 import contextlib
 import os
@@ -33,23 +33,23 @@ logger = structlog.get_logger(__name__)
 RESULT = f"{OURS}result "
 PROGRESS = f"{OURS}progress "
 PROGRESS_FD = 3
-# What reading something as JSON, and as what is expected, may end with.
+# The exceptions of decoding JSON into an expected type.
 _NOT_JSON = (ValueError, TypeError, RecursionError)
 LAST_SECONDS = 1.5
 
-# Given chunks of what the command writes: the stream and the text.
+# Called with each chunk of the command's output: the stream and the text.
 Told = Callable[[str, str], object]
 
 
 class Way(NamedTuple):
-    """What all commands of a process are run by, and where what they write goes."""
+    """The supervisor client that runs a process's commands, and the callback for their output."""
 
     supervised: Supervised
     told: Told
 
 
 class CommandAttempt(Attempt[Command]):
-    """One run of a command: to stop it, it and all that it started get SIGTERM and, after the grace, SIGKILL."""
+    """One run of a command: to stop it, the supervisor sends SIGTERM to it and its descendants and, after the grace, SIGKILL."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class CommandAttempt(Attempt[Command]):
             argv, paths = filled_for(self.handler.spec, self._facts())
             check_links(self.handler.key, paths)
         except Refused as refusal:
-            # the payload will not fit any better the next time
+            # a retry has the same payload
             self.end(Failed(type(refusal).__name__, refusal.message, retryable=False))
             return
         try:
@@ -113,33 +113,33 @@ class CommandAttempt(Attempt[Command]):
         self._way.supervised.stop(self._run, 0.0 if self.forsaken else self._grace)
 
     def abandon(self) -> None:
-        """Kill it; if even that is not noticed in time, it has ended all the same."""
+        """Kill the command; end the attempt even if the kill is not confirmed in time."""
         self._way.supervised.stop(self._run, 0.0)
         self.loop.call_later(LAST_SECONDS, self.gone)
 
-    # What the supervisor tells
+    # Messages of the supervisor
 
     def heard(self, message: Message) -> None:
-        """The command began, or ended, or could not be started."""
+        """Handle a message: the command started, ended, or could not be started."""
         self._pid = message.get("pid", self._pid)
         self._trouble = message.get("trouble", self._trouble)
         if "exit" in message:
             self._ended = message
         self._lost = self._lost or "lost" in message
         if "unkept" in message and self._pid is not None and not self._ended:
-            # its keeper does this and more, unless it was killed too
+            # its keeper kills the group too, unless the keeper was killed
             signal_group(self._pid, signal.SIGKILL)
         if "left" in message:
             logger.error("processes_left", job_id=str(self.ctx.job_id), pids=message["left"])
 
     def gone(self) -> None:
-        """Nothing is left of it, or nobody waits for it any more."""
+        """End the attempt: no process of the command is left, or its end was awaited for too long."""
         if self._done:
             return
         self._done = True
         try:
             outcome = self._concluded()
-        except Exception as error:  # noqa: BLE001 - whatever it left behind, it has ended
+        except Exception as error:  # noqa: BLE001 - the command has ended, whatever is wrong with its output
             outcome = failure(error, self.ctx.mask)
         self.end(outcome)
 
@@ -160,19 +160,19 @@ class CommandAttempt(Attempt[Command]):
             self._clear()
 
     def _clear(self) -> None:
-        """Leave nothing open or behind."""
+        """Close the pipes and remove the result file."""
         for pipe in self._pipes:
             pipe.close()
         if self._result_file is not None:
             with contextlib.suppress(
                 OSError
-            ):  # what a command made of it in a folder of ours goes with the folder
+            ):  # the command may have replaced it; the folder is removed later
                 self._result_file.unlink()
 
     def _outcome(self, stderr: str) -> Outcome:
         code, spec = self._ended.get("exit"), self.handler.spec
         if self._trouble is not None:
-            # one whose pid was not told may have begun all the same
+            # a lost command may have started although its pid is unknown
             kind = "CommandLost" if self._lost or self._pid is not None else "CommandNotStarted"
             return Failed(kind, clean(self._trouble, LONGEST_MESSAGE, self.ctx.mask))
         if code in spec.success_exit_codes:
@@ -199,7 +199,7 @@ class CommandAttempt(Attempt[Command]):
                 type(error).__name__, clean(str(error), LONGEST_MESSAGE, self.ctx.mask), retryable=False
             )
 
-    # What it writes
+    # The command's output
 
     def _output(self, stream: str) -> Output:
         spec = self.handler.spec
@@ -212,7 +212,7 @@ class CommandAttempt(Attempt[Command]):
         )
 
     def _takes(self) -> Takes | None:
-        """The lines that are meant for us; none if the payload has such a line, which the command may only repeat."""
+        """The directives in the output; none if the payload contains one, since the command may just echo it."""
         given = msgspec.json.encode([self.ctx.payload, self.ctx.correlation_id])
         if OURS.encode() in given:
             return None
@@ -222,10 +222,10 @@ class CommandAttempt(Attempt[Command]):
         try:
             self._result, self._flaw = msgspec.json.decode(text, type=dict[str, Any]), None
         except _NOT_JSON as error:
-            self._flaw = f"A line that begins with {RESULT!r} must go on with a JSON object: {error}."
+            self._flaw = f"A line that begins with {RESULT!r} must continue with a JSON object: {error}."
 
     def _hear_progress(self, text: str) -> None:
-        """`40`, `40 and some words`, or `{"percent": 40, "message": "…"}`; anything else is nothing."""
+        """`40`, `40 and some words`, or `{"percent": 40, "message": "…"}`; anything else is ignored."""
         with contextlib.suppress(*_NOT_JSON):
             if text.lstrip().startswith("{"):
                 said = msgspec.json.decode(text, type=dict[str, Any])
@@ -234,7 +234,7 @@ class CommandAttempt(Attempt[Command]):
                 percent, _, message = text.strip().partition(" ")
                 self.ctx.progress(float(percent.removesuffix("%")), message)
 
-    # What it is given
+    # The command's input
 
     def _facts(self) -> Facts:
         ctx = self.ctx
@@ -266,7 +266,7 @@ class CommandAttempt(Attempt[Command]):
         return about
 
     def _result_in_file(self) -> Any:
-        """What the command left in its file; the file is the command's, and so nothing that it says is trusted."""
+        """The JSON in the result file; the command controls the file, so it is not trusted."""
         most = self.bounds.max_output_bytes
         text = _read(self._result_file, most) if self._result_file else b""
         if len(text) > most:
@@ -280,9 +280,9 @@ class CommandAttempt(Attempt[Command]):
 
 
 def _read(path: Path, most: int) -> bytes:
-    """The beginning of a file, of one byte more than `most`."""
+    """The beginning of a file, at most `most` + 1 bytes."""
     try:
-        # not through a link, and not waiting for whoever might write to a pipe
+        # does not follow a link, and does not block on a pipe
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b""
@@ -301,7 +301,7 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def check_links(key: str, paths: list[Rooted]) -> None:
-    """Refuse paths that lead out of their root by links, as far as these are there now."""
+    """Refuse paths that leave their root by symbolic links that exist now."""
     faults = [
         Fault(one.name, "must not leave its root by a link")
         for one in paths

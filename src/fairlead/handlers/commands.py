@@ -1,4 +1,4 @@
-"""The programs that this worker may run: read from its own fairlead.toml, found and checked before anything runs."""
+"""The commands that this worker may run: read from its own fairlead.toml and checked before any job runs."""
 
 import contextlib
 import os
@@ -28,11 +28,11 @@ _WRITABLE_BY_OTHERS = stat.S_IWOTH
 
 
 class SecretMissing(Exception):
-    """A secret cannot be given to a command. Says which and why, and nothing of what it is."""
+    """A secret is not available. The message names it and the cause, never its value."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that may be run, and all that running it needs to know."""
+    """A command that this worker may run, with its resolved user, limits and schema."""
 
     spec: CommandSpec
     uid: int | None
@@ -45,26 +45,26 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.key
 
     def environment(self, environ: Mapping[str, str] = os.environ) -> tuple[dict[str, str], list[str]]:
-        """What the command is given of ours, and which values in it are secrets."""
+        """The command's environment variables, and which of their values are secrets."""
         secrets = {name: secret_of(source, environ) for name, source in self.spec.secrets.items()}
         passed = {name: environ[name] for name in self.spec.env if name in environ}
         return {**passed, **self.spec.set_env, **secrets}, list(secrets.values())
 
 
 def commands_from(path: Path) -> dict[str, Command]:
-    """The commands of a fairlead.toml, each ready to be run; none where there is no such file."""
+    """The commands of a fairlead.toml, each checked; none if there is no file."""
     return {key: command_of(spec) for key, spec in specs_from(path).items()}
 
 
 def specs_from(path: Path) -> dict[str, CommandSpec]:
-    """The same as the file says them: whether they can be run here is not looked at."""
+    """The commands as the file defines them, without checking whether they can run here."""
     return commands_of(document(path))
 
 
 def command_of(spec: CommandSpec) -> Command:
-    """A command that can be run here, or a refusal that says why not."""
+    """A command that can run here; raises CommandInvalid if it cannot."""
     if not POSIX:
-        raise _invalid(spec, "argv", "commands can be run on Linux and macOS only")
+        raise _invalid(spec, "argv", "commands run only on Linux and macOS")
     _check_executable(spec)
     uid, gid = _ids(spec)
     limits = {name: value for name, value in asdict(spec.limits).items() if value is not None}
@@ -82,13 +82,13 @@ def command_of(spec: CommandSpec) -> Command:
         raise _invalid(
             spec,
             "argv",
-            "what arg_schema marks as a secret must not be in an argument, which every user of this machine can see",
+            "a field that arg_schema marks as secret must not be in an argument, since every user of this machine can see arguments",
         )
     return Command(spec=spec, uid=uid, gid=gid, limits=limits, schema=schema)
 
 
 def secret_of(source: SecretSource, environ: Mapping[str, str]) -> str:
-    """A secret's value, now."""
+    """A secret's current value."""
     if source.kind == "env":
         if source.name not in environ:
             raise SecretMissing(f"the variable {source.name} is not set")
@@ -109,7 +109,7 @@ def secret_of(source: SecretSource, environ: Mapping[str, str]) -> str:
 def _check_limits(spec: CommandSpec, limits: Mapping[str, int], *, root: bool) -> None:
     if "processes" in limits and root:
         raise _invalid(
-            spec, "limits.processes", "root's processes are not counted: name a user to run the command as"
+            spec, "limits.processes", "the kernel does not count root's processes: set a user for the command"
         )
     for name, value in limits.items():
         most = resource.getrlimit(getattr(resource, KERNEL_LIMITS[name]))[1]
@@ -118,7 +118,7 @@ def _check_limits(spec: CommandSpec, limits: Mapping[str, int], *, root: bool) -
 
 
 def _sample(field: Field) -> Any:
-    """A payload of what gets into arguments; None if nothing does."""
+    """A sample payload with the fields that the arguments use; None if they use none."""
     if field.fields:
         found = {name: _sample(one) for name, one in field.fields.items()}
         return {name: one for name, one in found.items() if one is not None}
@@ -132,18 +132,18 @@ def _check_executable(spec: CommandSpec) -> None:
     if not path.is_absolute():
         raise _invalid(spec, "argv[0]", "must be an absolute path")
     if not path.is_file():
-        raise _invalid(spec, "argv[0]", f"{path} is not there, or not a file")
+        raise _invalid(spec, "argv[0]", f"{path} does not exist or is not a file")
     if not os.access(path, os.X_OK):
         raise _invalid(spec, "argv[0]", f"{path} is not executable")
     for place in _on_the_way(path):
         mode = place.stat().st_mode
-        # whoever may write to a folder may put another file in its place, unless it is sticky
+        # a user who may write to a folder may replace the files in it, unless the folder is sticky
         if mode & _WRITABLE_BY_OTHERS and not (place.is_dir() and mode & stat.S_ISVTX):
             raise _invalid(spec, "argv[0]", f"{place} is writable by every user: chmod o-w {place}")
 
 
 def _on_the_way(path: Path) -> Iterator[Path]:
-    """The file and all folders that it is found by, also those of links on the way: to replace one is to replace it."""
+    """The file and all folders on its path, also those of links: who can replace one of them can replace the file."""
     real = path.resolve()
     yield from (real, *real.parents)
     yield from path.parents
@@ -164,7 +164,7 @@ def _ids(spec: CommandSpec) -> tuple[int | None, int | None]:
         group = user.pw_gid if spec.group is None else spec.group
         gid = grp.getgrnam(group).gr_gid if isinstance(group, str) else group
     except KeyError as error:
-        raise _invalid(spec, "user", f"there is no such user or group here: {error.args[0]}") from error
+        raise _invalid(spec, "user", f"unknown user or group: {error.args[0]}") from error
     return (None if user is None else user.pw_uid), gid
 
 

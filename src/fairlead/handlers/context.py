@@ -1,4 +1,4 @@
-"""What a handler is given besides its arguments, and how it says more than a result."""
+"""The context of a handler: the job's data, progress, cost, log, cancellation, child jobs."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ from fairlead.model.redact import Mask
 
 logger = structlog.get_logger(__name__)
 
-# The job whose handler runs here, also in its thread and its tasks: what it emits and enqueues comes from it.
+# The job whose handler runs here, also in its thread and its tasks: jobs and events that it creates refer to it.
 current_job: ContextVar[UUID | None] = ContextVar("current_job", default=None)
 
 PROGRESS_SECONDS = 0.5
@@ -31,7 +31,7 @@ LONGEST_SNOOZE = 10 * 365 * 86_400.0
 
 
 def as_child(new: NewJob) -> NewJob:
-    """A request to enqueue, as a child of the job whose handler makes it."""
+    """The request with the current job as its parent, if a handler makes it."""
     parent = current_job.get()
     if parent is None or new.parent_id is not None:
         return new
@@ -39,11 +39,11 @@ def as_child(new: NewJob) -> NewJob:
 
 
 class Fatal(Exception):
-    """Raised by a handler that failed and must not be tried again."""
+    """Raised by a handler that failed and must not be retried."""
 
 
 class Runs(Protocol):
-    """What starts runs of workflows."""
+    """Starts runs of workflows."""
 
     async def start(
         self,
@@ -75,7 +75,7 @@ class Runs(Protocol):
 
 
 class Snooze(Exception):
-    """Raised or returned by a handler that wants to come back after `delay`; no attempt is charged."""
+    """Raised or returned by a handler to run again after `delay`; no attempt is charged."""
 
     def __init__(self, delay: float | timedelta) -> None:
         super().__init__(delay)
@@ -92,7 +92,7 @@ def _is_number(value: Any, kind: Any) -> bool:
 
 
 class Stopped(BaseException):
-    """Ends a handler that was told to stop; not an Exception, so that `except Exception` lets it pass."""
+    """Ends a handler that must stop; not an Exception, so that `except Exception` does not catch it."""
 
 
 Reason = Canceled | Released | Failed
@@ -104,7 +104,7 @@ class Progress(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What is known of the process that a command was."""
+    """The result of a command's process."""
 
     pid: int | None
     exit_code: int | None
@@ -114,7 +114,7 @@ class Ran(NamedTuple):
 
 
 class _Pause:
-    """Awaited, it lets the loop turn once; not awaited, it is nothing."""
+    """Awaited, it yields to the event loop once; without await it has no effect."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -127,10 +127,10 @@ class Context:
     """One attempt as its handler sees it.
 
     On the event loop `progress` and `enqueue` are awaited; in a thread they are called without await.
-    Once the attempt is over, whatever still runs of the handler changes nothing through it.
+    After the attempt is over, a handler that still runs has no effect through it.
     """
 
-    # What most attempts never change is kept by the class.
+    # Class attributes, since most attempts never change these.
     cost_cents = 0
     last_progress: Progress | None = None
     _report_due = False
@@ -142,11 +142,11 @@ class Context:
     _over = False
     _loop: asyncio.AbstractEventLoop | None = None
     _thread = 0
-    # Set by whoever knows the secrets of the payload: they are masked in the log.
+    # Set if the payload has secrets: they are masked in the log.
     mask: Mask | None = None
-    # Set by an attempt that was a process.
+    # Set by an attempt that ran a process.
     ran: Ran | None = None
-    # Set by the worker, for lines in its log.
+    # Set by the worker, for log lines.
     worker_id: str | None = None
 
     def __init__(
@@ -185,7 +185,7 @@ class Context:
 
     @property
     def log(self) -> Log:
-        """`debug`, `info`, `warning`, `error`: an event and fields, kept with the attempt."""
+        """`debug`, `info`, `warning`, `error`: an event and fields, stored with the attempt."""
         if self._log is None:
             self._log = self._new_log()
             if self._over:
@@ -193,11 +193,11 @@ class Context:
         return self._log
 
     def kept_log(self) -> str:
-        """What was logged, without making a log where nothing was."""
+        """The text that the handler logged; empty without creating a log if there is none."""
         return "" if self._log is None else self._log.text
 
     def progress(self, percent: float, message: str = "") -> Awaitable[None]:
-        """Say how far the work is, 0 to 100. Stored every so often: the last one wins."""
+        """Report progress from 0 to 100. Stored about twice a second: the last update wins."""
         if not _is_number(percent, int | float) or not 0 <= percent <= 100:
             raise ValueError(f"Progress takes 0 to 100 percent, not {percent!r}.")
         if not self._over:
@@ -210,9 +210,9 @@ class Context:
         return _PAUSE
 
     def add_cost(self, cents: int) -> None:
-        """Add to what this attempt has cost, also if it fails or gives its job back later."""
+        """Add to this attempt's cost; it counts even if the attempt fails or is released."""
         if not _is_number(cents, int) or not 0 <= cents <= MOST_CENTS - self.cost_cents:
-            raise ValueError(f"Cost takes whole cents, 0 or more and {MOST_CENTS} together, not {cents!r}.")
+            raise ValueError(f"Cost takes whole cents, from 0 to {MOST_CENTS} in total, not {cents!r}.")
         if not self._over:
             self.cost_cents += cents
 
@@ -229,7 +229,7 @@ class Context:
     def enqueue(
         self, definition: Any, *, payload: Any = None, tenant: str | None = None, **options: Any
     ) -> Any:
-        """A child job, of this tenant unless said otherwise: its id and whether it was deduplicated.
+        """Enqueue a child job, for this tenant by default: its id and whether it was deduplicated.
 
         `definition` is a key or a function made with @fl.job; options are those of enqueue.
         """
@@ -254,7 +254,7 @@ class Context:
     ) -> Any:
         """Start a run of a workflow for this tenant.
 
-        A job that runs again finds the runs that it began: by `key`, or else by the workflow and by which call of it this is.
+        A retried job finds the runs that it has started: by `key`, or else by the workflow and the call's number.
         """
         part = self._part("start", workflow, key)
         return self._awaited(
@@ -271,9 +271,9 @@ class Context:
         on_failure: str | None = None,
         key: str | None = None,
     ) -> Any:
-        """A sub-task for each payload and, when all are over, one of `join`: its payload may hold `{{steps.tasks.output}}`.
+        """Start a sub-task for each payload and, when all have ended, one job of `join`: its payload may use `{{steps.tasks.output}}`.
 
-        A job that runs again finds the runs that it began: by `key`, or else by the definition and by which call of it this is.
+        A retried job finds the runs that it has started: by `key`, or else by the definition and the call's number.
         """
         part = self._part("fan_out", definition, key)
         return self._awaited(
@@ -290,7 +290,7 @@ class Context:
         )
 
     def _part(self, call: str, what: Any, key: str | None) -> dict[str, Any]:
-        """What says that a run belongs to this job, and which of its runs it is."""
+        """The arguments that link a run to this job and identify it among the job's runs."""
         name = f"{call}:{getattr(what, 'key', what)}"
         if key is not None:
             name = f"{call}={key}"
@@ -307,7 +307,7 @@ class Context:
         }
 
     def _awaited(self, answer: Coroutine[Any, Any, Any]) -> Any:
-        """To be awaited on the loop; elsewhere it is waited for here."""
+        """Return the coroutine on the event loop; in another thread, wait for its result."""
         if self._loop is None or threading.get_ident() == self._thread:
             return answer
         return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
@@ -323,7 +323,7 @@ class Context:
         self._stop(Released())
 
     def lose(self, grace: float) -> None:
-        """Stop the handler because its lease is lost: in `grace` seconds others may run the job."""
+        """Stop the handler because its lease is lost: in `grace` seconds another worker may run the job."""
         self._grace = grace
         self._stop(Released())
 
@@ -371,26 +371,26 @@ class Context:
         try:
             self._on_progress(self.last_progress)
         except Exception:
-            # the handler's work must not fail because its progress could not be told
+            # a progress update that fails must not fail the handler
             logger.exception("progress_not_told", job_id=str(self.job_id))
 
     async def _start(self, started: Callable[[Runs], Awaitable[Any]]) -> Any:
         if self._over:
             raise Stopped
         if self._runs is None:
-            raise RuntimeError("Runs cannot be started here: not from an isolated function, nor over HTTP.")
+            raise RuntimeError("An isolated function or an HTTP worker cannot start workflow runs.")
         return await started(self._runs)
 
     async def _ask(self, new: NewJob) -> Any:
         if self._over:
             raise Stopped
         if self._enqueue is None:
-            raise RuntimeError("Nothing to enqueue through: this context was made without `enqueue`.")
+            raise RuntimeError("This context cannot enqueue: it was created without `enqueue`.")
         return await self._enqueue(new)
 
 
 def log_fields(ctx: Context) -> dict[str, Any]:
-    """What every line about an attempt says of it, from whatever thread it is written."""
+    """The log fields of an attempt; safe from any thread."""
     return attempt_fields(
         job_id=ctx.job_id,
         tenant_id=ctx.tenant_id,

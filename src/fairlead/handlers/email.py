@@ -1,4 +1,4 @@
-"""`EMAIL_SEND`: a message by email as a job, through whichever provider the settings name for the tenant."""
+"""`EMAIL_SEND`: a job that sends an email through the provider that is configured for the tenant."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -31,11 +31,11 @@ Addresses = Address | Annotated[list[Address], Meta(max_length=MAX_RECIPIENTS)]
 
 
 class MessageRefused(Fatal):
-    """The message cannot be sent as it is; nothing was sent."""
+    """The message is invalid; nothing was sent."""
 
 
 class Sent(NamedTuple):
-    """What a provider says of a message that it took."""
+    """A provider's receipt for an accepted message."""
 
     message_id: str
     accepted: int
@@ -43,17 +43,17 @@ class Sent(NamedTuple):
 
 
 class Provider(Protocol):
-    """A way to send messages. It raises Fatal, Snooze or TemporaryFailure."""
+    """An email provider. It raises Fatal, Snooze or TemporaryFailure."""
 
     name: str
     sender: Mailbox
 
     async def send(self, ctx: Context, message: Message) -> Sent:
-        """Send it; a second time for the same job sends no second one, where the provider can tell."""
+        """Send the message; idempotent by job if the provider supports that."""
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
-    """A file that goes with a message."""
+    """An attachment."""
 
     filename: Annotated[str, Meta(min_length=1, max_length=200)]
     # base64
@@ -65,7 +65,7 @@ class Emails:
     """Sends the messages of jobs."""
 
     def __init__(self, providers: Mapping[str | None, Provider]) -> None:
-        """`providers` by tenant; None for all that have none of their own."""
+        """`providers` by tenant; None is the default provider."""
         self._providers = providers
 
     async def send(
@@ -85,7 +85,9 @@ class Emails:
         """Send a message by email."""
         provider = self._providers.get(ctx.tenant) or self._providers.get(None)
         if provider is None:
-            raise MessageRefused(f"No email is set up for {ctx.tenant}: add [email] to fairlead.toml.")
+            raise MessageRefused(
+                f"No email provider is configured for {ctx.tenant}: add [email] to fairlead.toml."
+            )
         try:
             message = Message(
                 sender=provider.sender,

@@ -1,4 +1,4 @@
-"""Asking the API of an email provider."""
+"""Requests to the API of an email provider."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MAX_ANSWER_BYTES = 65_536
 async def asked(
     url: str, *, headers: dict[str, str], content: bytes, seconds: float, provider: str
 ) -> Answer:
-    """POST and the answer; whatever keeps it from coming is temporary."""
+    """POST; returns the answer. A timeout or a connection error is a TemporaryFailure."""
     try:
         async with asyncio.timeout(seconds):
             return await exchange("POST", url, headers=headers, content=content, max_bytes=MAX_ANSWER_BYTES)
@@ -28,13 +28,13 @@ async def asked(
 
 
 def refusal_words(provider: str, status: int, code: Any, message: Any, mask: Mask | None = None) -> str:
-    """What a provider answered instead of taking the message: as much of it as it said."""
-    told = [str(one) for one in (code, message) if one]
-    return without_addresses(": ".join([f"{provider} answered {status}", *told]), mask)
+    """An error message with the provider's status, code and message."""
+    details = [str(one) for one in (code, message) if one]
+    return without_addresses(": ".join([f"{provider} answered {status}", *details]), mask)
 
 
 def said(answer: Answer) -> Mapping[str, Any]:
-    """The object that an answer is; an empty one if it is none."""
+    """The JSON object in an answer; empty if it has none."""
     try:
         found = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:

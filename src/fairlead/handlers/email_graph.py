@@ -19,12 +19,12 @@ from fairlead.model.email import Mailbox, Message
 from fairlead.model.email_settings import Graph
 from fairlead.model.path import Flaw
 
-# A token is renewed so long before it ends.
+# A token is renewed this long before it expires.
 _MARGIN_SECONDS = 60.0
 
 
 class GraphProvider:
-    """Graph has no idempotency: an attempt whose answer was lost may be sent twice."""
+    """Sends through Graph. Graph has no idempotency keys: a message whose answer was lost may be sent twice."""
 
     name = "graph"
 
@@ -35,7 +35,7 @@ class GraphProvider:
         self._token_ends = 0.0
 
     async def send(self, ctx: Context, message: Message) -> Sent:
-        """Send it from the mailbox that the settings name. A token that is not taken is replaced, once."""
+        """Send from the configured mailbox. A rejected token is replaced once."""
         content = msgspec.json.encode(self._told(message))
         answer = await self._sent(ctx, content)
         if answer.status == 401:
@@ -43,7 +43,7 @@ class GraphProvider:
             answer = await self._sent(ctx, content)
         if answer.status != 202:
             raise _refusal(ctx, answer, said(answer).get("error"))
-        # nothing else comes back that would name the message
+        # the answer has no other id for the message
         return Sent(answer.headers.get("request-id", ""), len(message.recipients))
 
     async def _sent(self, ctx: Context, content: bytes) -> Answer:
@@ -86,10 +86,10 @@ class GraphProvider:
 
     def _told(self, message: Message) -> dict[str, Any]:
         if others := [name for name in message.headers if not name.lower().startswith("x-")]:
-            raise Flaw(f"headers must begin with X- with this provider, and {others[0]} does not")
+            raise Flaw(f"headers must begin with X- with this provider: {others[0]} does not")
         told = {
             "subject": message.subject,
-            # one body is all that it takes
+            # Graph accepts only one body
             "body": {
                 "contentType": "HTML" if message.html else "Text",
                 "content": message.html or message.text,

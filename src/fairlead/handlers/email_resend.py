@@ -19,7 +19,7 @@ _IN_PROGRESS = "concurrent_idempotent_requests"
 
 
 class ResendProvider:
-    """Resend sends one message for one key, for a day."""
+    """Sends through Resend, which sends one message per idempotency key for a day."""
 
     name = "resend"
 
@@ -28,7 +28,7 @@ class ResendProvider:
         self._settings = settings
 
     async def send(self, ctx: Context, message: Message) -> Sent:
-        """Send it under a key that is the same at each attempt."""
+        """Send with an idempotency key that is the same for each attempt."""
         headers = {
             "authorization": f"Bearer {secret_of(self._settings.api_key, os.environ)}",
             "content-type": "application/json",
@@ -47,13 +47,13 @@ class ResendProvider:
         why = refusal_words("Resend", answer.status, found.get("name"), found.get("message"), ctx.mask)
         if answer.status == 409:
             raise (TemporaryFailure if found.get("name") == _IN_PROGRESS else PermanentFailure)(why)
-        if answer.status < 300:  # it may have been sent; the key keeps the next attempt from sending it twice
+        if answer.status < 300:  # the message may have been sent; the key prevents a second one
             raise TemporaryFailure(why)
         raise unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)
 
 
 def _told(message: Message) -> dict[str, Any]:
-    """The message as the API wants it: nothing in it differs between attempts."""
+    """The message in the API's format, identical for each attempt."""
     told = {
         "from": str(message.sender),
         "to": [str(one) for one in message.to],

@@ -15,7 +15,7 @@ from fairlead.model.email_settings import Smtp
 
 
 class SmtpProvider:
-    """One connection for each message."""
+    """Sends over SMTP, with one connection per message."""
 
     name = "smtp"
 
@@ -24,7 +24,7 @@ class SmtpProvider:
         self._settings = settings
 
     async def send(self, ctx: Context, message: Message) -> Sent:
-        """Hand the message to the server. SMTP knows no idempotency: its Message-ID is all that tells copies apart."""
+        """Send the message. SMTP has no idempotency keys: receivers can recognize duplicates only by the Message-ID."""
         known_as = message_id(ctx.job_id, message.sender)
         mime = mime_of(message, known_as, datetime.now(UTC))
         try:
@@ -46,7 +46,7 @@ class SmtpProvider:
         return aiosmtplib.SMTP(
             hostname=settings.host,
             port=settings.actual_port,
-            # else it asks the resolver for a name of this machine, and everybody here waits for that
+            # the default looks up this machine's name, which blocks the event loop
             local_hostname=settings.sender.domain,
             timeout=settings.timeout_seconds,
             use_tls=settings.tls == "tls",
@@ -57,6 +57,6 @@ class SmtpProvider:
 
 
 def _failure(ctx: Context, code: int, said: str) -> Exception:
-    """5xx is for good; with the addresses in it taken out, what the server said helps to see why."""
+    """The failure for an SMTP code: 5xx is permanent. The message has the server's text without addresses."""
     message = f"The mail server answered {code}: {without_addresses(said, ctx.mask)}"
     return PermanentFailure(message) if code >= 500 else TemporaryFailure(message)

@@ -1,4 +1,4 @@
-"""Running a function: on the loop, in a thread, or in a process of its own."""
+"""Runs a function: on the event loop, in a thread, or in its own process."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def start(
     bounds: Bounds,
     threads: Threads,
 ) -> Attempt[Handler]:
-    """Start an attempt; `then` is told its outcome, once."""
+    """Start an attempt; it calls `then` once with its outcome."""
     attempt: Attempt[Handler]
     if handler.isolate:
         attempt = Isolated(handler, ctx, bounds, then)
@@ -41,7 +41,7 @@ async def run(
     grace: float = GRACE_SECONDS,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
 ) -> Outcome:
-    """One attempt, to its end. Cancelled, it lets go of the attempt."""
+    """Run one attempt to its end. If cancelled, it stops the attempt and ignores its outcome."""
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def then(ended: Outcome) -> None:
@@ -57,19 +57,15 @@ async def run(
         raise
 
 
-# The loop itself holds tasks only weakly.
-_at_work: set["OnLoop"] = set()
-
-
 class OnLoop(Attempt[Handler]):
-    """`async def`, as a task that is cancelled to stop it and abandoned if it will not."""
+    """An `async def` function, as a task: cancelled to stop it, abandoned if it does not stop."""
 
     _task: asyncio.Task[None]
     _begun = False
 
     def launch(self) -> None:
         self.running()
-        # past the loop's own create_task: a quarter of the price
+        # a direct Task costs a quarter of loop.create_task
         self._task = asyncio.Task(self._call(), loop=self.loop)
         _at_work.add(self)
 
@@ -85,20 +81,24 @@ class OnLoop(Attempt[Handler]):
             outcome = self.produced(await self.handler.call(self.ctx))
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit is not the worker's
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the worker
             outcome = failure(error, self.ctx.mask)
         finally:
             _at_work.discard(self)
         self.end(outcome)
 
 
+# Strong references, since the event loop holds tasks only weakly.
+_at_work: set[OnLoop] = set()
+
+
 def whose(task: "asyncio.Task[Any] | None") -> Context | None:
-    """The attempt whose handler this task runs, if it is one's. May be asked from any thread."""
+    """The context of the attempt that this task runs, if any; safe from any thread."""
     return next((one.ctx for one in list(_at_work) if one._task is task), None)  # noqa: SLF001
 
 
 class InThread(Attempt[Handler]):
-    """`def`, in a thread that is told to stop and cannot be made to."""
+    """A `def` function, in a thread: it can be asked to stop, but not forced."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class InThread(Attempt[Handler]):
         self._slot = self._threads.submit(self._call, on_start=self.running, on_return=self.end)
 
     def interrupt(self) -> None:
-        """A canceled handler has the grace to notice; one out of time had its time."""
+        """Wait for a canceled handler during the grace; abandon one that timed out."""
         if self._threads.withdraw(self._slot):
             self.end(None)
         elif self.forsaken or self.timed_out:
@@ -128,5 +128,5 @@ class InThread(Attempt[Handler]):
     def _call(self) -> Outcome:
         try:
             return self.produced(self.handler.call(self.ctx))
-        except BaseException as error:  # noqa: BLE001 - nothing a handler raises may end the thread
+        except BaseException as error:  # noqa: BLE001 - no exception of a handler may end the thread
             return failure(error, self.ctx.mask)

@@ -1,4 +1,4 @@
-"""`http.request`: a request over HTTP as a job. It goes to public addresses only, and to what the settings allow."""
+"""`http.request`: a job that makes an HTTP request, only to public addresses and to those that the settings allow."""
 
 import asyncio
 import ssl
@@ -31,14 +31,14 @@ SHOWN_IN_ERRORS = 300
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Status = Annotated[int, Meta(ge=100, le=599)]
-# A host's addresses, looked up now for a tenant.
+# Resolves a host's addresses for a tenant.
 Resolve = Callable[[str, str, int], Awaitable[list[str]]]
-# The signing secret of this name for a tenant's request to a target: None if there is none, RequestRefused if it may not.
+# The named signing secret for a tenant's request to a target: None if unknown; raises RequestRefused if not allowed.
 SecretNamed = Callable[[str, str, Target], str | None]
 
 
 class RequestRefused(Fatal):
-    """The request cannot be made as it was asked for; nothing was sent."""
+    """The request is invalid or not allowed; nothing was sent."""
 
 
 class HttpRequests:
@@ -74,10 +74,10 @@ class HttpRequests:
         signing_secret: Annotated[str | None, Secret()] = None,
         webhook_id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,128}$")] | None = None,
     ) -> dict[str, Any]:
-        """Make a request over HTTP and keep its answer."""
+        """Make an HTTP request and store its answer."""
         call = _call(url, method, headers_of_both(headers, secret_headers), body)
         if (key := self._key(ctx, call, sign_with, signing_secret)) is not None:
-            # the id stays the same however often the job is tried, so that a receiver knows it again
+            # the id is the same for every attempt, so that a receiver can detect duplicates
             signature = signed(key, webhook_id or str(ctx.job_id), int(time.time()), call.content)
             call = replace(call, headers={**call.headers, **signature})
         elif webhook_id is not None:
@@ -102,7 +102,7 @@ class HttpRequests:
     async def _followed(
         self, tenant: str, call: Call, expected: list[int] | None, redirects: int, max_bytes: int
     ) -> tuple[Call, Answer]:
-        """The answer at the end of the redirects, and the request that got it."""
+        """Follow redirects; the last request and its answer."""
         for left in range(redirects, -1, -1):
             answer = await self._exchanged(tenant, call, max_bytes)
             location = answer.headers.get("location")
@@ -117,18 +117,18 @@ class HttpRequests:
                 call = call.redirected(answer.status, location)
             except Flaw as flaw:
                 raise RequestRefused(
-                    f"A redirect of {call.target.host} is not followed: it {flaw.message}."
+                    f"A redirect of {call.target.host} was refused: it {flaw.message}."
                 ) from None
         raise AssertionError("the last answer was returned")
 
     async def _exchanged(self, tenant: str, call: Call, max_bytes: int) -> Answer:
-        """Ask the addresses of the host in turn until one is reached."""
+        """Try the host's addresses in turn until one can be reached."""
         why = "it has no address"
         for address in await self._addresses(tenant, call):
             try:
                 return await exchange(
                     call.method,
-                    # the very address that was checked: a name could mean another one by now
+                    # the checked address: the name could resolve to another one by now
                     call.target.at(address),
                     headers={**call.headers, "host": call.target.authority},
                     content=call.content,
@@ -139,17 +139,17 @@ class HttpRequests:
             except Unreachable as error:
                 why = str(error)
             except Broken as error:
-                raise TemporaryFailure(f"The exchange with {call.target.host} broke off: {error}") from None
+                raise TemporaryFailure(f"The connection to {call.target.host} broke: {error}") from None
         raise TemporaryFailure(f"{call.target.host} could not be reached: {why}")
 
     async def _addresses(self, tenant: str, call: Call) -> list[str]:
-        """The host's addresses, all of them checked."""
+        """The host's addresses; raises RequestRefused unless all are allowed."""
         host = call.target.host
         try:
             found = await self._resolve(tenant, host, call.target.port)
         except OSError as error:
-            raise TemporaryFailure(f"{host} could not be found: {error.strerror or error}") from None
-        # without the zone of a link-local address, which goes nowhere from here
+            raise TemporaryFailure(f"{host} could not be resolved: {error.strerror or error}") from None
+        # without the zone of a link-local address, which is never allowed
         addresses = [ip_address(one.partition("%")[0]) for one in found]
         if not all(self._allowed.permits(host, one) for one in addresses):
             raise RequestRefused(
@@ -158,7 +158,7 @@ class HttpRequests:
         return [str(one) for one in addresses[:MOST_ADDRESSES]]
 
     def _key(self, ctx: Context, call: Call, name: str | None, secret: str | None) -> bytes | None:
-        """The key to sign with, if any."""
+        """The signing key, if the request is signed."""
         if name is not None and secret is not None:
             raise RequestRefused("sign_with and signing_secret exclude each other.")
         if name is not None:
@@ -177,7 +177,7 @@ class HttpRequests:
 
 
 def headers_of_both(plain: Mapping[str, str] | None, secret: Mapping[str, str] | None) -> dict[str, str]:
-    """Headers of a job, both kinds together."""
+    """A job's plain and secret headers, merged."""
     try:
         return headers_of(plain, secret)
     except Flaw as flaw:

@@ -1,4 +1,4 @@
-"""The worker's side of an isolated attempt: a child process of a single use that can really be killed."""
+"""The worker's side of an isolated attempt: a child process for one job, which can be killed."""
 
 import asyncio
 import contextlib
@@ -22,17 +22,17 @@ from fairlead.handlers.supervisor import PRIVATE, is_private
 from fairlead.handlers.tree import kill_tree, signal_group
 from fairlead.model.outcome import Canceled, Failed, Outcome
 
-# -P: the child imports from where we do, not from wherever it was started
+# -P: the child imports from the worker's sys.path, not from its current folder
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from fairlead.handlers.child import main; main()"
 _ROOT = str(Path(__file__).parents[2])
 _DRAIN_SECONDS = 1.0
 
 
 class Isolated(Attempt[Handler]):
-    """A function in a process of its own, in a session of its own.
+    """A function in its own process and session.
 
-    To stop it, its group gets SIGTERM and, after the grace, it and all its descendants SIGKILL. The
-    child ends itself when our end of the socket closes, so it does not outlive a worker that was killed.
+    To stop it, the worker sends SIGTERM to its group and, after the grace, SIGKILL to it and all its descendants.
+    The child ends itself when the worker's end of the socket closes, so it does not outlive a killed worker.
     """
 
     _process: subprocess.Popen[bytes]
@@ -59,16 +59,16 @@ class Isolated(Attempt[Handler]):
             signal_group(self._process.pid, signal.SIGTERM)
 
     def abandon(self) -> None:
-        """Kill it; its end is noticed as any other."""
+        """Kill the child; the attempt ends when its exit is seen."""
         if not self._reaped:
             kill_tree(self._process.pid)
 
     def _exited(self) -> None:
-        """The child is dead and not yet reaped: nothing of its group may stay."""
+        """Kill the child's group: the child is dead but not reaped yet."""
         if not self._gone.done():
             self._gone.set_result(None)
             kill_tree(self._process.pid)
-            # a descendant that left the group may still hold the socket: do not wait for its end
+            # a descendant outside the group may still hold the socket: do not wait for it
             self.loop.call_later(_DRAIN_SECONDS, self._hang_up)
 
     def _hang_up(self) -> None:
@@ -80,14 +80,14 @@ class Isolated(Attempt[Handler]):
         try:
             with ours:
                 outcome = await self._connected(ours)
-        except Exception as error:  # noqa: BLE001 - nonsense on the wire ends this job only
+        except Exception as error:  # noqa: BLE001 - an invalid message fails only this job
             outcome = failure(error, self.ctx.mask)
         finally:
             self.abandon()
             try:
                 await self._gone
             finally:
-                # also when the loop itself ends now: killed, it is soon dead
+                # blocks briefly, also while the event loop shuts down: the child was killed
                 status = self._process.wait()
                 self._reaped = True
         self.end(self._judged(outcome, status))
@@ -97,7 +97,7 @@ class Isolated(Attempt[Handler]):
         try:
             return await self._converse(self._reader, writer)
         finally:
-            # dead before the socket closes, so that it ends by our hand and not as an orphan
+            # killed before the socket closes, or the child would take us for dead
             self.abandon()
             writer.close()
             with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ class Isolated(Attempt[Handler]):
         if outcome is None:
             return Failed("ChildDied", f"The child process {_manner(status)} before it had a result.")
         if isinstance(outcome, Canceled):
-            # it may only have been canceled by us, and then our own reason stands
+            # if the worker had canceled it, the context's reason would replace this outcome
             return Failed(
                 "ChildDied", "The child process was ended by SIGTERM, which the worker did not send."
             )
@@ -142,7 +142,7 @@ class Isolated(Attempt[Handler]):
         try:
             job = await self.ctx._ask(ask.new)  # noqa: SLF001
             answer = wire.Answer(ask.number, job.id, job.deduplicated)
-        except (Exception, Stopped) as error:  # noqa: BLE001 - it is the child's to handle
+        except (Exception, Stopped) as error:  # noqa: BLE001 - the child raises it
             shown = error.message if isinstance(error, FairleadError) else str(error)
             answer = wire.Answer(ask.number, error=type(error).__name__, message=shown)
         with contextlib.suppress(ConnectionError):
@@ -176,14 +176,14 @@ def _spawn(link: int) -> subprocess.Popen[bytes]:
 def _watch(
     process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
 ) -> None:
-    """Tell the loop when the process is dead, leaving it to be reaped so that its id stays its own."""
+    """Call `exited` on the loop when the process is dead; does not reap it, so that its pid is not reused."""
 
     def wait() -> None:
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         else:
             process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(exited)
 
     threading.Thread(target=wait, name=f"fairlead-child-{process.pid}", daemon=True).start()

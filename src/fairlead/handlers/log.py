@@ -1,4 +1,4 @@
-"""What a handler logs: kept as text with the attempt, within bounds, and passed on to structlog."""
+"""The log of a handler: stored as bounded text with the attempt, and passed on to structlog."""
 
 import threading
 from collections import deque
@@ -15,14 +15,14 @@ LONGEST_LINE = 8_192
 
 
 def clean(text: str, longest: int, mask: Mask | None = None) -> str:
-    """Text that PostgreSQL can keep, cut to a length; masked before that, while its secrets are whole."""
+    """Text that PostgreSQL can store, masked and then cut to a length, so that no part of a secret stays."""
     return shorten(text, longest, mask).replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def attempt_fields(
     *, job_id: UUID, tenant_id: UUID, definition_key: str, attempt_no: int, worker_id: str | None
 ) -> dict[str, Any]:
-    """What every line about an attempt says of it."""
+    """The log fields of an attempt."""
     named = {} if worker_id is None else {"worker_id": worker_id}
     return {
         "job_id": str(job_id),
@@ -34,7 +34,7 @@ def attempt_fields(
 
 
 class Log:
-    """`log.info("fetched", rows=12)`; the first and the last lines are kept, with a mark for those between."""
+    """`log.info("fetched", rows=12)`; stores the first and the last lines, with a mark for the dropped ones."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES, mask: Mask | None = None, **bound: Any) -> None:
         self._lines = Lines(max_bytes)
@@ -57,11 +57,11 @@ class Log:
 
     @property
     def text(self) -> str:
-        """What is kept of it."""
+        """The stored text."""
         return self._lines.text()
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """Keep a line and pass it on; nothing once the attempt is over."""
+        """Store a line and pass it on to structlog; ignored after the attempt is over."""
         if not self._open:
             return
         if self._mask is not None:
@@ -76,7 +76,7 @@ class Log:
 
 
 class Lines:
-    """Lines of text in bounded room: the head, the tail, and how much went between. For any thread."""
+    """Lines of text within a size limit: the first, the last, and a count of the dropped ones. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._half = max_bytes // 2
@@ -111,12 +111,12 @@ class Lines:
 
 def _line(level: str, event: str, fields: dict[str, Any]) -> str:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-    told = "".join(f" {name}={shown(value)}" for name, value in fields.items())
-    return clean(f"{now}Z {level:<7} {event}{told}", LONGEST_LINE).replace("\n", "\\n")
+    rendered = "".join(f" {name}={shown(value)}" for name, value in fields.items())
+    return clean(f"{now}Z {level:<7} {event}{rendered}", LONGEST_LINE).replace("\n", "\\n")
 
 
 def _masked(mask: Mask, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields without secrets; what is no plain value becomes text."""
+    """The fields without secrets; values other than strings and numbers become text."""
     return {
         mask.text(name): mask.value(value)
         if value is None or isinstance(value, str | int | float)
@@ -126,10 +126,10 @@ def _masked(mask: Mask, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A field's value as text, whatever it is."""
+    """A field's value as text."""
     if isinstance(value, str) and value and not any(c.isspace() or c in "\"'=" for c in value[:LONGEST_LINE]):
         return value
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 - a value that cannot be shown must not fail the work
+    except Exception:  # noqa: BLE001 - a value whose repr fails must not fail the job
         return f"<{type(value).__name__}>"

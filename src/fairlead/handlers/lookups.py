@@ -1,4 +1,4 @@
-"""The system's resolver, asked in threads. It may be slow, and then only for the tenant whose names it looks up."""
+"""DNS lookups in threads, with a separate pool for each tenant, so that slow name servers delay only their tenant."""
 
 import asyncio
 import socket
@@ -11,17 +11,17 @@ MOST_OF_A_TENANT = 8
 
 
 class Lookups:
-    """Each tenant has threads of its own, while it has lookups: nobody waits for another's name servers."""
+    """Resolves names in a thread pool per tenant; a pool exists only while its tenant has lookups."""
 
     def __init__(self) -> None:
         self._pools: dict[str, Threads] = {}
 
     async def addresses(self, tenant: str, host: str, port: int) -> list[str]:
-        """A host's addresses. A TemporaryFailure while all of the tenant's threads wait for answers that nobody wants."""
+        """A host's addresses. Raises TemporaryFailure while abandoned lookups occupy all of the tenant's threads."""
         pool = self._pools.get(tenant) or self._pools.setdefault(tenant, Threads(MOST_OF_A_TENANT))
         if pool.stuck == pool.max_threads:
             raise TemporaryFailure(
-                f"{host} was not looked up: the name servers of {pool.stuck} earlier requests of {tenant} still do not answer"
+                f"{host} was not looked up: {pool.stuck} earlier lookups of {tenant} still wait for their name servers"
             )
         found: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
 
@@ -36,7 +36,7 @@ class Lookups:
         try:
             return await found
         except asyncio.CancelledError:
-            # Python cannot end a lookup: it keeps its thread, and counts, until the resolver gives up
+            # Python cannot cancel a lookup: it occupies its thread until the resolver gives up
             if not pool.withdraw(slot):
                 pool.forsake(slot)
             raise
@@ -52,6 +52,6 @@ def _settle(found: "asyncio.Future[list[str]]", result: list[str] | Exception) -
 def _looked_up(host: str, port: int) -> list[str] | Exception:
     try:
         found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+    except Exception as error:  # noqa: BLE001 - the caller raises it
         return error
     return list(dict.fromkeys(str(one[4][0]) for one in found))

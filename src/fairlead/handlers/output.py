@@ -1,4 +1,4 @@
-"""What a command writes: decoded as it comes, without secrets, told on in chunks, and kept within bounds."""
+"""A command's output: decoded, masked, passed on in chunks, and stored within limits."""
 
 import codecs
 from collections.abc import Callable
@@ -6,19 +6,19 @@ from collections.abc import Callable
 from fairlead.handlers.taking import Takes, Taking
 from fairlead.model.redact import Mask
 
-# A line that has not ended is told on when it is longer than this; a pattern is looked for so far ahead.
+# An incomplete line is passed on when it is longer than this; a pattern may match this many characters ahead.
 MOST_HELD = 16_384
 AHEAD = 1_024
 LONGEST_CHUNK = 32_768
 
-# the bytes that are not the first of a character
+# UTF-8 continuation bytes
 _INNER = bytes(range(0x80, 0xC0))
 
 Told = Callable[[str], object]
 
 
 class Output:
-    """One stream of a command. Up to a cap everything is told on; of what comes then only the end is kept."""
+    """One stream of a command. Up to the cap all output is passed on; beyond it only the end is stored."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class Output:
         self._rest: Rest | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what was written."""
+        """Process output that was read."""
         if self._taking is not None:
             data = self._taking.feed(data)
         if data:
             self._show(data)
 
     def end(self) -> str:
-        """Take what is left, and give what is kept of all of it: the beginning, the end, and a mark between."""
+        """Process the rest; the stored text: the beginning, the end, and a mark between them."""
         if self._taking is not None and (data := self._taking.end()):
             self._show(data)
         if self._rest is None:
@@ -77,7 +77,7 @@ class Output:
         self._pass(self._ready())
 
     def _ready(self) -> int:
-        """How much of what is held may go: whole lines; of a line without end, what no secret reaches into."""
+        """How much held text may be passed on: whole lines, or the part of a long line that no secret overlaps."""
         at = self._held.rfind("\n") + 1
         if self._mask is None:
             return at or (len(self._held) if len(self._held) > MOST_HELD else 0)
@@ -92,10 +92,10 @@ class Output:
         for begin in range(0, len(text), LONGEST_CHUNK):
             self._told(text[begin : begin + LONGEST_CHUNK])
 
-    # Beyond it
+    # Beyond the cap
 
     def _turn(self) -> None:
-        """Go over to keeping the end only. What a secret may reach out of goes there too, so that it is seen whole."""
+        """Switch to storing only the end. Held text that may begin a secret goes there too, so that the secret is masked whole."""
         mask = self._mask
         self._pass(len(self._held) if mask is None else mask.safe_cut(self._held, len(self._held)))
         self._rest = Rest(3 + self._ends.half + (0 if mask is None else 4 * mask.reach))
@@ -104,7 +104,7 @@ class Output:
 
 
 class Ends:
-    """The first and the last bytes of what is shown, and how many there are in all."""
+    """The first and the last bytes of the output, and their total count."""
 
     def __init__(self, half: int) -> None:
         self.half = half
@@ -113,7 +113,7 @@ class Ends:
         self._total = 0
 
     def add(self, data: bytes) -> None:
-        """Take more."""
+        """Add bytes."""
         self._total += len(data)
         if self._room:
             self._head += data[: self._room]
@@ -125,13 +125,13 @@ class Ends:
             del self._tail[: len(self._tail) - self.half]
 
     def skip(self, count: int) -> None:
-        """Here so many bytes are missing: what came before is not the end of it all."""
+        """Note `count` missing bytes: the bytes before them are not the end of the output."""
         self._total += count
         self._room = 0
         self._tail.clear()
 
     def text(self) -> str:
-        """Both ends, and a mark between unless that is all."""
+        """Both ends, with a mark between them if bytes were dropped."""
         kept = len(self._head) + len(self._tail)
         if kept == self._total and kept <= 2 * self.half:
             return (self._head + self._tail).decode()
@@ -142,7 +142,7 @@ class Ends:
 
 
 class Rest:
-    """The end of what comes beyond the cap."""
+    """The end of the output beyond the cap."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -150,14 +150,14 @@ class Rest:
         self._lost = 0
 
     def add(self, data: bytes) -> None:
-        """Take more."""
+        """Add bytes."""
         self._data += data
         if len(self._data) > 2 * self._most:
             self._lost += len(self._data) - self._most
             del self._data[: len(self._data) - self._most]
 
     def text(self, mask: Mask | None) -> tuple[str, int]:
-        """What is kept of it, without secrets and without pieces of them, and how many bytes are missing before."""
+        """The stored text without secrets or parts of them, and how many bytes before it are missing."""
         data = self._data
         if self._lost:
             data = data[:3].lstrip(_INNER) + data[3:]

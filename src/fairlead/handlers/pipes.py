@@ -1,4 +1,4 @@
-"""Pipes from a command: read as it writes, and never waited for once it is over."""
+"""Pipes from a command: read while it writes, and not awaited after its end."""
 
 import asyncio
 import contextlib
@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 
 READ_BYTES = 65_536
-# What a command that is over may still have in a pipe.
+# The most bytes that are read from a pipe after its command ended.
 MOST_LEFT = 1_048_576
 LONGEST_LINE = 65_536
 
 
 class Pipe:
-    """A pipe whose other end is a command's. What it writes goes to `feed`, on the loop."""
+    """A pipe from a command. Its output goes to `feed`, on the event loop."""
 
     def __init__(self, feed: Callable[[bytes], object]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -23,7 +23,7 @@ class Pipe:
         self._loop.add_reader(self._ours, self._readable)
 
     def give(self) -> int:
-        """The command's end, for whoever takes it to close: so that the end of the pipe is noticed."""
+        """The command's end; the caller must close it, or the end of the output is not seen."""
         theirs, self._theirs = self._theirs, -1
         return theirs
 
@@ -32,7 +32,7 @@ class Pipe:
             self.close()
 
     def _read(self) -> bool:
-        """Whether there was something."""
+        """Read once; False at the end of the pipe."""
         try:
             data = os.read(self._ours, READ_BYTES)
         except BlockingIOError:
@@ -42,7 +42,7 @@ class Pipe:
         return bool(data)
 
     def finish(self) -> None:
-        """Take what is in it, and wait for no more: whoever may still hold the other end."""
+        """Read the rest and close, even if another process still holds the other end."""
         left = MOST_LEFT
         with contextlib.suppress(BlockingIOError):
             while self._open and left > 0 and (data := os.read(self._ours, READ_BYTES)):
@@ -51,7 +51,7 @@ class Pipe:
         self.close()
 
     def close(self) -> None:
-        """Have no more to do with it."""
+        """Close both ends."""
         if self._theirs != -1:
             os.close(self.give())
         if self._open:
@@ -61,7 +61,7 @@ class Pipe:
 
 
 class Lines:
-    """Lines out of what is read, of those that come together only the last; one that is too long is not told."""
+    """Passes on lines; of lines that are read together only the last, and none that is too long."""
 
     def __init__(self, told: Callable[[str], object]) -> None:
         self._told = told
@@ -69,7 +69,7 @@ class Lines:
         self._long = False
 
     def feed(self, data: bytes) -> None:
-        """Take what was read."""
+        """Process bytes that were read."""
         ended, newline, begun = data.rpartition(b"\n")
         if newline:
             _, more, last = ended.rpartition(b"\n")

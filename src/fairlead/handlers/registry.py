@@ -1,4 +1,4 @@
-"""Which function does which kind of work, and how a payload becomes its arguments."""
+"""Maps definition keys to functions, and payloads to their arguments."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ from fairlead.model.signature import CONTEXT, arguments_type
 
 
 class PayloadInvalid(Fatal):
-    """The payload no longer fits the function; trying again would not help."""
+    """The payload does not fit the function; a retry would not help."""
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """A function that does a definition's work. Made by `Handler.of`."""
+    """A function that runs a definition's jobs. Created by `Handler.of`."""
 
     key: str
     function: Callable[..., Any]
@@ -30,10 +30,10 @@ class Handler(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, key: str, function: Callable[..., Any], *, isolate: bool = False) -> "Handler":
-        """A handler, or a refusal that says why this function cannot be one."""
+        """Create a handler; raises SignatureInvalid if the function cannot be one."""
         name = getattr(function, "__qualname__", repr(function))
         if not inspect.isfunction(function) and not inspect.ismethod(function):
-            raise SignatureInvalid(f"{name} cannot be a job: it is not a function made with `def`.")
+            raise SignatureInvalid(f"{name} cannot be a job: it is not a function defined with `def`.")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise SignatureInvalid(
                 f"{name} cannot be a job: it is a generator, and a job returns one output."
@@ -50,7 +50,7 @@ class Handler(msgspec.Struct, frozen=True):
         )
 
     def call(self, ctx: Context) -> Any:
-        """Call the function with what the payload says."""
+        """Call the function with the payload's arguments."""
         arguments = self._converted(ctx.payload)
         if not self.takes_context:
             return self.function(**arguments)
@@ -73,17 +73,17 @@ def _convert(payload: Any, arguments: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         return msgspec.convert(payload, arguments, str_keys=True, dec_hook=validated)
     except msgspec.ValidationError:
-        # to the schema, and so to enqueue, 1.0 is an integer too
+        # JSON Schema, which enqueue uses, accepts 1.0 as an integer
         return msgspec.convert(whole(payload), arguments, str_keys=True, dec_hook=validated)
 
 
 def _check_findable(function: Callable[..., Any], name: str) -> None:
-    """A child process finds the function by its module and name, so both must lead to it."""
+    """Refuse a function that a child process cannot import by its module and name."""
     module = getattr(function, "__module__", None)
     if module is None or module == "__main__":
         raise SignatureInvalid(
             f"{name} cannot be isolated: it is defined in {module or 'no module'}, which a child process "
-            "cannot import. Move it to a module of its own."
+            "cannot import. Move it to another module."
         )
     if not inspect.isfunction(function) or "<" in name:
         raise SignatureInvalid(
@@ -107,7 +107,7 @@ class Registry:
         return handler
 
     def add_for(self, tenant_id: UUID, key: str, function: Callable[..., Any]) -> None:
-        """Serve a definition with a function of its own for one tenant."""
+        """Serve a definition with a separate function for one tenant."""
         self._of_tenants[key, tenant_id] = Handler.of(key, function)
 
     def get(self, key: str, tenant_id: UUID | None = None) -> Handler | None:

@@ -1,4 +1,4 @@
-"""The worker's side of its supervisor: started when the first command is to run, told that we live, asked to run and to stop."""
+"""The worker's client of its supervisor: starts it with the first command, sends keepalives, runs and stops commands."""
 
 import asyncio
 import os
@@ -21,29 +21,29 @@ from fairlead.handlers.supervisor import MOST_FDS, Message, packed
 
 log = structlog.get_logger(__name__)
 
-# The parts of a lease after which a worker that is not heard is taken for stopped, and within which it says that it lives.
+# Parts of a lease: after PATIENCE without a keepalive the supervisor kills the commands; ALIVE is the keepalive interval.
 PATIENCE = 0.5
 ALIVE = 0.1
-# How long the supervisor has to take a message, and to end; and its keepers to kill what ran, when it was killed.
+# How long the supervisor has to accept a message, and to end; and its keepers to kill the commands if it was killed.
 SEND_SECONDS = 5
 END_SECONDS = 10.0
 LOST_SECONDS = 0.5
-# Runs that are asked for in one message.
+# Runs that are requested in one message.
 TOGETHER = MOST_FDS // 8
 
 
 class Runner(Protocol):
-    """Who asked for a run, and is told of it."""
+    """The attempt that requested a run, and receives its messages."""
 
     def heard(self, message: Message) -> None:
-        """Something happened: `pid`, `exit` and `signal`, `trouble` (and `lost`: it may have begun), `left`."""
+        """Handle a message: `pid`, `exit` and `signal`, `trouble` (and `lost`: it may have started), `left`."""
 
     def gone(self) -> None:
-        """Nothing is left of it; whatever was not said will not be."""
+        """Handle the last message: no process of the run is left."""
 
 
 class Supervised:
-    """All commands of this process, through one supervisor."""
+    """Runs all commands of this process through one supervisor."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
@@ -57,7 +57,7 @@ class Supervised:
         self._closing = threading.Event()
 
     def run(self, runner: Runner, request: Message, fds: Sequence[int]) -> int:
-        """Have a command run with these descriptors for its stdout, stderr and so on, which are closed here: its number."""
+        """Run a command with these descriptors as its stdout, stderr and so on, and close them here; the run's number."""
         try:
             self._open()
             message = packed({"op": "run", "run": self._number + 1, "fds": len(fds), **request})
@@ -72,7 +72,7 @@ class Supervised:
         return self._number
 
     def _flush(self) -> None:
-        """Have all run that was asked for in a turn of the loop: each message alone would cost a switch of processes."""
+        """Send all runs that were requested in one turn of the event loop: single messages would cost a process switch each."""
         waiting, self._waiting = self._waiting, []
         for begin in range(0, len(waiting), TOGETHER):
             some = waiting[begin : begin + TOGETHER]
@@ -81,9 +81,9 @@ class Supervised:
             _close(fds)
 
     def new_file(self, uid: int | None, gid: int | None) -> Path:
-        """A file for the result of a command that runs as this user; to be removed when it is over.
+        """The path of a result file for a command that runs as this user; the caller removes it.
 
-        Only for another user it is made here: that one may not make files in our folder.
+        The file is created here only for another user, who may not create files in our folder.
         """
         self._open()
         path = self._folder / f"{secrets.token_hex(8)}.json"
@@ -97,13 +97,13 @@ class Supervised:
         return path
 
     def stop(self, run: int, grace: float) -> None:
-        """Ask a command and all that it started to end, and kill what is left of it after so many seconds."""
+        """Send SIGTERM to a command and its descendants, and SIGKILL after `grace` seconds."""
         self._flush()
         if run in self._runners:
             self._send({"op": "stop", "run": run, "grace": grace})
 
     def close(self) -> None:
-        """End the supervisor, and with it whatever runs."""
+        """End the supervisor, which kills all running commands."""
         self._flush()
         self._closing.set()
         link, self._link = self._link, None
@@ -119,7 +119,7 @@ class Supervised:
                 process.wait()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    # The way there
+    # The connection to the supervisor
 
     def _open(self) -> None:
         if self._link is not None:
@@ -128,7 +128,7 @@ class Supervised:
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self._folder = Path(tempfile.mkdtemp(prefix="fairlead-"))
-        self._folder.chmod(0o711)  # to be passed through, not to be listed
+        self._folder.chmod(0o711)  # other users may traverse it, not list it
         script, fd = str(Path(supervisor.__file__)), theirs.fileno()
         with theirs:
             self._process = subprocess.Popen(
@@ -148,7 +148,7 @@ class Supervised:
         ).start()
 
     def _live(self, link: supervisor.Link, closing: threading.Event) -> None:
-        """In a thread of its own: a handler that keeps the loop busy is no reason to kill commands."""
+        """Send keepalives from a thread, so that a blocked event loop does not get commands killed."""
         while not closing.wait(self._lease_seconds * ALIVE):
             if self._link is link:
                 self._say_alive()
@@ -166,7 +166,7 @@ class Supervised:
         with self._lock:
             taken = link.send_packed(data, fds)
         if not taken and self._process is not None:
-            self._process.kill()  # it hangs, or was stopped: its keepers end what runs, and we begin anew
+            self._process.kill()  # it hangs or was stopped: its keepers kill the commands, and the next command starts a new one
 
     def _readable(self, link: supervisor.Link) -> None:
         heard = link.receive()
@@ -181,7 +181,7 @@ class Supervised:
                 self._runners.pop(run).gone()
 
     def _lost(self, link: supervisor.Link) -> None:
-        """It was killed, and its keepers kill what ran."""
+        """Report all runs as lost: the supervisor was killed, and its keepers kill the commands."""
         log.error("supervisor_lost", commands=len(self._runners))
         if self._link is link:
             self.close()
@@ -206,7 +206,7 @@ def request_for(
     uid: int | None,
     gid: int | None,
 ) -> dict[str, Any]:
-    """What the supervisor needs to know of a command."""
+    """The supervisor's request to run a command."""
     return {
         "argv": list(argv),
         "env": env,

@@ -1,11 +1,11 @@
-"""The supervisor of a worker's commands: a small process that outlives nobody.
+"""The supervisor of a worker's commands: a small process that ends with its worker.
 
-It is started once by a worker, as a script that imports nothing of ours, and told over a socket what to run. For each
-command it forks a keeper; the keeper becomes the parent of whatever the command leaves behind, so that at the end it can
-find and kill all of it, also what has left the session. When the worker is gone (the socket closes), or has not been
-heard for as long as it said (it was stopped), everything that runs is killed.
+A worker starts it once, as a script that imports nothing of Fairlead, and sends it requests over a socket. For each
+command it forks a keeper; the keeper becomes the parent of the command's orphans, so that at the end it can find and
+kill all of them, also those that have left the session. When the worker is gone (the socket closes), or sends no
+keepalive within its own limit (it was stopped), the supervisor kills all commands.
 
-Messages are a length and JSON; file descriptors come along with those that need them.
+A message is a length and JSON, with file descriptors if it needs them.
 """
 
 import array
@@ -29,29 +29,29 @@ from typing import Any
 try:
     import fcntl
     import resource
-except ImportError:  # Windows, where the library is imported all the same; `command_of` tells the user
+except ImportError:  # Windows, where the library can be imported too; `command_of` raises for the user
     POSIX = False
 else:
     POSIX = True
 
 HEADER = struct.Struct("!I")
-# with one message, or with several that are sent together
+# the most descriptors of messages that are sent together
 MOST_FDS = 240
-# How long a keeper has to end what it should before it is ended itself.
+# How long a keeper has to end its command before the supervisor kills the keeper.
 PATIENCE_SECONDS = 3.0
-# How long a keeper waits for more to tell: most commands are over by then, and one message says it all.
+# How long a keeper waits before it sends: most commands have ended by then, and one message is enough.
 TELL_SECONDS = 0.02
-# How often a keeper looks for processes that do not die; and how often at most.
+# The interval in which a keeper kills remaining processes again; and the most repetitions.
 LOOK_SECONDS = 0.02
 MOST_SWEEPS = 250
 MOST_PASSES = 50
-# Keepers that wait for the next command: to make one costs more than the command, mostly. After a rest only few stay.
+# Idle keepers, since a fork often costs more than the command. After a pause without commands only a few stay.
 MOST_IDLE, FEW_IDLE = 256, 16
 REST_SECONDS = 2.0
 _PR_SET_PDEATHSIG, _PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 3, 4, 36
-# what a process is told that is to call `keep_private` too
+# the argument that tells a process to call `keep_private`
 PRIVATE = "private"
-# signals that mean something else here than to a command
+# signals that a command gets with their default action
 HANDLED = tuple(
     number
     for number in signal.Signals
@@ -72,7 +72,7 @@ Message = dict[str, Any]
 
 
 class Link:
-    """Messages in both directions over a socket, with descriptors beside them."""
+    """Sends and receives messages with file descriptors over a socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -81,11 +81,11 @@ class Link:
         self.unsent = bytearray()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
-        """Say something; False if the other end does not take it. Where nobody is left to hear it, reading will tell."""
+        """Send a message; False if the other end does not accept it in time. A closed connection is seen when reading."""
         return self.send_packed(packed(message), fds)
 
     def send_packed(self, data: bytes, fds: Sequence[int] = ()) -> bool:
-        """Say one thing or several, with the descriptors of all of them in their order."""
+        """Send one or more packed messages, with the descriptors of all of them in order."""
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             sent = self.sock.sendmsg([data], beside)
@@ -96,17 +96,17 @@ class Link:
         return True
 
     def send_soon(self, message: Message) -> None:
-        """Say something with the next `flush`."""
+        """Send a message with the next `flush`."""
         self.unsent += packed(message)
 
     def flush(self) -> None:
-        """Say of what is unsent as much as can be said without waiting."""
+        """Send as much of the unsent data as possible without blocking."""
         with contextlib.suppress(OSError):
             while self.unsent:
                 del self.unsent[: self.sock.send(self.unsent, socket.MSG_DONTWAIT)]
 
     def receive(self) -> list[tuple[Message, list[int]]] | None:
-        """What has come; None when the other end is closed."""
+        """The received messages; None when the other end is closed."""
         try:
             data, beside, _, _ = self.sock.recvmsg(65_536, socket.CMSG_SPACE(MOST_FDS * 4), _CLOSED_ON_EXEC)
         except ConnectionError:
@@ -134,13 +134,13 @@ class Link:
 
 
 def packed(message: Message) -> bytes:
-    """A message as it goes over the socket."""
+    """A message encoded for the socket."""
     text = _ENCODE(message).encode()
     return HEADER.pack(len(text)) + text
 
 
 class Supervisor:
-    """Gives commands to keepers, passes on what they tell, and ends them all when the worker is gone."""
+    """Gives commands to keepers, forwards their messages, and ends them all when the worker is gone."""
 
     def __init__(self, control: socket.socket) -> None:
         self._link = Link(control)
@@ -148,14 +148,16 @@ class Supervisor:
         self._pids: dict[Link, int] = {}
         self._busy: dict[int, Link] = {}  # by the run's number
         self._idle: list[Link] = []
-        self._doomed: dict[Link, float] = {}  # when keepers that should be done with a run are killed
+        self._doomed: dict[Link, float] = {}  # when to kill a keeper that does not end its run
         self._deadline = math.inf
         self._thin_at = math.inf
 
     def run(self) -> None:
-        """Until the worker is gone, and nothing of its commands is left."""
+        """Run until the worker is gone and no process of its commands is left."""
         adopt_orphans()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of commands too: a core has their secrets
+        resource.setrlimit(
+            resource.RLIMIT_CORE, (0, 0)
+        )  # also for commands: a core dump contains their secrets
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(ignored, signal.SIG_IGN)
         woken = hear_of_deaths()
@@ -191,7 +193,7 @@ class Supervisor:
                 self._bury(link)
 
     def _tell_worker(self) -> None:
-        """Never waiting for it: it may be stopped, and then its commands must end."""
+        """Send without blocking: the worker may be stopped, and then its commands must end."""
         self._link.flush()
         more = selectors.EVENT_WRITE if self._link.unsent else 0
         if self._selector.get_key(self._link.sock).events != selectors.EVENT_READ | more:
@@ -218,7 +220,7 @@ class Supervisor:
 
     def _stop(self, run: int, grace: float) -> None:
         link = self._busy[run]
-        # its command may have stopped it
+        # the command may have sent SIGSTOP to its keeper
         send_signal(self._pids[link], signal.SIGCONT)
         link.send({"op": "stop", "run": run, "grace": grace})
         self._doomed[link] = min(
@@ -254,11 +256,11 @@ class Supervisor:
             self._lose(link)
 
     def _lose(self, link: Link) -> None:
-        """A keeper is gone. What it kept came to us, and is gone too before that is said."""
+        """Handle a keeper's death: kill its orphaned processes, then report its run as lost."""
         pid = self._pids[link]
         self._bury(link)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)  # its socket closes before its children are ours
+            os.waitpid(pid, 0)  # its socket closes before the kernel makes us the parent of its children
         self._kill_strays()
         for run in [run for run, busy in self._busy.items() if busy is link]:
             del self._busy[run]
@@ -290,7 +292,7 @@ class Supervisor:
             self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """What comes to us from a keeper that was killed is killed too."""
+        """Kill the orphans of keepers that were killed."""
         for _ in range(MOST_PASSES):
             strays = children(os.getpid()) - set(self._pids.values())
             if not strays:
@@ -306,7 +308,7 @@ class Supervisor:
 
 
 class Keeper:
-    """The parent of a command and of all that it leaves behind; when nothing is left of it, of the next."""
+    """The parent of one command at a time and of its orphans; takes the next command when no process is left."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -319,7 +321,7 @@ class Keeper:
         self._tell_at = math.inf
 
     def run(self) -> None:
-        """Until the supervisor is gone, or has no more use for it."""
+        """Run until the supervisor is gone or closes the connection."""
         adopt_orphans()
         woken = hear_of_deaths()
         self._selector.register(woken, selectors.EVENT_READ)
@@ -338,7 +340,7 @@ class Keeper:
 
     def _hear(self) -> None:
         heard = self._link.receive()
-        if heard is None:  # what runs must end, then
+        if heard is None:  # the supervisor is gone: kill the command
             self._selector.unregister(self._link.sock)
             self._alone, self._kill_at = True, 0.0
         for message, fds in heard or ():
@@ -375,7 +377,7 @@ class Keeper:
             if self._sweeps == MOST_SWEEPS:
                 self._tell(left=sorted(below(os.getpid())))
                 self._over()
-                os._exit(1)  # not to be used again: it still has children
+                os._exit(1)  # not reusable: it still has children
 
     def _over(self) -> None:
         self._tell(gone=True)
@@ -383,7 +385,7 @@ class Keeper:
         self._run, self._sweeps, self._kill_at = 0, 0, math.inf
 
     def _reap(self) -> bool:
-        """Bury the dead, tell of the command's own end, and say whether anybody is left."""
+        """Reap dead children, report the command's exit, and return whether a child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -397,7 +399,7 @@ class Keeper:
                 self._tell(exit=code if code >= 0 else None, signal=-code if code < 0 else None)
 
     def _launch(self, request: Message, fds: list[int]) -> int:
-        """The command's pid; 0 if it could not be started, and then it was said why."""
+        """The command's pid; 0 if it could not be started, after reporting the cause."""
         if request["limits"] or request["uid"] is not None or request["gid"] is not None:
             return self._fork(request, fds)
         try:
@@ -407,7 +409,7 @@ class Keeper:
             return 0
 
     def _fork(self, request: Message, fds: list[int]) -> int:
-        """The slower way: what the command is held to must be set by the process that becomes it."""
+        """Start with fork, which is slower: limits and the user must be set in the new process."""
         told, tells = os.pipe2(os.O_CLOEXEC)
         keeper = os.getpid()
         pid = os.fork()
@@ -415,7 +417,7 @@ class Keeper:
             way = Way(tells)
             try:
                 become(request, fds, way, keeper)
-            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            except BaseException as error:  # noqa: BLE001 - the keeper reads it and reports it
                 os.write(way.fd, f"{type(error).__name__}: {error}".encode()[:1000])
             finally:
                 os._exit(127)
@@ -432,10 +434,10 @@ class Keeper:
 
 
 def spawn(request: Message, fds: list[int]) -> int:
-    """Start the command without a copy of this process, which costs more than most commands."""
+    """Start the command with posix_spawn: a fork costs more than most commands."""
     places = 1 + len(fds)
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    # none of them in a place of another, or it would be overwritten before it is in its own
+    # move descriptors out of the target range first, so that none is overwritten
     low = [fd for fd in (nothing, *fds) if fd < places]
     moved = {fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, places) for fd in low}
     umask = os.umask(request["umask"])
@@ -460,14 +462,14 @@ def spawn(request: Message, fds: list[int]) -> int:
 
 
 class Way:
-    """Where a process says that it could not become the command."""
+    """The descriptor for reporting that a process could not become the command."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
 
 def become(request: Message, fds: list[int], way: Way, keeper: int) -> None:
-    """Turn this process into the command; if that cannot be, raise."""
+    """Turn this process into the command; raises if that fails."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in HANDLED:
@@ -487,13 +489,13 @@ def become(request: Message, fds: list[int], way: Way, keeper: int) -> None:
     if sys.platform == "linux" and _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != keeper:
-        raise RuntimeError("the keeper is gone")
-    os.execve(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - that there is no shell is the point
+        raise RuntimeError("the keeper has died")
+    os.execve(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - intentionally without a shell
 
 
 def in_place(fds: list[int], way: Way) -> None:
     """Make these the descriptors 0, 1, 2 …; all others close when the command begins."""
-    # first all of them above the places, so that none is overwritten before it is in its own
+    # first copy all of them above the target range, so that none is overwritten
     top = max(*fds, way.fd, len(fds)) + 1
     for at, fd in enumerate([*fds, way.fd]):
         os.dup2(fd, top + at, inheritable=False)
@@ -506,15 +508,15 @@ def in_place(fds: list[int], way: Way) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends (Linux; elsewhere a command's own group is all we find)."""
+    """Become the parent of descendants whose own parent ends (Linux; elsewhere only a command's own group can be found)."""
     if sys.platform == "linux" and _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def keep_private() -> None:
-    """Keep our environment and memory from other processes of the same user, such as commands (Linux).
+    """Hide our environment and memory from other processes of the same user, such as commands (Linux).
 
-    Root can read them all the same. A program that we execute is not concerned: it begins readable again.
+    Root can still read them. A program that we execute is readable again.
     """
     if sys.platform == "linux" and _libc is not None:
         _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -526,7 +528,7 @@ def is_private() -> bool:
 
 
 def hear_of_deaths() -> int:
-    """A descriptor that can be read when a child has died."""
+    """A descriptor that becomes readable when a child has died."""
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -534,12 +536,12 @@ def hear_of_deaths() -> int:
 
 
 def pause_until(moment: float) -> float | None:
-    """How long to wait for something to happen."""
+    """Seconds until a moment; None for never."""
     return None if moment == math.inf else max(0.0, moment - time.monotonic())
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder for results, with those that nobody has read."""
+    """Remove the folder of result files."""
     with contextlib.suppress(OSError):
         for file in folder.iterdir():
             with contextlib.suppress(OSError):
@@ -553,7 +555,7 @@ def send_signal(pid: int, number: signal.Signals) -> None:
 
 
 def kill_below(ancestor: int) -> None:
-    """Kill all descendants. Stopped first: what is stopped cannot have more of them."""
+    """Kill all descendants. Stops them first, since a stopped process cannot fork."""
     known: set[int] = set()
     for _ in range(MOST_PASSES):
         new = below(ancestor) - known
@@ -605,9 +607,9 @@ def _below_by_parents(ancestor: int) -> set[int]:
 
 
 def _state(pid: int) -> tuple[str, int]:
-    """A process's state and parent; of one that is gone, dead."""
+    """A process's state and parent; dead if there is no such process."""
     try:
-        # the name is in brackets and may hold anything
+        # the name is in brackets and may contain any character
         state, parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
         return state, int(parent)
     except (OSError, ValueError):
@@ -617,7 +619,7 @@ def _state(pid: int) -> tuple[str, int]:
 if __name__ == "__main__":
     # the secrets of all commands pass through here
     keep_private()
-    # what is never looked through is never copied: half the price of a fork
+    # without garbage collection fewer pages are copied: a fork costs half
     gc.disable()
     gc.freeze()
     try:

@@ -1,14 +1,14 @@
-"""Lines of a command's output that are meant for us and not for people: taken out of it, and heard."""
+"""Directives in a command's output (`fairlead:result …`): removed from the output and passed to their callbacks."""
 
 import re
 from collections.abc import Callable, Mapping
 
-# What all these lines begin with.
+# The prefix of every directive.
 OURS = "fairlead:"
-# A line that is longer is heard as far as that.
+# A longer directive is cut to this.
 LONGEST_LINE = 1_114_112
 
-# By what a line begins with: who hears the rest of it. Of lines that come together, only the last of a kind is heard.
+# Callbacks by a directive's prefix. Of directives that arrive together, only the last with each prefix is passed on.
 Takes = Mapping[str, Callable[[str], object]]
 
 
@@ -16,20 +16,20 @@ _OURS = OURS.encode()
 
 
 class Taking:
-    """Passes on what is written, but for the lines that it takes. Sees bytes, since most of them are not looked at."""
+    """Removes directives from output. Works on bytes, since most output is not decoded here."""
 
     def __init__(self, takes: Takes) -> None:
         self._takes = {prefix.encode(): hear for prefix, hear in takes.items()}
         names = b"|".join(re.escape(prefix) for prefix in self._takes)
         self._ours = re.compile(rb"^(?:%s).*\n" % names, re.MULTILINE)
         self._fresh = True  # at the beginning of a line
-        self._held = b""  # the beginning of a line, which may become one of ours
-        self._line: bytearray | None = None  # one of ours that has not ended
+        self._held = b""  # the beginning of a line that may become a directive
+        self._line: bytearray | None = None  # an incomplete directive
         self._prefix = b""
         self._heard: dict[bytes, bytes] = {}
 
     def feed(self, data: bytes) -> bytes:
-        """Take what was written; what of it is to be shown."""
+        """Process output; the part without directives."""
         if self._line is not None:
             data = self._go_on(self._line, data)
         if data:
@@ -39,7 +39,7 @@ class Taking:
         return data
 
     def end(self) -> bytes:
-        """Nothing more comes: what is left to be shown."""
+        """Process the end of the output; the held part that is not a directive."""
         if self._line is not None:
             self._heard[self._prefix] = bytes(self._line)
             self._line = None
@@ -48,7 +48,7 @@ class Taking:
         return held
 
     def _go_on(self, line: bytearray, data: bytes) -> bytes:
-        """With a line of ours; what is left behind its end."""
+        """Continue an incomplete directive; the data after its end."""
         more, end, rest = data.partition(b"\n")
         line += more[: LONGEST_LINE - len(line)]
         if end:
@@ -57,7 +57,7 @@ class Taking:
         return rest
 
     def _sifted(self, data: bytes) -> bytes:
-        """What is to be shown. Whole lines are looked through at once: there may be very many, and all of them ours."""
+        """The data without directives. Searches all whole lines together: there may be very many directives."""
         begin = 0 if self._fresh else data.find(b"\n") + 1
         if not begin and not self._fresh:
             return data
@@ -75,7 +75,7 @@ class Taking:
         return self._ours.sub(b"", lines)
 
     def _begun(self, last: bytes) -> bytes:
-        """What is to be shown of a line that has begun, and not ended."""
+        """The part of an incomplete line that is not a directive."""
         self._prefix = next((one for one in self._takes if last.startswith(one)), b"")
         if self._prefix:
             self._line = bytearray(last[len(self._prefix) :])

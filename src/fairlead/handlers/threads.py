@@ -1,4 +1,4 @@
-"""A bounded pool of threads for handlers that block. A thread that will not end keeps its slot."""
+"""A bounded pool of threads for blocking handlers. A thread that does not end keeps its slot."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Slot:
-    """A piece of work: it waits for a thread, then has one until it returns."""
+    """A call that waits for a thread, then occupies it until it returns."""
 
     __slots__ = ("context", "on_return", "on_start", "running", "stuck", "work")
 
@@ -21,7 +21,7 @@ class Slot:
         self.work = work
         self.on_start = on_start
         self.on_return = on_return
-        # of whoever asked for it, also if it has to wait for a thread
+        # the caller's context variables, copied before the call waits for a thread
         self.context = contextvars.copy_context()
         self.running = False
         self.stuck = False
@@ -55,7 +55,7 @@ class Threads:
     def submit(
         self, work: Callable[[], Any], *, on_start: Callable[[], None], on_return: Callable[[Any], None]
     ) -> Slot:
-        """Run `work` (which must not raise) in a thread as soon as one is free; tell the loop both times."""
+        """Run `work` (which must not raise) in a thread as soon as one is free; both callbacks run on the event loop."""
         slot = Slot(work, on_start, on_return)
         if self.free > 0:
             self._run(slot)
@@ -64,7 +64,7 @@ class Threads:
         return slot
 
     def withdraw(self, slot: Slot) -> bool:
-        """Take back work that still waits; False if it has begun."""
+        """Remove a call that still waits; False if it has started."""
         if slot.running:
             return False
         with contextlib.suppress(ValueError):
@@ -72,13 +72,13 @@ class Threads:
         return True
 
     def forsake(self, slot: Slot) -> None:
-        """Nobody waits for this work any more; its thread counts as stuck until it returns."""
+        """Stop waiting for a call; its thread counts as stuck until it returns."""
         if slot.running and not slot.stuck:
             slot.stuck = True
             self.stuck += 1
 
     def close(self) -> None:
-        """Let the threads go as they fall idle; those still at work are not waited for."""
+        """End each thread when it becomes idle; does not wait for busy threads."""
         for _ in range(self._alive):
             self._work.put(None)
         self._alive = 0
@@ -98,7 +98,7 @@ class Threads:
             thread.start()
             self._alive += 1
         except RuntimeError:
-            # the system gives no more threads: those we have will come to it
+            # the system refuses more threads: the existing ones will take the call
             if self._alive == 0:
                 raise
 
@@ -112,12 +112,12 @@ class Threads:
 
 
 def _serve(
-    work: "queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop] | None]",
+    work: queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop] | None],
     returned: Callable[[Slot, Any], None],
 ) -> None:
     while (item := work.get()) is not None:
         slot, loop = item
         result = slot.context.run(slot.work)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(returned, slot, result)
         del item, slot, loop, result

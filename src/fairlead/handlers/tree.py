@@ -1,4 +1,4 @@
-"""Processes and their descendants: adopted, found and killed."""
+"""Finds and kills a process with all its descendants."""
 
 import contextlib
 import ctypes
@@ -20,14 +20,14 @@ def adopt_orphans() -> None:
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:
-    """Signal a process group, if there still is one. The leader must not have been reaped."""
+    """Signal a process group, if it still exists. The leader must not have been reaped."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
 
 
 def kill_tree(leader: int) -> None:
     """Kill a process, its group, and its descendants in other groups. It must not have been reaped."""
-    # descendants first: without the leader they would be strangers. Again, for those born meanwhile.
+    # descendants first: without the leader they could not be found. Repeated for new ones.
     for _ in range(_PASSES):
         found = descendants(leader)
         for pid in found:
@@ -39,7 +39,7 @@ def kill_tree(leader: int) -> None:
 
 
 def descendants(ancestor: int) -> set[int]:
-    """The living processes below this one, as far as /proc tells."""
+    """The living descendants of a process, according to /proc."""
     children = defaultdict(list)
     for parent, pid in _living():
         children[parent].append(pid)
@@ -56,7 +56,7 @@ def _living() -> list[tuple[int, int]]:
     pairs = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # the name is in brackets and may hold anything
+            # the name is in brackets and may contain any character
             state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state not in "ZX":
                 pairs.append((int(parent), int(folder.name)))

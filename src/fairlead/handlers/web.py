@@ -1,4 +1,4 @@
-"""One exchange over HTTP: without proxies, redirects or cookies of its own, and read only so far."""
+"""One HTTP exchange, without proxies, redirects or cookies, and with a limit for the answer's size."""
 
 import ssl
 from functools import cache
@@ -14,16 +14,16 @@ class Answer(NamedTuple):
     status: int
     headers: httpx2.Headers
     body: bytes
-    # whether there was more of it
+    # whether the body was longer than the limit
     truncated: bool
 
 
 class Unreachable(Exception):
-    """There was no connection, so nothing was sent."""
+    """No connection could be opened; nothing was sent."""
 
 
 class Broken(Exception):
-    """The connection did not hold; whether the request was acted on is not known."""
+    """The connection broke; the server may or may not have processed the request."""
 
 
 async def exchange(
@@ -36,9 +36,9 @@ async def exchange(
     server_name: str | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> Answer:
-    """Send a request and read its answer. `server_name` is whose certificate is asked for, where the URL has an address.
+    """Send a request and read its answer. `server_name` is the name for TLS, where the URL has an IP address.
 
-    Not through a client: that would add headers and write the URL to the log. How long it may take is the caller's to say.
+    Does not use a client, which would add headers and log the URL. The caller sets the timeout.
     """
     extensions: dict[str, object] = {"timeout": {"connect": CONNECT_SECONDS}}
     if server_name is not None:
@@ -73,5 +73,5 @@ def _why(error: httpx2.RequestError) -> str:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Whose certificates are believed: making it anew for each request would cost more than the request."""
+    """The trusted certificates, cached: loading them costs more than a request."""
     return httpx2.create_ssl_context()

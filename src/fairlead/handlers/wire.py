@@ -1,9 +1,9 @@
-"""What a worker and its isolated child say to each other: length-prefixed JSON over a socket pair."""
+"""The messages between a worker and its isolated child: length-prefixed JSON over a socket pair."""
 
 import asyncio
 import socket
 import struct
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ _OUTCOMES: dict[str, Any] = {kind.__name__: kind for kind in (Succeeded, Failed,
 
 
 class Facts(msgspec.Struct, kw_only=True):
-    """What a context says about its attempt."""
+    """The fields of an attempt's context."""
 
     job_id: UUID
     tenant: str
@@ -41,13 +41,13 @@ class Begin(msgspec.Struct, tag=True):
     max_output_bytes: int
     facts: Facts
     trace: str | None = None
-    # what is masked in all that the child says, before the child cuts it
+    # masked in all that the child sends, before the child truncates it
     secrets: list[str | int | float] = []
     patterns: list[str] = []
 
 
 class Answer(msgspec.Struct, tag=True):
-    """To an Ask: the job, or the refusal."""
+    """The answer to an Ask: the job, or the error."""
 
     number: int
     id: UUID | None = None
@@ -75,7 +75,7 @@ class Cost(msgspec.Struct, tag=True):
 
 
 class Ask(msgspec.Struct, tag=True):
-    """Enqueue this."""
+    """A request to enqueue a job."""
 
     number: int
     new: NewJob
@@ -86,7 +86,7 @@ class Ended(msgspec.Struct, tag=True):
     fields: dict[str, Any]
 
     @classmethod
-    def by(cls, outcome: Outcome) -> "Ended":
+    def by(cls, outcome: Outcome) -> Self:
         return cls(type(outcome).__name__, msgspec.structs.asdict(outcome))
 
     def outcome(self) -> Outcome:
@@ -106,7 +106,7 @@ def frame(message: msgspec.Struct) -> bytes:
 
 
 async def next_to_worker(reader: asyncio.StreamReader) -> ToWorker | None:
-    """The child's next message; None when it has gone."""
+    """The child's next message; None when the connection is closed."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > MAX_FRAME:
@@ -117,7 +117,7 @@ async def next_to_worker(reader: asyncio.StreamReader) -> ToWorker | None:
 
 
 def next_to_child(link: socket.socket) -> ToChild | None:
-    """The worker's next message; None when it has gone."""
+    """The worker's next message; None when the connection is closed."""
     try:
         (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
         return _TO_CHILD.decode(_exactly(link, length))
