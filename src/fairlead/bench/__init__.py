@@ -1,4 +1,4 @@
-"""`fairlead bench`: one file per workload or family of them, each beside a limit of the same run."""
+"""`fairlead bench`: one file per workload or group of workloads, most compared with a limit of the same run."""
 
 from fairlead.bench import (
     agents,

@@ -1,4 +1,4 @@
-"""Agents: what five hundred that wait cost the server and the database, and how soon one of them hears of its job."""
+"""Agents: the cost of 500 waiting agents for the server and the database, and the delay until one gets its job."""
 
 import asyncio
 import os
@@ -30,9 +30,9 @@ from fairlead.store import tenants
 AGENTS = 500
 JOBS = 100
 IDLE_SECONDS = 0.01
-# Longer than a poll, so that each agent polls anew within it.
+# Longer than a long poll, so that each agent polls again in this time.
 SECONDS = 30.0
-# An idle connection tells the server's statistics of its transactions after ten seconds.
+# An idle connection reports its transactions to the statistics after ten seconds.
 TOLD_SECONDS = 10.5
 LONGEST_SECONDS = 60
 AT_ONCE = 50
@@ -49,7 +49,7 @@ class Enrolled(msgspec.Struct, frozen=True):
 
 
 class Agent(asyncio.Protocol):
-    """The least that an agent can be: one connection, on which it polls again as soon as it is answered."""
+    """A minimal agent: one connection, on which it polls again after each answer."""
 
     def __init__(self, enrolled: Enrolled) -> None:
         self._enrolled = enrolled
@@ -62,7 +62,7 @@ class Agent(asyncio.Protocol):
         self.poll()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """One that was cut off is no figure."""
+        """Fail the workload: a closed connection would distort the figures."""
         self.given.put_nowait(exc or ConnectionError("the server closed the connection"))
 
     def poll(self) -> None:
@@ -70,14 +70,14 @@ class Agent(asyncio.Protocol):
         self._send("GET", f"/jobs?session={self._enrolled.session_id}&wait=25")
 
     async def report(self, given: Any, what: str, **body: Any) -> Any:
-        """Tell the server something of a job, between two polls."""
+        """Send a request about a job, between two polls."""
         self._answer = asyncio.get_running_loop().create_future()
         body |= {"attempt_no": given["attempt_no"], "lease_token": given["lease_token"]}
         self._send("POST", f"/jobs/{given['job_id']}/{what}", msgspec.json.encode(body))
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
-        """Take an answer off what came."""
+        """Parse an answer."""
         self._data += data
         head, ended, body = self._data.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
@@ -96,7 +96,7 @@ class Agent(asyncio.Protocol):
             self.poll()
 
     async def job(self) -> Any:
-        """The next job, as it was given."""
+        """The next offered job."""
         job = await self.given.get()
         if isinstance(job, Exception):
             raise job
@@ -112,7 +112,7 @@ class Agent(asyncio.Protocol):
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """The median from an enqueue to its start by its host's agent, against that of a local worker."""
+    """The median time from an enqueue to the start by its host's agent, compared with a local worker."""
     _more_files()
     async with opened(settings) as fl, _serving(settings) as (server, port):
         progress(f"enrolling {AGENTS} agents")
@@ -120,20 +120,20 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         async with _waiting(enrolled, port) as waiting:
             rate = await _idle(url, settings, progress)
             held = _resident(server.pid)
-            remote, told, local = await _delays(fl, settings, enrolled[0], waiting[0], progress)
+            remote, answered, local = await _delays(fl, settings, enrolled[0], waiting[0], progress)
             if any(not one.given.empty() for one in waiting):
                 raise RuntimeError("not every agent waited to the end")
     value, limit = 1000 * statistics.median(remote), 1000 * statistics.median(local)
     note = (
-        f"p50, its poll answered after {1000 * statistics.median(told):.1f}; limit: a local worker, taking turns; {AGENTS} agents waiting: the server has {held / 2**20:.0f} MB (bar: "
-        f"{MOST_BYTES // 2**20}) and makes {rate:.2f} transactions/s (bar: {MOST_QUERIES}), by pg_stat_database over "
+        f"p50, its poll answered after {1000 * statistics.median(answered):.1f}; limit: a local worker, alternating; {AGENTS} agents waiting: the server has {held / 2**20:.0f} MB (allowed: "
+        f"{MOST_BYTES // 2**20}) and makes {rate:.2f} transactions/s (allowed: {MOST_QUERIES}), by pg_stat_database over "
         f"{SECONDS:.0f} s"
     )
     return Measure("agents", round(value, 3), "ms", round(limit, 3), round(value / limit, 3), note)
 
 
 async def _enrol(tx: Tx) -> list[Enrolled]:
-    """Hosts of the tenant, each with an agent."""
+    """Create hosts of the tenant, each with an agent."""
     principal = Principal("bench", Role.SUPER_ADMIN)
     tenant_id = (await tenants.ids(tx, [TENANT]))[TENANT]
     enrolled = []
@@ -150,7 +150,7 @@ async def _enrol(tx: Tx) -> list[Enrolled]:
 
 @asynccontextmanager
 async def _serving(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
-    """The API in a process of its own, as anybody would start it."""
+    """Run the API in a separate process, started like a user would start it."""
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url)}
     environment["FAIRLEAD_SCHEMA"] = settings.schema
     argv = [sys.executable, "-m", "fairlead.cli", "serve", "--port", "0"]
@@ -159,10 +159,10 @@ async def _serving(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
     )
     try:
         if server.stdout is None:
-            raise RuntimeError("the server's words are read from a pipe")
+            raise RuntimeError("the server's output must be a pipe")
         async with asyncio.timeout(LONGEST_SECONDS):
-            said = await server.stdout.readline()
-        yield server, int(said.decode().partition("http://127.0.0.1:")[2].partition("/")[0])
+            line = await server.stdout.readline()
+        yield server, int(line.decode().partition("http://127.0.0.1:")[2].partition("/")[0])
     finally:
         if server.returncode is None:
             server.terminate()
@@ -171,7 +171,7 @@ async def _serving(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
 
 @asynccontextmanager
 async def _waiting(enrolled: list[Enrolled], port: int) -> AsyncIterator[list[Agent]]:
-    """All agents at their polls, a few after the others."""
+    """Start all agents polling, in groups."""
     loop = asyncio.get_running_loop()
     waiting: list[Agent] = []
     try:
@@ -187,10 +187,10 @@ async def _waiting(enrolled: list[Enrolled], port: int) -> AsyncIterator[list[Ag
 
 
 async def _idle(url: str, settings: Settings, progress: Progress) -> float:
-    """Transactions a second of everybody, while nothing happens."""
+    """Transactions per second of all processes while no job runs."""
     async with Database(url, replace(settings, pool_size=1)) as database:
         await settled(url)  # or autovacuum's transactions would be counted too
-        progress("letting the server come to rest")
+        progress("waiting until the server is idle")
         await asyncio.sleep(TOLD_SECONDS)
         await transactions(database)
         before, begun = await transactions(database), time.perf_counter()
@@ -203,8 +203,8 @@ async def _idle(url: str, settings: Settings, progress: Progress) -> float:
 async def _delays(
     fl: Fairlead, settings: Settings, enrolled: Enrolled, agent: Agent, progress: Progress
 ) -> tuple[list[float], list[float], list[float]]:
-    """Seconds from before an enqueue until the agent may begin, until it was told of it, and until a local handler begins."""
-    remote, told, local = [], [], []
+    """Seconds from before an enqueue until the agent may start the job, until its poll was answered, and until a local handler starts."""
+    remote, answered, local = [], [], []
     async with workers(settings):
         await (await fl.enqueue("stamp", tenant=TENANT)).result(timeout=60)  # the worker is up
         for number in range(JOBS):
@@ -218,18 +218,18 @@ async def _delays(
             await fl.enqueue("unserved", tenant=TENANT, host_id=enrolled.host_id)
             async with asyncio.timeout(LONGEST_SECONDS):
                 given = await agent.job()
-            told.append(time.time() - begun)
+            answered.append(time.time() - begun)
             accepted = await agent.report(given, "accept")
             remote.append(time.time() - begun)
             answer = await agent.report(given, "result", status="succeeded")
             if "lease_seconds" not in accepted or answer.get("status") != "succeeded":
                 raise RuntimeError(f"a job was accepted with {accepted} and ended with {answer}")
             agent.poll()
-    return remote, told, local
+    return remote, answered, local
 
 
 def _more_files() -> None:
-    """A connection for each agent here, and the server inherits what is allowed: more than most shells allow at first."""
+    """Raise the limit of open files, which the server inherits: each agent needs a connection at both ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * AGENTS + 500
     if soft < wanted:
@@ -237,7 +237,7 @@ def _more_files() -> None:
 
 
 def _resident(pid: int) -> float:
-    """The bytes of memory that a process holds; not a number where the system has no /proc."""
+    """The bytes of memory that a process holds; NaN without /proc."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
     except OSError:

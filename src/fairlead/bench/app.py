@@ -1,4 +1,4 @@
-"""The jobs that the benchmarks run, in worker processes of their own."""
+"""The jobs that the benchmarks run in separate worker processes."""
 
 import time
 
@@ -14,15 +14,15 @@ async def noop() -> None:
 
 @fl.job(key="paused")
 async def paused() -> None:
-    """Served, but its gate is closed where a workload wants it so."""
+    """Served; a workload may pause it."""
 
 
 @fl.job(key="held", max_running=1)
 async def held() -> None:
-    """Served, but held back by its limit where a workload leaves one running."""
+    """Served; a workload may block it by leaving one job running."""
 
 
 @fl.job(key="stamp")
 async def stamp() -> float:
-    """Say when the handler began."""
+    """Return when the handler started."""
     return time.time()

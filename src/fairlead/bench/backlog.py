@@ -1,4 +1,4 @@
-"""Tables as a long life leaves them, filled by plain SQL: many jobs finished, queued or due later."""
+"""Fills the tables by plain SQL as after long use: many finished, queued or later jobs."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -13,12 +13,12 @@ BATCH = 100_000
 
 
 async def finished(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
-    """Jobs that ran."""
+    """Add finished jobs."""
     await _fill(fl, sql.finished, count, progress, tenant=tenant, definition="noop")
 
 
 async def later(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
-    """Jobs that are not due for an hour."""
+    """Add jobs that are not due for an hour."""
     await _fill(fl, sql.later, count, progress, tenant=tenant, definition="noop")
 
 
@@ -31,7 +31,7 @@ async def queued(
     definition: str = "noop",
     hosts: Sequence[UUID] | None = None,
 ) -> None:
-    """Jobs that are due, and more urgent than those a workload enqueues."""
+    """Add due jobs, of higher priority than those that a workload enqueues."""
     values = {"tenant": tenant, "definition": definition, "hosts": hosts and list(hosts)}
     await _fill(fl, sql.queued, count, progress, **values)
 
@@ -44,13 +44,13 @@ async def _fill(fl: Fairlead, query: str, count: int, progress: Progress, **valu
 
 
 async def hosts(fl: Fairlead, count: int, *, tenant: str) -> list[UUID]:
-    """So many hosts of a tenant."""
+    """Add `count` hosts of a tenant."""
     rows = await fl.database.transact(lambda tx: tx.values(sql.hosts, {"count": count, "tenant": tenant}))
     return [host for (host,) in rows]
 
 
 async def tenants(fl: Fairlead, count: int, *, name: str) -> list[str]:
-    """The slugs of so many tenants."""
+    """Add `count` tenants; their slugs."""
     rows = await fl.database.transact(lambda tx: tx.values(sql.tenants, {"count": count, "name": name}))
     return [slug for (slug,) in rows]
 
@@ -62,6 +62,6 @@ async def waiting(fl: Fairlead) -> int:
 
 
 async def emptied(fl: Fairlead) -> None:
-    """No job is left, nor a trace of one but in the audit log; first, what there is has to agree."""
+    """Remove all jobs and their records, except from the audit log, after a consistency check."""
     await agreed(fl.database)
     await fl.database.transact(lambda tx: tx.run(sql.emptied))

@@ -1,5 +1,5 @@
--- What a long life leaves in the tables, without living it: each statement writes what enqueue, claim and finish would
--- have left behind, counts included (one row a minute, as if folded), so that queue and record agree.
+-- Fills the tables as after long use: each statement writes the rows that enqueue, claim and finish would have left,
+-- counts included (one row a minute, as if folded), so that the queue is consistent with the jobs.
 -- Jobs are numbered; one was enqueued every second.
 
 -- name: finished
@@ -28,7 +28,7 @@ select tenant_id, definition_id, date_trunc('minute', finished_at),
 from job group by 1, 2, 3;
 
 -- name: queued
--- Jobs that are due, and more urgent than any that will be drained; bound to the hosts in turn, if there are any.
+-- Due jobs, of higher priority than any that will be drained; assigned to the hosts in turn, if there are any.
 with job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, host_id, priority, max_attempts, scheduled_for, queued_at, created_by, payload)
@@ -47,7 +47,7 @@ insert into fairlead.counts (tenant_id, definition_id, minute, queued)
 select tenant_id, definition_id, date_trunc('minute', scheduled_for), count(*) from job group by 1, 2, 3;
 
 -- name: later
--- Jobs that fall due from an hour on.
+-- Jobs that are due in an hour or later.
 with job as (
     insert into fairlead.jobs (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, queued_at, created_by, payload)

@@ -1,4 +1,4 @@
-"""Bulk enqueue, against a bare COPY of the same rows."""
+"""Bulk enqueue, compared with a bare COPY of the same rows."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ JOBS = 50_000
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second in loads of 50,000, validated, in one transaction each."""
+    """Jobs per second in batches of 50,000, validated, one transaction per batch."""
     values, limits = [], []
     async with opened(settings) as fl:
         for number in range(ROUNDS + 1):

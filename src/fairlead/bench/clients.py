@@ -1,4 +1,4 @@
-"""Clients that enqueue at once, each through a connection of its own, against the same without notifications."""
+"""Concurrent clients that enqueue, each on its own connection, compared with the same without notifications."""
 
 import asyncio
 import time
@@ -18,17 +18,17 @@ DELAY_MS = 2
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Single enqueues a second of all clients together, each durable before its client goes on."""
+    """Single enqueues per second of all clients together, each durable before its client continues."""
     slow = await slow_commits(url, DELAY_MS)
     own = replace(settings, database_url=slow or url, pool_size=CLIENTS)
     values, limits = [], []
     async with opened(own) as fl, Listener(url, settings.schema):
-        telling, silent = fl.database.notifier, Silent(_send_nothing)
+        notifying, silent = fl.database.notifier, Silent(_send_nothing)
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
             fl.database.notifier = silent
             limit = await _rate(fl)
-            fl.database.notifier = telling
+            fl.database.notifier = notifying
             value = await _rate(fl)
             if number:  # the first round opens the connections
                 limits.append(limit)
@@ -39,7 +39,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 
 
 class Silent(Notifier):
-    """Sends nothing, and leaves nothing to the statements."""
+    """Sends no notifications, and does not let the statements send them."""
 
     def take(self, _word: str) -> bool:
         return False
@@ -58,4 +58,4 @@ async def _rate(fl: Fairlead) -> float:
 
 
 async def _send_nothing(word: str) -> None:
-    """For the side that is compared with."""
+    """Send no notification: for the limit."""

@@ -1,4 +1,4 @@
-"""Short commands through a worker, against a bare loop that starts the same program."""
+"""Short commands through a worker, compared with a bare loop that starts the same program."""
 
 import asyncio
 import sys
@@ -41,7 +41,7 @@ async def main(count, at_once):
 asyncio.run(main(*map(int, sys.argv[1:])))
 """
 
-# The first claim to the last finish, by the database's clock.
+# From the first claim to the last finish, by the database's clock.
 _RATE = """
 select count(*) / extract(epoch from max(a.finished_at) - min(a.started_at))
 from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
@@ -54,7 +54,7 @@ where j.correlation_id = %s and a.status = 'succeeded'
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Commands a second with one worker."""
+    """Commands per second with one worker."""
     del url  # the settings have it
     values, limits = [], []
     async with Fairlead(settings=settings, actor="bench") as fl:
@@ -71,7 +71,9 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
                     values.append(await _rate(fl, JOBS))
             finally:
                 stop.set()
-    note = f"{AT_ONCE} at once; limit: bare asyncio.create_subprocess_exec of /bin/true, as many at once"
+    note = (
+        f"{AT_ONCE} concurrent; limit: bare asyncio.create_subprocess_exec of /bin/true, equally concurrent"
+    )
     return compared("commands", values, limits, unit="jobs/s", note=note)
 
 
@@ -102,9 +104,9 @@ async def _rate(fl: Fairlead, count: int) -> float:
 
 
 async def _bare(count: int) -> float:
-    """In a process of its own: in this one, beside a worker, the same loop makes a tenth."""
+    """The rate of a bare loop, in a separate process: in this one, beside a worker, it has a tenth of the rate."""
     loop = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-c", _LOOP, str(count), str(AT_ONCE), stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await loop.communicate()
-    return float(said)
+    printed, _ = await loop.communicate()
+    return float(printed)

@@ -23,14 +23,14 @@ PAGES = {
     "status:succeeded": "q=status:succeeded",
     "status:failed": "q=status:failed",
     "free text": "q=oo",
-    "what is new": "top={cursor}",
+    "new jobs": "top={cursor}",
     "a page far back": "cursor={cursor}",
 }
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """The worst page: its milliseconds for a tenant with many jobs, beside those for one with few."""
-    import httpx2  # noqa: PLC0415 - every command imports this module, and none else needs it
+    """The worst page: its milliseconds for a tenant with many jobs, compared with a tenant with few."""
+    import httpx2  # noqa: PLC0415 - every command imports this module, and only this workload needs it
 
     pairs: dict[str, tuple[float, float]] = {}
     async with (
@@ -47,7 +47,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             await fill(fl, FEW, progress, tenant=SMALL)
             await folded(fl)
             await settled(url)
-            progress(f"looking at {ROWS:,} and at {FEW:,} {kind} jobs")
+            progress(f"reading pages of {ROWS:,} and of {FEW:,} {kind} jobs")
             many, few = await _looks(fl, client, TENANT), await _looks(fl, client, SMALL)
             pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in PAGES}
     worst = max(pairs, key=lambda name: pairs[name][0] / pairs[name][1])
@@ -60,7 +60,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 
 
 async def _looks(fl: Fairlead, client: Any, tenant: str) -> dict[str, Callable[[], Awaitable[object]]]:
-    """The pages, as a viewer of the tenant asks for them."""
+    """Requests for the pages, as a viewer of the tenant."""
     async with fl.transaction() as tx:
         tenant_id = (await tenants.ids(tx, [tenant]))[tenant]
         made = await access.create_token(

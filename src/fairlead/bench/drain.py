@@ -1,4 +1,4 @@
-"""Drain of no-op jobs with one and with two worker processes, against a bare claim-and-update loop."""
+"""Drain of no-op jobs with one and with two worker processes, compared with a bare claim-and-update loop."""
 
 import asyncio
 from uuid import uuid4
@@ -13,12 +13,12 @@ JOBS = 20_000
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second with one worker process."""
+    """Jobs per second with one worker process."""
     return await _drain("drain", 1, url, settings, progress)
 
 
 async def measure_two(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second with two worker processes."""
+    """Jobs per second with two worker processes."""
     return await _drain("drain2", 2, url, settings, progress)
 
 

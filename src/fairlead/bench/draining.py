@@ -1,4 +1,4 @@
-"""What the drain workloads share: jobs to drain, worker processes to drain them, and the rate from the database's clock."""
+"""Shared by the drain workloads: enqueues jobs, runs worker processes, measures the rate by the database's clock."""
 
 import asyncio
 import os
@@ -16,10 +16,10 @@ from fairlead.settings import Settings
 
 CONCURRENCY = 2000
 SECONDS = 300
-# A look adds up all counts: more often, and the looking would be measured too.
+# The poll interval: each poll sums all counts, which would affect the figures if done more often.
 LOOK_SECONDS = 0.2
 
-# The first claim to the last finish of jobs enqueued since, by the database's clock.
+# From the first claim to the last finish of the marked jobs, by the database's clock.
 _RATE = """
 select count(*) / extract(epoch from max(a.finished_at) - min(a.started_at))
 from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
@@ -33,7 +33,7 @@ where definition_id = (select id from fairlead.job_definitions where key = 'noop
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
     """A Fairlead with one tenant, on a database with the workers' definitions and one that they do not serve."""
-    from fairlead.bench import app  # noqa: PLC0415 - it reads the settings, and who asks for help may have wrong ones
+    from fairlead.bench import app  # noqa: PLC0415 - its import reads the settings, and `--help` must work with invalid ones
 
     async with Fairlead(settings=settings, actor="bench") as fl:
 
@@ -49,7 +49,7 @@ async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
 
 @asynccontextmanager
 async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIterator[list[Process]]:
-    """Worker processes as anybody would start them. One that ends by itself ends the workload."""
+    """Run worker processes, started like a user would start them. One that ends by itself fails the workload."""
     argv = [sys.executable, "-m", "fairlead.cli", "worker", "fairlead.bench.app:fl"]
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url), **env}
     environment["FAIRLEAD_SCHEMA"] = settings.schema
@@ -75,11 +75,13 @@ async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIt
 
 async def _ended(process: Process) -> None:
     code = await process.wait()
-    raise RuntimeError(f"a worker ended with {code}; `fairlead worker fairlead.bench.app:fl` may say why")
+    raise RuntimeError(
+        f"a worker ended with {code}; `fairlead worker fairlead.bench.app:fl` may show the error"
+    )
 
 
 async def loaded(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (TENANT,)) -> None:
-    """No-op jobs, dealt to the tenants in turn."""
+    """Enqueue no-op jobs, for the tenants in turn."""
     await fl.enqueue_many(
         [
             NewJob(definition="noop", tenant=tenants[n % len(tenants)], correlation_id=mark)
@@ -89,20 +91,20 @@ async def loaded(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (
 
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Look now and then, until it is so."""
+    """Poll until the condition is true."""
     async with asyncio.timeout(SECONDS):
-        while not await reached():  # noqa: ASYNC110 - what we wait for happens in other processes
+        while not await reached():  # noqa: ASYNC110 - other processes make it true
             await asyncio.sleep(LOOK_SECONDS)
 
 
 async def left(fl: Fairlead) -> int:
-    """How many no-op jobs wait or run."""
+    """How many no-op jobs are queued or running."""
     [(number,)] = await fl.database.transact(lambda tx: tx.values(_LEFT))
     return int(number)
 
 
 async def drained(fl: Fairlead, mark: str, *, but: int = 0) -> float:
-    """Wait until no more no-op jobs wait or run than the workload means to leave; jobs a second."""
+    """Wait until at most `but` no-op jobs are queued or running; jobs per second."""
 
     async def done() -> bool:
         return await left(fl) <= but
@@ -121,7 +123,7 @@ async def drain_rate(
     processes: int = 1,
     tenants: Sequence[str] = (TENANT,),
 ) -> float:
-    """Load so many jobs, then start the workers, and measure."""
+    """Enqueue `count` jobs, then start the workers; jobs per second."""
     there = await left(fl)
     await loaded(fl, count, mark, tenants)
     async with workers(settings, processes):

@@ -1,4 +1,4 @@
-"""Enqueue one by one, against a bare INSERT loop of the same rows."""
+"""Single enqueues, compared with a bare INSERT loop of the same rows."""
 
 import time
 
@@ -11,7 +11,7 @@ JOBS = 1500
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Single enqueues a second, each durable before the next begins."""
+    """Single enqueues per second, each durable before the next begins."""
     values, limits = [], []
     async with opened(settings) as fl:
         for number in range(ROUNDS + 1):

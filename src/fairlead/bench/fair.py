@@ -1,4 +1,4 @@
-"""Fair: how much of a flood goes before the single jobs of fifty other tenants, and what weights are worth."""
+"""Fairness: how many jobs of a flooding tenant start before the single jobs of fifty others; the effect of weights."""
 
 from uuid import uuid4
 
@@ -28,7 +28,7 @@ select (select count(*) from fairlead.jobs j
     extract(epoch from late.longest) * 1000
 from late
 """
-# Of the half that started first, while both still had jobs waiting.
+# Of the half that started first, while both tenants still had queued jobs.
 _HEAVY_SHARE = """
 select avg((t.slug = %(heavy)s)::int)
 from (

@@ -1,4 +1,4 @@
-"""Flat: a drain among things that must not slow it down, against the plain drain of the same run."""
+"""Flat: a drain in conditions that must not slow it down, compared with a plain drain of the same run."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settled
 from fairlead.settings import Settings
 
-# Puts in the way what a case is about, for as long as it is entered. Gives whose jobs to drain.
+# A context manager that sets up a case's condition, and gives the tenants whose jobs are drained.
 Case = Callable[[Fairlead, Progress], AbstractAsyncContextManager[Sequence[str]]]
 
 
@@ -26,7 +26,7 @@ async def flat(
     jobs: int,
     rounds: int,
 ) -> Measure:
-    """The slowest case's rate, beside the plain rate: the mean of those before and after all the cases."""
+    """The slowest case's rate, compared with the mean of the plain rates before and after all cases."""
     rates = {}
     async with opened(settings) as fl:
 
@@ -36,7 +36,7 @@ async def flat(
             for number in range(1, rounds + 1):
                 progress(f"draining {number} of {rounds}: {label}")
                 found.append(await drain_rate(fl, settings, jobs, uuid4().hex, tenants=tenants))
-            return max(found)  # whatever else the machine does can only make one slower
+            return max(found)  # other load on the machine can only make a round slower
 
         plains = [await drain("plain")]
         for label, case in cases.items():

@@ -15,7 +15,7 @@ ROWS = 1_000_000
 
 
 async def measure_finished(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second with a long history."""
+    """Jobs per second with a long history."""
     return await flat(
         url,
         settings,
@@ -28,7 +28,7 @@ async def measure_finished(url: str, settings: Settings, progress: Progress) -> 
 
 
 async def measure_later(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second with many more that wait for their time."""
+    """Jobs per second with many jobs that are due later."""
     return await flat(
         url, settings, progress, name="later", cases={f"{ROWS:,} due later": _later}, jobs=JOBS, rounds=ROUNDS
     )

@@ -1,4 +1,4 @@
-"""What a worker with nothing to do costs the database, and itself."""
+"""The cost of an idle worker: its transactions and its processor time."""
 
 import asyncio
 import math
@@ -14,7 +14,7 @@ from fairlead.db.tx import Database
 from fairlead.settings import Settings
 
 SECONDS = 20.0
-# An idle connection tells the server's statistics of its transactions after ten seconds, those of its start included.
+# An idle connection reports its transactions, also those of its start, to the statistics after ten seconds.
 TOLD_SECONDS = 10.5
 LIMIT = 2.0
 
@@ -22,21 +22,21 @@ _TRANSACTIONS = "select xact_commit + xact_rollback from pg_stat_database where 
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Transactions a second of one idle worker."""
+    """Transactions per second of one idle worker."""
     async with workers(settings) as [worker]:
         async with opened(settings) as fl:
             await (await fl.enqueue("noop", tenant=TENANT)).result(timeout=60)  # the worker is up
         async with Database(url, replace(settings, pool_size=1)) as database:
             await settled(url)  # or autovacuum's transactions would be counted too
-            progress("letting the worker come to rest")
+            progress("waiting until the worker is idle")
             await asyncio.sleep(TOLD_SECONDS)
-            await transactions(database)  # after this one, the server has been told of all ours
+            await transactions(database)  # after this one, the statistics have all of our transactions
             before, ran, begun = await transactions(database), _cpu_seconds(worker.pid), time.perf_counter()
             progress(f"watching an idle worker for {SECONDS:g} s")
             await asyncio.sleep(SECONDS)
             seconds = time.perf_counter() - begun
             after, cpu = await transactions(database), _cpu_seconds(worker.pid) - ran
-    rate = (after - before - 1) / seconds  # one of them asked for `before`
+    rate = (after - before - 1) / seconds  # one of them is the query of `before`
     return Measure(
         "idle",
         round(rate, 3),
@@ -44,18 +44,18 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         LIMIT,
         round(rate / LIMIT, 3),
         f"one worker over {seconds:.0f} s, by pg_stat_database; its processor time {100 * cpu / seconds:.1f} %; "
-        "limit: what we allow it",
+        "limit: our own bound",
     )
 
 
 async def transactions(database: Database) -> int:
-    """How many transactions this database has seen."""
+    """The total number of this database's transactions."""
     [(number,)] = await database.single(lambda tx: tx.values(_TRANSACTIONS))
     return int(number)
 
 
 def _cpu_seconds(pid: int) -> float:
-    """The processor time of a process; not a number where the system has no /proc."""
+    """The processor time of a process; NaN without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

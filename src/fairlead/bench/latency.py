@@ -1,4 +1,4 @@
-"""From enqueue to the handler's start on an idle worker, against a bare INSERT and a bare NOTIFY."""
+"""The time from an enqueue to the handler's start on an idle worker, compared with a bare INSERT and NOTIFY."""
 
 import asyncio
 import statistics
@@ -21,7 +21,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         with raw_ping(url) as ping:
             for number in range(JOBS):
                 progress(f"{number} of {JOBS}")
-                # each after the same rest: a processor that has just been idle is half as fast
+                # each after the same pause: a processor that has just been idle is half as fast
                 await asyncio.sleep(IDLE_SECONDS)
                 raw.append(await asyncio.to_thread(ping))
                 await asyncio.sleep(IDLE_SECONDS)

@@ -1,4 +1,4 @@
-"""A drain beside many jobs that are due and that this worker may not take."""
+"""A drain beside many ready jobs that this worker may not claim."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +18,12 @@ HOSTS = 10
 OTHER = "other"
 KINDS = ("unserved", "paused", "held", "hosts")
 WHOSE = {"own": TENANT, "another's": OTHER}
-# Longer than any run: nobody renews this lease, and nobody may take the job.
+# Longer than the workload: this lease is not renewed and must not expire.
 LEASE_SECONDS = 3600.0
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second beside each kind of job that is held back, of the same tenant and of another."""
+    """Jobs per second beside each kind of blocked job, of the same tenant and of another."""
     cases = {f"{whose} {kind}": _beside(kind, WHOSE[whose]) for whose in WHOSE for kind in KINDS}
     return await flat(url, settings, progress, name="limited", cases=cases, jobs=JOBS, rounds=ROUNDS)
 
@@ -44,7 +44,7 @@ def _beside(kind: str, tenant: str) -> Case:
         waiting = await backlog.waiting(fl)
         yield (TENANT,)
         if (still := await backlog.waiting(fl)) != waiting:
-            raise RuntimeError(f"{waiting - still} jobs that were to be held back ({kind}) were claimed")
+            raise RuntimeError(f"{waiting - still} blocked jobs ({kind}) were claimed")
 
     return case
 

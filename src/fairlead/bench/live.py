@@ -1,4 +1,4 @@
-"""Live: how soon a thousand sockets hear of a job, and what they cost a drain that goes on beside them."""
+"""Live: the delay until a thousand WebSockets receive a job's event, and their cost for a concurrent drain."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ _KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 
 
 class Ear(asyncio.Protocol):
-    """The least a WebSocket client can be: shakes hands, then counts frames and notes when they came."""
+    """A minimal WebSocket client: it does the handshake, counts frames and notes when they arrived."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -48,14 +48,14 @@ class Ear(asyncio.Protocol):
         transport.write(self._request)  # type: ignore[attr-defined]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A socket that was refused is no figure."""
+        """Fail the workload if the socket was refused."""
         if not self.greeted.done():
             self.greeted.set_exception(
                 ConnectionError(f"the socket was refused: {exc or self._data[:200]!r}")
             )
 
     def data_received(self, data: bytes) -> None:
-        """Take the frames off what came."""
+        """Parse the frames."""
         self._data += data
         if not self._shaken:
             head, ended, rest = self._data.partition(b"\r\n\r\n")
@@ -97,22 +97,22 @@ async def measure(_: str, settings: Settings, progress: Progress) -> Measure:
     ):
         before = _resident()
         progress(f"opening {SOCKETS} sockets")
-        async with _ears(fl, host, port) as ears:
+        async with _listeners(fl, host, port) as listeners:
             each = (_resident() - before) / SOCKETS
             progress(f"enqueueing {TOLD} jobs, one by one")
-            delays = await _delays(fl, ears)
+            delays = await _delays(fl, listeners)
         shares, rates = await _drained(fl, settings, host, port, progress)
     value = statistics.quantiles(delays, n=100)[98]
     note = (
-        f"limit: what we allow; {SOCKETS} sockets, median {statistics.median(delays):.0f} ms; a drain of {JOBS:,} jobs "
-        f"beside them had {100 * statistics.median(shares):.0f} % of its speed without ("
+        f"limit: our own bound; {SOCKETS} sockets, median {statistics.median(delays):.0f} ms; a drain of {JOBS:,} jobs "
+        f"beside them had {100 * statistics.median(shares):.0f} % of its rate without them ("
         f"{', '.join(f'{100 * share:.0f}' for share in shares)}), each socket got {statistics.median(rates):.1f} frames/s; "
-        f"{each / 1024:.0f} KiB a socket, both ends"
+        f"{each / 1024:.0f} KiB per socket, both ends"
     )
     return Measure("live", round(value, 1), "ms", LIMIT, round(value / LIMIT, 3), note)
 
 
-async def _delays(fl: Fairlead, ears: list[Ear]) -> list[float]:
+async def _delays(fl: Fairlead, listeners: list[Ear]) -> list[float]:
     """For each job and socket the milliseconds from before the enqueue to its frame."""
     begun = {}
     for _ in range(TOLD):
@@ -120,24 +120,24 @@ async def _delays(fl: Fairlead, ears: list[Ear]) -> list[float]:
         job = str((await fl.enqueue("unserved", tenant=TENANT)).id)
         begun[job] = at
         async with asyncio.timeout(SECONDS):
-            while not all(job in ear.heard for ear in ears):  # noqa: ASYNC110 - a thousand of them
+            while not all(job in listener.heard for listener in listeners):  # noqa: ASYNC110 - a thousand of them
                 await asyncio.sleep(LOOK_SECONDS)
-    return [1000 * (ear.heard[job] - at) for job, at in begun.items() for ear in ears]
+    return [1000 * (listener.heard[job] - at) for job, at in begun.items() for listener in listeners]
 
 
 async def _drained(
     fl: Fairlead, settings: Settings, host: str, port: int, progress: Progress
 ) -> tuple[list[float], list[float]]:
-    """The drain's speed with sockets as a share of that before and after, and the frames a second of a socket."""
+    """The drain's rate with sockets as a share of the rate before and after, and the frames per second of a socket."""
     shares, rates = [], []
     before = await drain_rate(fl, settings, JOBS, uuid4().hex)
     for number in range(1, ROUNDS + 1):
         progress(f"draining with sockets and without, round {number} of {ROUNDS}")
-        async with _ears(fl, host, port) as ears:
-            heard, begun = sum(ear.frames for ear in ears), time.monotonic()
+        async with _listeners(fl, host, port) as listeners:
+            heard, begun = sum(listener.frames for listener in listeners), time.monotonic()
             beside = await drain_rate(fl, settings, JOBS, uuid4().hex)
             seconds = time.monotonic() - begun
-            rates.append((sum(ear.frames for ear in ears) - heard) / len(ears) / seconds)
+            rates.append((sum(listener.frames for listener in listeners) - heard) / len(listeners) / seconds)
         after = await drain_rate(fl, settings, JOBS, uuid4().hex)
         shares.append(beside / statistics.mean((before, after)))
         before = after
@@ -146,8 +146,8 @@ async def _drained(
 
 @asynccontextmanager
 async def served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
-    """The API on a port of its own, in this process."""
-    # the web framework takes longer to import than most commands take to run, and every command imports this
+    """Run the API in this process, on a free port."""
+    # imported here, since the web framework takes longer to import than most commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
 
     listening = bind("127.0.0.1", 0)
@@ -162,8 +162,8 @@ async def served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def _ears(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[Ear]]:
-    """Sockets in the tenant's room, all greeted."""
+async def _listeners(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[Ear]]:
+    """Open sockets that follow the tenant's jobs, and wait for their hello frames."""
     async with fl.database.transaction() as tx:
         tenant_id = (await tenants.ids(tx, [TENANT]))[TENANT]
         token = await access.create_token(
@@ -174,24 +174,24 @@ async def _ears(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[Ear]]:
         f"Sec-WebSocket-Key: {_KEY}\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {token.secret}\r\n\r\n"
     ).encode()
     loop = asyncio.get_running_loop()
-    ears: list[Ear] = []
+    listeners: list[Ear] = []
     try:
         async with asyncio.timeout(SECONDS):
-            while len(ears) < SOCKETS:
+            while len(listeners) < SOCKETS:
                 some = [
                     (await loop.create_connection(lambda: Ear(request), host, port))[1]
-                    for _ in range(min(AT_ONCE, SOCKETS - len(ears)))
+                    for _ in range(min(AT_ONCE, SOCKETS - len(listeners)))
                 ]
-                ears += some
-                await asyncio.gather(*(ear.greeted for ear in some))
-        yield ears
+                listeners += some
+                await asyncio.gather(*(listener.greeted for listener in some))
+        yield listeners
     finally:
-        for ear in ears:
-            ear.transport.close()
+        for listener in listeners:
+            listener.transport.close()
 
 
 def _more_files() -> None:
-    """Two sockets for each viewer: more files than most shells allow at first."""
+    """Raise the limit of open files: each viewer needs a socket at both ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * SOCKETS + 500
     if soft < wanted:
@@ -199,7 +199,7 @@ def _more_files() -> None:
 
 
 def _resident() -> float:
-    """The bytes of memory that this process holds; not a number where the system has no /proc."""
+    """The bytes of memory that this process holds; NaN without /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     except OSError:

@@ -1,4 +1,4 @@
-"""A long drain while somebody's transaction stays open: no row that dies meanwhile can be cleaned away."""
+"""A long drain beside an open transaction, which keeps vacuum from removing dead rows."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ JOBS = 100_000
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second under a pinned horizon."""
+    """Jobs per second while the xmin horizon is pinned."""
     return await flat(
         url,
         settings,
@@ -27,7 +27,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 
 @asynccontextmanager
 async def _pinned(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
-    """One transaction that keeps its snapshot, and one that has a number: each holds the horizon back."""
+    """Hold one transaction with a snapshot and one with a transaction id: each pins the horizon."""
     async with fl.transaction() as reader, fl.transaction() as writer:
         await reader.run("set transaction isolation level repeatable read")
         await reader.values("select count(*) from fairlead.jobs")

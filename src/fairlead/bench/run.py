@@ -1,4 +1,4 @@
-"""What every workload shares: a scratch database, rounds, the median, and a queue that agrees with its record."""
+"""Shared by all workloads: a scratch database, medians, and a consistency check."""
 
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ Workload = Callable[[str, Settings, Progress], Awaitable["Measure"]]
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """A figure, beside the raw limit of the same run."""
+    """A workload's figure, with the limit of the same run."""
 
     workload: str
     value: float
@@ -33,24 +33,24 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 async def run(workload: Workload, url: str, settings: Settings, progress: Progress) -> Measure:
-    """Run one workload in a database of its own, dropped afterwards."""
+    """Run one workload in a scratch database, dropped afterwards."""
     async with scratch_database(url, f"fairlead_bench_{uuid4().hex[:12]}") as scratch:
         await migrate.up(scratch, settings.schema)
         own = replace(settings, database_url=scratch, direct_url=None)
         measure = await workload(scratch, own, progress)
-        progress("checking that queue and record agree")
+        progress("checking the consistency of the queue")
         async with Database(scratch, own) as database:
             await agreed(database)
         return measure
 
 
 async def agreed(database: Database) -> None:
-    """Refuse the figures of a queue that disagrees with its record: they would be of something else."""
+    """Raise if the queue is inconsistent: its figures would be meaningless."""
     async with database.transaction(unhurried=True) as tx:
         problems = [*await jobs.inconsistencies(tx), *await workflows.inconsistencies(tx)]
     if problems:
         shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])
-        raise RuntimeError(f"queue and record disagree in {len(problems)} place(s): {shown}")
+        raise RuntimeError(f"the queue is inconsistent in {len(problems)} place(s): {shown}")
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
 
 
 def compared(name: str, values: list[float], limits: list[float], *, unit: str, note: str) -> Measure:
-    """The median of rounds, and the median of the rounds' ratios: both sides saw the same machine."""
+    """The median of the rounds, and the median of their ratios, since both sides of a round saw the same load."""
     ratios = [value / limit for value, limit in zip(values, limits, strict=True)]
     return Measure(
         name,

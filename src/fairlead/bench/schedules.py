@@ -1,4 +1,4 @@
-"""What makes jobs by itself: a scheduler's round among many schedules, and events from the outbox to their jobs."""
+"""A scheduler's round among many schedules, and the dispatch of events to jobs."""
 
 import time
 
@@ -22,7 +22,7 @@ sql = queries_beside(__file__)
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Milliseconds of a round with a hundred schedules due among ten thousand, beside those where they are alone."""
+    """Milliseconds of a round with 100 due schedules among 10,000, compared with a round without the others."""
     values, limits = [], []
     async with opened(settings) as fl:
         await _add(fl, "due", DUE)
@@ -54,7 +54,7 @@ async def _round(fl: Fairlead, url: str) -> float:
 
 
 async def measure_events(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Events a second that become jobs, beside as many single enqueues of the same jobs."""
+    """Dispatched events per second, compared with single enqueues of the same jobs."""
     values, limits = [], []
     async with opened(settings) as fl:
         async with fl.transaction() as tx:
@@ -70,7 +70,7 @@ async def measure_events(url: str, settings: Settings, progress: Progress) -> Me
                 limits.append(limit)
                 values.append(value)
     note = (
-        "each event makes a job of one trigger, with a window; limit: a loop of fl.enqueue of the same jobs"
+        "each event creates a job by one trigger, with a window; limit: a loop of fl.enqueue of the same jobs"
     )
     return compared("events", values, limits, unit="events/s", note=note)
 

@@ -1,4 +1,4 @@
--- Schedules for the bench, as many as it likes, and their time come.
+-- Schedules for the bench: adds them, removes them, makes them due.
 
 -- name: add
 insert into fairlead.job_triggers (

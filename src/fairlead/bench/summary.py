@@ -1,4 +1,4 @@
-"""A summary and pages of jobs, of a tenant with a million and of one with a thousand, as a viewer of the API asks for them."""
+"""The API's summary and pages of jobs, for a tenant with a million jobs and for one with a thousand."""
 
 import statistics
 import time
@@ -23,7 +23,7 @@ ROWS = 1_000_000
 FEW = 1000
 LOOKS = 40
 PAGE = 50
-# so many pages come before the deep one; with few jobs it is the one in the middle
+# the number of pages before the deep page; with few jobs the deep page is in the middle
 DEEP = 999
 
 Look = Callable[[], Awaitable[object]]
@@ -40,7 +40,7 @@ FILTERS = {
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """The worst look: its milliseconds at a tenant with many jobs, beside those at one with few."""
+    """The worst query: its milliseconds for a tenant with many jobs, compared with a tenant with few."""
     pairs: dict[str, tuple[float, float]] = {}
     async with opened(settings) as fl:
         await fl.add_tenant(SMALL, exist_ok=True)
@@ -50,7 +50,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             await fill(fl, FEW, progress, tenant=SMALL)
             await folded(fl)
             await settled(url)
-            progress(f"looking at {ROWS:,} and at {FEW:,} {kind} jobs")
+            progress(f"reading pages of {ROWS:,} and of {FEW:,} {kind} jobs")
             many, few = await _looks(fl, TENANT), await _looks(fl, SMALL)
             pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in many}
     worst = max(pairs, key=lambda name: pairs[name][0] / pairs[name][1])
@@ -61,19 +61,19 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         "ms",
         round(limit, 3),
         round(value / limit, 3),
-        f"worst of {len(pairs)} looks at {ROWS:,} jobs: {worst}; limit: the same at {FEW:,}. All: "
+        f"worst of {len(pairs)} queries with {ROWS:,} jobs: {worst}; limit: the same with {FEW:,}. All: "
         + "; ".join(f"{name} {one:.2f}/{other:.2f}" for name, (one, other) in pairs.items()),
     )
 
 
 async def folded(fl: Fairlead) -> None:
-    """Counts as the watchdog keeps them."""
+    """Fold the counts, as the watchdog does."""
     while (await fl.database.transact(counts.fold_history, unhurried=True)).more:
         pass
 
 
 async def _looks(fl: Fairlead, tenant: str) -> dict[str, Look]:
-    """What a viewer of the tenant looks at."""
+    """The queries of a viewer of the tenant."""
     async with fl.transaction() as tx:
         tenant_id = (await tenants.ids(tx, [tenant]))[tenant]
         deep = min(DEEP * PAGE, (ROWS if tenant == TENANT else FEW) // 2)
@@ -94,7 +94,7 @@ def _page(viewer: Principal, wanted: Filter, cursor: str | None) -> Callable[[Tx
 
 
 def _bound(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]]) -> Look:
-    """The look as the API makes it: under row-level security."""
+    """The query under row-level security, as in the API."""
 
     async def bound() -> None:
         async with fl.database.transaction(Acting(tenant_id)) as tx:
@@ -104,7 +104,7 @@ def _bound(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]
 
 
 async def medians(*looks: Look) -> tuple[float, float]:
-    """Milliseconds of two looks that take turns, so that both see the same machine."""
+    """Milliseconds of two queries that alternate, so that both see the same load."""
     took: tuple[list[float], list[float]] = ([], [])
     for _ in range(LOOKS):
         for look, mine in zip(looks, took, strict=True):

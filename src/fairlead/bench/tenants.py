@@ -15,7 +15,7 @@ TENANTS = 1000
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
-    """Jobs a second of tenants with as many jobs each, and of one that floods and the others."""
+    """Jobs per second of tenants with equally many jobs, and with one tenant that floods."""
     cases = {f"{TENANTS:,} tenants": _alike, f"{TENANTS:,} and one that floods": _flooded}
     return await flat(url, settings, progress, name="tenants", cases=cases, jobs=JOBS, rounds=ROUNDS)
 

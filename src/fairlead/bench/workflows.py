@@ -1,4 +1,4 @@
-"""A run of a thousand steps beside a thousand plain jobs, and a fan-out of ten thousand that is joined once."""
+"""A run of a thousand steps, compared with a thousand plain jobs."""
 
 from uuid import uuid4
 
@@ -11,13 +11,13 @@ from fairlead.workflows import Flow
 ROUNDS = 7
 LAYERS = 10
 WIDTH = 100
-# how many of the layer before a step waits for
+# how many steps of the previous layer a step waits for
 PARENTS = 3
 SECONDS = 120
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:  # noqa: ARG001
-    """Steps a second of one run, one worker process; beside plain jobs, as many, with the same process."""
+    """Steps per second of one run with one worker process, compared with as many plain jobs."""
     values, limits, layered = [], [], []
     async with opened(settings) as fl, workers(settings):
         for number in range(ROUNDS + 1):
