@@ -105,7 +105,7 @@ SAYS = {
     "schedules.py": (
         "beat at 20",
         "example.beat  every second from 20",
-        "No such triggers.",
+        "No matching triggers.",
     ),
     "sync_app.py": (
         "refused with job_not_retryable",

@@ -30,11 +30,11 @@ def test_dev_runs_an_application_reloads_it_when_it_changes_and_survives_its_err
 ) -> None:
     source = tmp_path / "hello.py"
     with dev(tmp_path, database_url, "hello:fl") as running:
-        running.wait_for("There is no module 'hello' here")
-        running.wait_for("it starts again when a file changes")
+        running.wait_for("The module 'hello' was not found")
+        running.wait_for("it restarts when a file changes")
         source.write_text("def greet(:\n")
         running.wait_for("SyntaxError: invalid syntax")
-        running.wait_for("it starts again when a file changes", times=2)
+        running.wait_for("it restarts when a file changes", times=2)
 
         source.write_text(HELLO.format(word="Hello"))
         running.wait_for("hello:fl: serving greet")
@@ -50,7 +50,7 @@ def test_dev_runs_an_application_reloads_it_when_it_changes_and_survives_its_err
         running.wait_for("hello.py changed: reloading hello:fl")
 
         running.enqueue("crash")
-        running.wait_for("the worker of hello:fl ended with 7; starting it again")
+        running.wait_for("the worker of hello:fl ended with 7; restarting it")
         assert running.job_when(running.enqueue("Ada"), "succeeded")["output"] == "Howdy, Ada"
 
 

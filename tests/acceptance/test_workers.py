@@ -147,7 +147,7 @@ def test_workers_whose_supervisor_was_killed_drain_and_end(fleet: Fleet) -> None
         pids = {fleet.began(job) for job in (quick, *slow)}
         assert len(pids) == 2
         supervisor.kill()
-        until(lambda: "the supervisor is gone" in supervisor.said, "a worker to notice")
+        until(lambda: "the parent process has died" in supervisor.said, "a worker to notice")
         fleet.let_go(quick)
         assert fleet.reaches(quick, "succeeded") == ("succeeded", ["succeeded"], 0)
         too_late = fleet.hold()

@@ -261,7 +261,7 @@ async def test_the_doctor_asks_before_it_repairs_and_says_what_became_of_it(
 
         refused = await asyncio.to_thread(doctor, database_url, "--repair", answer="n\n")
         assert refused.exit_code == 1
-        assert "Mend them now?" in refused.output
+        assert "Repair them now?" in refused.output
         assert await faults_of(database) != []
 
         unasked = await asyncio.to_thread(doctor, database_url, "--repair", "--json")

@@ -41,7 +41,7 @@ def test_the_audit_log_is_listed_newest_first_and_by_filter(shell: Shell) -> Non
     page = shell.json("audit", "--limit", "1")
     assert shell.json("audit", "--limit", "1", "--cursor", page["next_cursor"])["items"] != page["items"]
     assert "initech" in shell("audit").output
-    assert "no such entries" in shell("audit", "--action", "NOSUCH").output
+    assert "No matching audit entries" in shell("audit", "--action", "NOSUCH").output
 
 
 @pytest.mark.parametrize("since", ["yesterday", "12", "5w"])

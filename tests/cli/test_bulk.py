@@ -48,7 +48,7 @@ def test_without_a_person_to_ask_nothing_is_changed_unless_yes_is_said(shell: Sh
 
     assert refused.exit_code == 1
     assert "5 jobs match --status queued" in refused.stderr
-    assert "say --yes" in refused.stderr
+    assert "add --yes" in refused.stderr
     assert counts(shell, "--status", "queued") == 5
 
 
@@ -56,7 +56,7 @@ def test_without_a_person_to_ask_nothing_is_changed_unless_yes_is_said(shell: Sh
 def test_everything_is_never_meant_by_leaving_everything_out(shell: Shell, verb: str) -> None:
     refused = shell("jobs", verb, "--tenant", "acme", "--yes")
     assert refused.exit_code == 1
-    assert f"Say which jobs to {verb}: a job's id, or at least one option" in refused.stderr
+    assert f"Select the jobs to {verb}: give a job's id, or at least one option" in refused.stderr
 
 
 def test_one_job_by_its_id_and_many_by_a_filter_are_not_mixed(shell: Shell, queued: None) -> None:

@@ -352,7 +352,7 @@ def test_a_webhook_that_signs_with_what_is_not_set_up_here_is_added_with_a_warni
     for tenant, name in (("acme", "nosuch"), ("umbrella", "own")):
         result = shell(*add, tenant, "--sign-with", name)
         assert result.exit_code == 0
-        assert f"There is no signing secret '{name}' in {file} here" in result.stderr
+        assert f"The signing secret '{name}' is not in {file} on this machine" in result.stderr
 
 
 def test_the_times_of_a_tenant_are_a_table_or_json(shell: Shell, database_url: str) -> None:

@@ -37,7 +37,7 @@ def test_a_host_is_added_listed_shown_and_changed(shell: Shell) -> None:
     assert changed["labels"] == {"zone": "a"}
     shown = text(shell, "hosts", "show", made["id"])
     assert "running 0 of at most 3" in shown
-    assert "Nothing is on it." in shown
+    assert "The host has no resources." in shown
     assert "added host rack-2" in text(shell, "hosts", "add", "rack-2", "--tenant", "acme")
 
     assert shell.refused("hosts", "add", "rack-2", "--tenant", "acme") == "host_exists"
@@ -74,7 +74,7 @@ def test_enrolment_is_one_line_to_copy_and_revoking_says_how_many(shell: Shell) 
     assert result.exit_code == 0
     line = r"fairlead agent --server https://jobs\.example --enrol fl_[\w-]+\n"
     assert re.fullmatch(line, result.stdout), result.stdout
-    assert "Run it on rack-1, once, in 15 min at the latest." in result.stderr
+    assert "Run it once on rack-1. The code expires in 15 min." in result.stderr
 
     told = shell.json("hosts", "enrol", "rack-1", "--server", "http://127.0.0.1:8000")
     assert told["command"] == f"fairlead agent --server http://127.0.0.1:8000 --enrol {told['code']}"

@@ -148,10 +148,10 @@ finally:
 @pytest.mark.parametrize(
     ("app", "text", "hint"),
     [
-        ("hello.py", "", "Name the module, not its file: hello:fl."),
-        ("hello.py:app", "", "Name the module, not its file: hello:app."),
-        ("hello:fl", "import sys\nsys.exit(3)\n", "exits while it is imported. Put what it does as a script"),
-        ("hello:fl", RUNS, "Put what it does as a script below"),
+        ("hello.py", "", "Give the module, not its file: hello:fl."),
+        ("hello.py:app", "", "Give the module, not its file: hello:app."),
+        ("hello:fl", "import sys\nsys.exit(3)\n", "exits while it is imported. Put its script code"),
+        ("hello:fl", RUNS, "Put its script code below"),
     ],
     ids=["file", "file-and-name", "exits", "runs"],
 )

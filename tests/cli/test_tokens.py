@@ -51,7 +51,7 @@ def test_the_list_says_that_a_tokens_maker_is_disabled(database_url: str) -> Non
     listed = Shell(database_url)("tokens", "list")
 
     assert token["state"] == "maker_disabled"
-    assert "its maker is disabled" in listed.stdout
+    assert "its creator is disabled" in listed.stdout
 
 
 def test_what_cannot_be_is_refused(database_url: str) -> None:

@@ -29,7 +29,7 @@ def test_people_read_a_table_of_it_and_its_sum(shell: Shell) -> None:
     assert total.split()[0] == "all"
     assert "3.0 h" in total
     assert "24.68" in total
-    assert "Nothing ran in that time." in shell("usage", "--by", "hour").output
+    assert "No runs in this period." in shell("usage", "--by", "hour").output
 
 
 def test_machines_get_json_csv_and_refusals(shell: Shell) -> None:

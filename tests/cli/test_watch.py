@@ -234,13 +234,13 @@ def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> N
         try:
             until(lambda: out.read_text().count("\n") > 1, "the first looks")
             server.stop()
-            until(lambda: "Watching on" in err.read_text(), "it to say that the database is away")
+            until(lambda: "The watch continues" in err.read_text(), "it to say that the database is away")
             seen = out.read_text().count("\n")
             server.start()
             until(lambda: "The database is back." in err.read_text(), "it to say that the database is back")
             until(lambda: out.read_text().count("\n") > seen + 1, "more looks")
             server.stop()
-            until(lambda: err.read_text().count("Watching on") == 2, "it to say so again")
+            until(lambda: err.read_text().count("The watch continues") == 2, "it to say so again")
             watching.send_signal(signal.SIGINT)  # also while it waits
             assert watching.wait(timeout=60) == 0
         finally:

@@ -111,7 +111,7 @@ def test_a_run_is_started_waited_for_and_shown(shell: Shell, database_url: str) 
     assert [one["definition_key"] for one in shell.json("jobs", "list", "--run", run["id"])["items"]] == [
         "anything"
     ]
-    assert f"already there {run['id']}" in text(shell, *start, "--key", "k")
+    assert f"already exists: {run['id']}" in text(shell, *start, "--key", "k")
     assert shell.refused(*start, "--key", "k", "--wait", "--timeout", "0.01") == "result_timeout"
 
     now = text(shell, "workflows", "run", run["id"])
@@ -161,7 +161,7 @@ def test_a_run_that_failed_says_why_first_and_goes_on_when_it_is_retried(
     assert "[workflow_run_failed]" in failed.stderr
     assert " failed 3 0 " in text(shell, "workflows", "runs")
 
-    assert text(shell, "workflows", "retry", run["id"]) == f"goes on {run['id']}\n"
+    assert text(shell, "workflows", "retry", run["id"]) == f"resumed {run['id']}\n"
     run_all(database_url)
     assert shell.json("workflows", "run", run["id"])["run"]["status"] == "succeeded"
     assert shell.refused("workflows", "retry", run["id"]) == "workflow_run_not_retryable"

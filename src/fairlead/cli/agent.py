@@ -22,19 +22,19 @@ log = structlog.get_logger(__name__)
 
 @click.command()
 @click.argument("app", required=False)
-@click.option("--server", metavar="URL", help="Where the server is; kept from the enrolment on.")
-@click.option("--enrol", metavar="CODE", help="The host's enrolment code: needed once.")
+@click.option("--server", metavar="URL", help="The server's URL; stored at the enrolment.")
+@click.option("--enrol", metavar="CODE", help="The host's enrolment code; needed only once.")
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".fairlead-agent"),
     show_default=True,
-    help="Where the agent keeps its token, and what its server has not heard yet.",
+    help="The folder for the agent's token and for results that it could not send yet.",
 )
 @click.option(
-    "--rotate", is_flag=True, help="Begin with a new token. One older than 30 days is renewed anyway."
+    "--rotate", is_flag=True, help="Start with a new token. A token older than 30 days is always renewed."
 )
-@click.option("--concurrency", default=10, show_default=True, help="The most jobs that run at once.")
+@click.option("--concurrency", default=10, show_default=True, help="The most jobs that run concurrently.")
 @command
 async def agent(
     session: Session,
@@ -46,11 +46,11 @@ async def agent(
     rotate: bool,
     concurrency: int,
 ) -> None:
-    """Run the jobs of this host, pulled from a server over HTTP: no database is needed here.
+    """Run the jobs of this host, pulled from a server over HTTP, without a database connection.
 
-    What may run are the commands of fairlead.toml, and the functions of APP, such as `jobs:fl`.
+    The agent runs the commands of fairlead.toml and the functions of APP, such as `jobs:fl`.
 
-    The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
+    The first SIGTERM or Ctrl-C lets running jobs end and releases the rest; the second stops at once.
     """
     # the HTTP client takes longer to import than most other commands take to run
     from fairlead.runtime import agent as runtime  # noqa: PLC0415
@@ -77,23 +77,23 @@ async def agent(
 
     stop, abandon = signals()
     await runtime.Agent(plan).run(stop, abandon, begun)
-    announce(session, "stopped", "the agent has ended", stderr=True, host=host)
+    announce(session, "stopped", "the agent has stopped", stderr=True, host=host)
 
 
 async def _enrolment(state_dir: Path, server: str | None, code: str | None, *, rotate: bool) -> Any:
-    """Who this agent is: enrolled now, or before."""
+    """The agent's enrolment: a new one with a code, or the stored one."""
     from fairlead.runtime import enrolment  # noqa: PLC0415
 
     if code is not None:
         if server is None:
-            raise InvalidInput("--enrol needs --server: the address of the server that the code is from.")
+            raise InvalidInput("--enrol needs --server: the URL of the server that created the code.")
         made = await enrolment.enrol(server, code)
         enrolment.keep(state_dir, made)
         return made
     known = enrolment.kept(state_dir)
     if known is None:
         raise InvalidInput(
-            f"There is no agent in {state_dir}. Get a code for the host (fairlead hosts enrol), and start with "
+            f"No agent is enrolled in {state_dir}. Create a code for the host (fairlead hosts enrol), and start with "
             "--server URL --enrol CODE."
         )
     if server is not None and server != known.server:
@@ -105,7 +105,7 @@ async def _enrolment(state_dir: Path, server: str | None, code: str | None, *, r
 
 
 async def _rotated(state_dir: Path, known: Any, *, insist: bool) -> Any:
-    """The agent with a new token; with the old one if it cannot be had now, and need not."""
+    """The enrolment with a new token; with the old one if the rotation fails and `insist` is not set."""
     from fairlead.runtime import enrolment  # noqa: PLC0415
 
     try:
@@ -121,10 +121,12 @@ async def _rotated(state_dir: Path, known: Any, *, insist: bool) -> Any:
 
 
 def _execution(fl: Fairlead, means: Means) -> Execution:
-    """What runs jobs here: a function that enqueues is told that it cannot."""
+    """The execution of an agent: a function that enqueues gets an error."""
 
     async def enqueue(_: object) -> NoReturn:
-        raise NotOpen("An agent has no database: enqueue what follows where the job's end is seen.")
+        raise NotOpen(
+            "An agent has no database and cannot enqueue: use a trigger on the job's end event, or a workflow."
+        )
 
     return Execution(
         fl.registry,

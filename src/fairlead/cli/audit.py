@@ -20,20 +20,20 @@ from fairlead.model.access import Principal
 from fairlead.runtime.service import wait_any
 
 EVERY_SECONDS = 1.0
-# An entry is written before its transaction ends, and can be seen only then: later than entries that are newer.
+# An entry is visible only after its transaction commits, which may be after newer entries are visible.
 LOOK_BACK = timedelta(seconds=5)
 
 
 @click.command()
-@click.option("--tenant", help="Only of this tenant: slug or id.")
-@click.option("--action", help="Only this, such as JOBS_CANCELED.")
-@click.option("--actor", help="Only by this one, such as cli:ada.")
+@click.option("--tenant", help="Only this tenant's entries: slug or id.")
+@click.option("--action", help="Only this action, such as JOBS_CANCELED.")
+@click.option("--actor", help="Only by this actor, such as cli:ada.")
 @click.option("--principal", "principal_id", type=click.UUID, help="Only by the user or token with this id.")
-@click.option("--resource", metavar="TYPE[:ID]", help="Only about these, such as job or job:ID.")
+@click.option("--resource", metavar="TYPE[:ID]", help="Only about this resource, such as job or job:ID.")
 @click.option("--since", type=output.PastMoment(), help="Not before this: a time, or 15m, 2h, 1d ago.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=50, show_default=True)
-@click.option("--cursor", help="Go on after the page that named this cursor.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option("--cursor", help="Continue after the page that printed this cursor.")
+@click.option("-f", "--follow", is_flag=True, help="Also print new entries, until Ctrl-C.")
 @output.json_option
 @command
 async def audit(
@@ -48,7 +48,7 @@ async def audit(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """Show the audit log: who did what to which. Newest first; with --follow, oldest first and on."""
+    """Show the audit log: each actor, action and resource. Newest first; with --follow, oldest first."""
     kind, _, thing = (resource or "").partition(":")
     wanted = Filter(resource_type=kind or None, resource_id=thing or None, after=since, **filters)
     if follow:
@@ -64,14 +64,14 @@ async def audit(
     output.table(
         ("at", "tenant", "actor", "principal", "action", "resource", "details"),
         [_row(one, slugs) for one in page.items],
-        empty="The audit log has no such entries.",
+        empty="No matching audit entries.",
     )
     if page.next_cursor:
         output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
 
 
 async def _follow(session: Session, tenant: str | None, wanted: Filter, *, limit: int, as_json: bool) -> None:
-    """Print what there is, oldest first, and then what happens, until told to stop."""
+    """Print the latest entries, oldest first, and then new ones, until a stop signal."""
     stop = stop_signal()
     async with session.open() as fl:
         async with fl.transaction() as tx:
@@ -87,7 +87,7 @@ async def _follow(session: Session, tenant: str | None, wanted: Filter, *, limit
 
 
 class Follower:
-    """Finds the entries that were not there at the last look."""
+    """Finds the entries that are new since the last read."""
 
     def __init__(self, wanted: Filter, limit: int) -> None:
         self._wanted = wanted
@@ -96,7 +96,7 @@ class Follower:
         self._newest: datetime | None = None
 
     async def look(self, tx: Tx, principal: Principal) -> list[Filed]:
-        """New entries, oldest first; at the first look, the last ones there are."""
+        """New entries, oldest first; at the first read, the latest `limit` entries."""
         if self._seen is None:
             return await self._begin(tx, principal)
         found = [one for one in await self._recent(tx, principal) if one.place not in self._seen]
@@ -104,7 +104,7 @@ class Follower:
         return found[::-1]
 
     async def _begin(self, tx: Tx, principal: Principal) -> list[Filed]:
-        # what comes between these is in the last or in none, and then it is found at the next look
+        # an entry that is added between these reads is in the last one, or the next call finds it
         self._seen = set()
         self._keep((await actions.listed(tx, principal, self._wanted, limit=1)).items)
         self._keep(await self._recent(tx, principal))
@@ -113,7 +113,7 @@ class Follower:
         return page.items[::-1]
 
     async def _recent(self, tx: Tx, principal: Principal) -> list[Filed]:
-        """Every entry since a little before the newest one that was seen, newest first."""
+        """Every entry since LOOK_BACK before the newest one that was seen, newest first."""
         wanted = self._wanted
         if self._newest is not None:
             since = self._newest - LOOK_BACK
@@ -128,7 +128,7 @@ class Follower:
                 return found
 
     def _keep(self, found: list[Filed]) -> None:
-        """Remember what was seen, as long as it can be found again."""
+        """Remember the entries that were seen, as long as they can be found again."""
         self._newest = max((one.at for one in found), default=self._newest)
         known = (self._seen or set()) | {one.place for one in found}
         oldest = None if self._newest is None else self._newest - LOOK_BACK
@@ -140,12 +140,12 @@ def _print_line(one: Filed, slugs: Slugs, *, as_json: bool) -> None:
         output.say_json(_document(one, slugs))
         return
     tenant, *rest = _row(one, slugs)[1:]
-    said = [one.at.isoformat(timespec="seconds"), tenant or "–", *rest]
-    output.console().print(Text("  ".join(str(part) for part in said if part is not None)))
+    parts = [one.at.isoformat(timespec="seconds"), tenant or "–", *rest]
+    output.console().print(Text("  ".join(str(part) for part in parts if part is not None)))
 
 
 def _document(one: Filed, slugs: Slugs) -> dict[str, Any]:
-    """An entry for machines, as over HTTP, and its tenant's slug."""
+    """An entry as JSON, as in the REST API, with its tenant's slug."""
     kept = {name: value for name, value in asdict(one).items() if name not in ("part", "spot")}
     return {**kept, "tenant": slug_of(one.tenant_id, slugs)}
 

@@ -14,9 +14,9 @@ from fairlead.cli.session import Session, command
 @output.json_option
 @command
 async def bench(session: Session, *, workloads: tuple[str, ...], as_json: bool) -> None:
-    """Measure Fairlead here, each figure beside a limit of the same run.
+    """Measure Fairlead on this machine; most figures are compared with a limit measured in the same run.
 
-    Uses a scratch database of its own on the configured server, dropped afterwards.
+    Creates a scratch database on the configured server and drops it afterwards.
     """
     settings = session.settings()
     measures = []

@@ -1,4 +1,4 @@
-"""Many jobs canceled or retried by filter: counted first, then asked about, then changed."""
+"""Cancels or retries many jobs by filter: counts them, asks for confirmation, then changes them."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,22 +20,22 @@ Action = Callable[..., Awaitable[Bulk]]
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """One of the two things that can be done to many jobs, and its words."""
+    """A bulk action, with the words for its messages."""
 
     act: Action
     infinitive: str
     participle: str
-    # which of the jobs that match it can move
+    # which of the matching jobs the action can change
     movable: str
 
 
 async def change_many(
     session: Session, verb: Verb, wanted: Filter, *, limit: int, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Count what matches; unless that is all that was asked for, ask and change it."""
+    """Count the matching jobs; unless it is a dry run, ask for confirmation and change them."""
     if replace(wanted, tenant=None) == Filter():
         raise InvalidInput(
-            f"Say which jobs to {verb.infinitive}: a job's id, or at least one option such as --status or --definition; "
+            f"Select the jobs to {verb.infinitive}: give a job's id, or at least one option such as --status or --definition; "
             "--tenant alone is not enough."
         )
     async with session.open() as fl:
@@ -48,7 +48,7 @@ async def change_many(
         if not yes:
             _ask(counted, verb, wanted, as_json=as_json)
         with _busy(f"{counted.count:,} jobs", as_json=as_json):
-            # as many as were counted and agreed to, also if more match by now
+            # not more than were counted and confirmed, also if more match by now
             done = await fl.database.transact(
                 lambda tx: verb.act(tx, fl.principal, wanted, limit=counted.count), unhurried=True
             )
@@ -58,14 +58,14 @@ async def change_many(
 def _ask(counted: Bulk, verb: Verb, wanted: Filter, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise InvalidInput(
-            f"{_counted(counted, verb, wanted)} Nothing was changed: say --yes to {verb.infinitive} them."
+            f"{_counted(counted, verb, wanted)} Nothing was changed: add --yes to {verb.infinitive} them."
         )
     output.console().print(_counted(counted, verb, wanted), markup=False)
     click.confirm(f"{verb.infinitive.capitalize()} them?", abort=True)
 
 
 def _busy(what: str, *, as_json: bool) -> AbstractContextManager[Any]:
-    """A sign on a terminal that it is under way; silence for machines."""
+    """A progress indicator on a terminal; none with --json."""
     return nullcontext() if as_json else output.console(stderr=True).status(what)
 
 
@@ -85,8 +85,8 @@ def _done(done: Bulk, verb: Verb) -> str:
 
 def _stuck(bulk: Bulk) -> str:
     return (
-        f"{bulk.skipped:,} more match and stay as they are: another job has the dedupe key, the host is gone, or "
-        "another change of the job is under way."
+        f"{bulk.skipped:,} more match but cannot be changed: another job has the dedupe key, the host was removed, or "
+        "another change of the job is in progress."
     )
 
 

@@ -17,7 +17,7 @@ from fairlead.settings import Settings
 
 @asynccontextmanager
 async def address(settings: Settings) -> AsyncIterator[str]:
-    """The database's URL, with the embedded one started if there is no other."""
+    """The database's URL; starts the embedded database if no other is configured."""
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -38,7 +38,7 @@ def migrate() -> None:
 @output.json_option
 @command
 async def up(session: Session, *, as_json: bool) -> None:
-    """Apply the migrations that are missing. Safe to run from many places at once."""
+    """Apply the missing migrations. Safe to run concurrently."""
     settings = session.settings()
     async with address(settings) as url:
         applied = await migrations.up(

@@ -24,7 +24,7 @@ from fairlead.settings import config_file
 
 @click.group()
 def definitions() -> None:
-    """The kinds of work that may be enqueued."""
+    """The definitions: kinds of jobs that may be enqueued."""
 
 
 @definitions.command("list")
@@ -45,7 +45,7 @@ async def listed(session: Session, *, as_json: bool) -> None:
 @click.option("--timeout-seconds", type=int)
 @click.option("--max-attempts", type=int)
 @click.option("--default-priority", type=int, help="Lower runs first (default 100).")
-@click.option("--max-running", type=int, help="The most of these running at once.")
+@click.option("--max-running", type=int, help="The most of its jobs that run concurrently.")
 @click.option("--max-running-per-tenant", type=int)
 @click.option("--retention-days", type=int, help="How long finished jobs are kept.")
 @click.option("--active/--inactive", "is_active", default=None, help="Whether it may be enqueued.")
@@ -53,9 +53,9 @@ async def listed(session: Session, *, as_json: bool) -> None:
     "--only-tenant",
     "only_tenants",
     multiple=True,
-    help="A tenant, slug or id, that it is for, and no other; may be repeated.",
+    help="Only this tenant may use it: slug or id; may be repeated.",
 )
-@click.option("--all-tenants", is_flag=True, help="It is for every tenant.")
+@click.option("--all-tenants", is_flag=True, help="Every tenant may use it.")
 @output.json_option
 @command
 async def put(
@@ -68,7 +68,7 @@ async def put(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Create a definition, or change what is given of it."""
+    """Create a definition, or change the given fields of an existing one."""
     changes = {name: value for name, value in options.items() if value is not None}
     if only_tenants and all_tenants:
         raise InvalidInput("Give --only-tenant or --all-tenants, not both.")
@@ -82,26 +82,26 @@ async def put(
 
 
 @definitions.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--force", is_flag=True, help="Also make commands of definitions that are something else.")
+@click.option("--dry-run", is_flag=True, help="Only print the changes.")
+@click.option("--force", is_flag=True, help="Also convert definitions of another kind to commands.")
 @output.json_option
 @command
 async def sync(session: Session, *, dry_run: bool, force: bool, as_json: bool) -> None:
-    """Publish the definitions of the commands in fairlead.toml; the programs need not be on this machine."""
+    """Publish the definitions of the commands in fairlead.toml; their programs need not exist on this machine."""
     file = config_file()
     specs = specs_from(file)
     if not specs:
         raise InvalidInput(
-            f"There are no commands in {file}. Describe one as [commands.KEY], or name another file in FAIRLEAD_CONFIG."
+            f"There are no commands in {file}. Define one as [commands.KEY], or set another file in FAIRLEAD_CONFIG."
         )
     async with session.open() as fl:
-        did = await _synced(fl, list(specs.values()), force=force, dry_run=dry_run)
+        synced = await _synced(fl, list(specs.values()), force=force, dry_run=dry_run)
     if as_json:
-        output.say_json({"items": did, "dry_run": dry_run})
+        output.say_json({"items": synced, "dry_run": dry_run})
         return
     output.table(
-        ("definition", "would be" if dry_run else "is", "version", "what changed"),
-        [(one.key, one.result, one.version, ", ".join(one.fields) or None) for one in did],
+        ("definition", "would be" if dry_run else "is", "version", "changed fields"),
+        [(one.key, one.result, one.version, ", ".join(one.fields) or None) for one in synced],
         empty="",
     )
 
@@ -111,7 +111,7 @@ async def sync(session: Session, *, dry_run: bool, force: bool, as_json: bool) -
 @output.json_option
 @command
 async def install(session: Session, *, preset: str, as_json: bool) -> None:
-    """Make the definitions of a PRESET; those that are there already stay as they are."""
+    """Create the definitions of a PRESET; existing ones are not changed."""
     wanted = {str(one["key"]): one for one in PRESETS[preset]}
     async with session.open() as fl, fl.transaction() as tx:
         there = await actions.by_keys(tx, fl.principal, list(wanted))
@@ -123,20 +123,20 @@ async def install(session: Session, *, preset: str, as_json: bool) -> None:
 
 
 async def _synced(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[Synced]:
-    did: list[Synced] = []
+    synced: list[Synced] = []
 
     async def work(tx: Tx) -> None:
-        did[:] = await commands.sync(tx, fl.principal, specs, force=force)
+        synced[:] = await commands.sync(tx, fl.principal, specs, force=force)
         if dry_run:
-            raise _DryRun  # takes back what was done
+            raise _DryRun  # rolls back
 
     with suppress(_DryRun):
         await fl.database.transact(work)
-    return did
+    return synced
 
 
 class _DryRun(Exception):
-    """Nothing is to stay."""
+    """Rolls back a dry run."""
 
 
 def _read_json(given: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The demo of `fairlead dev`: a tenant, three kinds of jobs, a workflow of them, and what sets them off."""
+"""The demo of `fairlead dev`: a tenant, three definitions, a workflow, schedules and an event trigger."""
 
 import asyncio
 
@@ -25,10 +25,10 @@ TRIGGERS = f"a greeting every minute, a report at 02:00 in New York, a greeting 
 
 
 def add_demo(fl: Fairlead) -> None:
-    """Register the demo's functions and schedules; they are published when the Fairlead opens, and when it works."""
+    """Register the demo's functions and schedules; they are published when the Fairlead opens and when its worker starts."""
 
-    @fl.every(60, tenant=TENANT, name="demo.hourglass", payload={"name": "everybody, once a minute"})
-    @fl.job(key="demo.greet", description="Say hello to somebody")
+    @fl.every(60, tenant=TENANT, name="demo.hourglass", payload={"name": "all, once a minute"})
+    @fl.job(key="demo.greet", description="Greet a person")
     async def greet(ctx: Context, name: str) -> str:
         ctx.log.info("greeting", name=name)
         await asyncio.sleep(0.5)
@@ -42,21 +42,19 @@ def add_demo(fl: Fairlead) -> None:
             await asyncio.sleep(1)
         return {"pages": 5}
 
-    @fl.job(key="demo.export", description="Fails, to be looked at", max_attempts=2)
+    @fl.job(key="demo.export", description="Always fails, as an example of a failure", max_attempts=2)
     async def export(ctx: Context, to: str) -> None:
         ctx.log.info("connecting", to=to)
         raise ConnectionError(f"{to} answered 503 Service Unavailable")
 
-    flow = fl.workflow(
-        WORKFLOW, description="Greet everybody, then write the report and send it to the printer"
-    )
+    flow = fl.workflow(WORKFLOW, description="Greet each name, then write the report and print it")
     greeted = flow.step("greet", greet, {"name": "{{item}}"}, for_each="{{input.names}}")
     flow.step("report", report, after=[greeted])
     flow.step("print", export, {"to": "the printer"}, after=[greeted], on_failure="continue")
 
 
 async def make_demo(fl: Fairlead) -> None:
-    """A tenant with a few jobs, a run, a trigger and its event to look at; the second time nothing is added."""
+    """Create a tenant with some jobs, a run, a trigger and an event; a second call adds nothing."""
     try:
         await fl.add_tenant(TENANT, name="Demo")
     except TenantExists:
@@ -75,7 +73,7 @@ async def make_demo(fl: Fairlead) -> None:
 
 
 async def _add_trigger(tx: Tx, fl: Fairlead) -> bool:
-    """Whether it was not there yet; the tenant of a demo of earlier days is without one."""
+    """Add the demo's trigger unless it exists; whether it was added."""
     if await triggers.listed(tx, fl.principal, tenant=TENANT, event_name=EVENT):
         return False
     await triggers.create(tx, fl.principal, TENANT, WELCOME)

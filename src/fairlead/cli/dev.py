@@ -1,4 +1,4 @@
-"""`fairlead dev`: everything, in one process, with one command."""
+"""`fairlead dev`: runs all of Fairlead with one command."""
 
 import asyncio
 import os
@@ -39,12 +39,12 @@ ANNOUNCED = "dev.json"
 @click.command()
 @click.argument("app", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
+@click.option("--port", default=8000, show_default=True, help="0 uses any free port.")
 @click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Where the database lives (default .fairlead)."
+    "--data-dir", type=click.Path(path_type=Path), help="The folder of the database (default .fairlead)."
 )
 @click.option("--no-demo", is_flag=True, help="Without the demo tenant and its jobs.")
-@click.option("--no-reload", is_flag=True, help="Do not start APP again when its source changes.")
+@click.option("--no-reload", is_flag=True, help="Do not restart APP when its source changes.")
 @command
 async def dev(
     session: Session,
@@ -61,7 +61,7 @@ async def dev(
     With APP, such as `hello:fl` (the Fairlead `fl` in hello.py), its jobs run too, and it is reloaded when a Python file
     in this folder or below changes.
     """
-    # the web framework takes longer to import than most other commands take to run
+    # imported here, since the web framework takes longer to import than most commands take to run
     from fairlead.server.app import bind  # noqa: PLC0415
 
     out = output.console()
@@ -85,7 +85,7 @@ async def dev(
             if not no_demo:
                 await demo.make_demo(fl)
             tenant = None if no_demo else demo.TENANT
-            # before the first answer, so that whoever finds us ready finds the file too
+            # before the first HTTP answer, so that a script that finds the server ready also finds the file
             async with (
                 ways_in(fl, settings.data_dir / ANNOUNCED, tenant) as secrets,
                 triggering(fl.database, fl.direct_url),
@@ -107,12 +107,12 @@ def _record(at: str, settings: Settings) -> DevRecord:
 
 @asynccontextmanager
 async def _serving(fl: Fairlead, listening: socket.socket, stopped: asyncio.Event) -> AsyncIterator[None]:
-    """Answer HTTP and run the demo's jobs for the length of the block; if either ends by itself, `stopped` is set."""
+    """Serve HTTP and run the demo's jobs during the block; sets `stopped` if either ends by itself."""
     from fairlead.server.app import create_app, make_server  # noqa: PLC0415
 
     server = make_server(create_app(fl))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
-    # told to stop, it gives back what runs instead of waiting for it
+    # when stopped, the worker releases running jobs without waiting for them
     working = asyncio.create_task(_working(fl, stopped))
     for task in (serving, working):
         task.add_done_callback(lambda _: stopped.set())
@@ -127,17 +127,17 @@ async def _serving(fl: Fairlead, listening: socket.socket, stopped: asyncio.Even
 
 
 async def _working(fl: Fairlead, stopped: asyncio.Event) -> None:
-    """Run jobs until told to stop; from the beginning when the database went away as the worker began."""
+    """Run jobs until `stopped` is set; restart the worker if the database was unreachable at its start."""
     while not stopped.is_set():
         try:
             await fl.work(stopped, stopped, concurrency=CONCURRENCY)
         except DatabaseUnreachable as error:
-            output.console(stderr=True).print(f"the worker begins again: {error.message}")
+            output.console(stderr=True).print(f"restarting the worker: {error.message}")
             await wait_any(stopped, seconds=WATCH_SECONDS)
 
 
 async def _publish_commands(fl: Fairlead) -> None:
-    """What fairlead.toml allows may be enqueued at once: this is for trying things."""
+    """Publish the commands of fairlead.toml, so that they can be enqueued without a sync."""
     if fl.commands:
         specs = [one.spec for one in fl.commands.values()]
         await fl.database.transact(lambda tx: commands.sync(tx, fl.principal, specs))
@@ -146,7 +146,7 @@ async def _publish_commands(fl: Fairlead) -> None:
 
 @asynccontextmanager
 async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
-    """While we run, an embedded PostgreSQL that died is started again."""
+    """Restart the embedded PostgreSQL during the block if it dies."""
     if settings.database_url is not None:
         yield
         return
@@ -169,14 +169,14 @@ async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
 
 @contextmanager
 def _announced(data_dir: Path, said: Mapping[str, str | None]) -> Iterator[None]:
-    """`dev.json` beside the database while we run: where scripts find us. Nobody else may read it."""
+    """Write `dev.json` beside the database during the block, so that scripts find the server. Only this user can read it."""
     path = data_dir / ANNOUNCED
     text = msgspec.json.encode(said)
     _write_private(path, text)
     try:
         yield
     finally:
-        if path.exists() and path.read_bytes() == text:  # another one here may have taken it over
+        if path.exists() and path.read_bytes() == text:  # another `fairlead dev` may have replaced it
             path.unlink()
 
 
@@ -203,7 +203,7 @@ def _print_running(
             ("health", f"{at}/readyz"),
             ("database", url if settings.database_url is None else describe(url)),
             ("tenant", None if no_demo else demo.TENANT),
-            ("your code", app or "none yet; `fairlead dev hello:fl` runs the Fairlead `fl` of hello.py"),
+            ("your code", app or "none; `fairlead dev hello:fl` runs the Fairlead `fl` in hello.py"),
             ("worker", None if no_demo else "runs demo.greet, demo.report and demo.export, which fails"),
             (
                 "scheduler",
@@ -225,7 +225,7 @@ def _print_running(
 
 
 def _how_called() -> str:
-    """Our command as another terminal in this folder can call it."""
+    """The `fairlead` command as a user can type it in this folder."""
     ours = Path(sys.executable).with_name("fairlead")
     found = shutil.which("fairlead")
     if found is not None and Path(found).resolve() == ours.resolve():
@@ -235,7 +235,7 @@ def _how_called() -> str:
 
 
 def _same_database(settings: Settings) -> list[str]:
-    """The options with which other commands find our database."""
+    """The options with which other commands use the same database."""
     if settings.database_url is not None:
         return ["--database-url", "…"]
     if settings.data_dir == Settings().data_dir:

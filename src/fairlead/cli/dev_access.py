@@ -1,4 +1,4 @@
-"""How to get into `fairlead dev`: tokens and people with a password, for as long as it runs."""
+"""Temporary tokens and users of `fairlead dev`, valid while it runs."""
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ MEMBER = "demo@dev.localhost"
 
 @asynccontextmanager
 async def ways_in(fl: Fairlead, announced: Path, tenant: str | None) -> AsyncIterator[dict[str, str]]:
-    """Tokens and a password, which end with us; what one before us left behind is taken away."""
+    """Create tokens and users, and revoke them after the block; also revokes those of an earlier run that crashed."""
     await _close(fl, _left_behind(announced))
     password = secrets.token_urlsafe(12)
     given = {
@@ -39,9 +39,9 @@ async def ways_in(fl: Fairlead, announced: Path, tenant: str | None) -> AsyncIte
     finally:
         try:
             await _close(fl, [given[name] for name in TOKENS if name in given])
-        except FairleadError as error:  # the database may be gone before us
+        except FairleadError as error:  # the database may already be stopped
             output.console(stderr=True).print(
-                f"the tokens and users of this run are still good: {error.message}"
+                f"the tokens and users of this run were not revoked: {error.message}"
             )
 
 
@@ -54,7 +54,7 @@ async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
             name=f"dev {role}",
             role=role,
             tenant_id=None if found is None else found.id,
-            expires_at=None,  # it ends with us
+            expires_at=None,  # revoked at the end of this run
         )
         return made.secret
 
@@ -62,7 +62,7 @@ async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
 
 
 async def _let_in(fl: Fairlead, email: str, password: str, role: Role, tenant: str | None) -> None:
-    """Have somebody with this password, whether or not they were here before."""
+    """Create or enable a user with this password."""
 
     async def make(tx: Tx) -> None:
         found = None if tenant is None else await tenants.find(tx, fl.principal, tenant)
@@ -80,7 +80,7 @@ async def _let_in(fl: Fairlead, email: str, password: str, role: Role, tenant: s
 
 
 async def _close(fl: Fairlead, tokens: Sequence[str]) -> None:
-    """Let nobody in by these any more."""
+    """Revoke these tokens and disable the users."""
 
     async def close(tx: Tx) -> None:
         for secret in tokens:

@@ -1,7 +1,7 @@
-"""The application of `fairlead dev APP`: a worker process of its own, started again when its source changes.
+"""The application of `fairlead dev APP`: a separate worker process, restarted when its source changes.
 
-A process, because only a fresh one is certain to have the new code and none of the old, and because code that crashes
-or blocks then takes nothing else down.
+A process, because only a new one is certain to have no old code, and because code that crashes or blocks then
+affects nothing else.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from fairlead.runtime.service import wait_any
 from fairlead.settings import Settings
 
 POLL_SECONDS = 0.3
-# Looking for changes takes at most this part of the time, however many files there are.
+# The search for changes takes at most this share of the time, for any number of files.
 SHARE = 0.1
 RESTART_SECONDS = 1.0
 STOP_SECONDS = 10.0
-# The worker was refused, as with source that cannot be imported: only a change can help.
+# The worker's exit code if the source cannot be imported, for example: it restarts only after a change.
 REFUSED = 1
 
 
 class DevApp:
-    """Runs the worker of an application until it is told to stop; no error of the application ends it."""
+    """Runs the worker of an application until it is stopped; errors of the application do not end it."""
 
     def __init__(self, app: str, url: str, settings: Settings, *, reload: bool) -> None:
         self._app = app
@@ -41,8 +41,8 @@ class DevApp:
         self._pause = POLL_SECONDS
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Keep the worker running, with the source as it is on disk."""
-        # The worker reads this end. It has no writer but us, so that it ends with us, however we end.
+        """Keep the worker running with the current source."""
+        # The worker reads this end. Only this process can write, so the worker sees our end even if we are killed.
         lifeline, ours = os.pipe()
         try:
             while not stopped.is_set():
@@ -53,7 +53,7 @@ class DevApp:
             os.close(ours)
 
     async def _run_once(self, stopped: asyncio.Event, lifeline: int) -> None:
-        """One worker process, until it ends or is to be replaced."""
+        """Run one worker process until it ends, the source changes, or `stopped` is set."""
         child = await self._start(lifeline)
         ended = asyncio.create_task(child.wait())
         changed = asyncio.create_task(self._change())
@@ -72,30 +72,30 @@ class DevApp:
                 await ended
 
     async def _start(self, lifeline: int) -> asyncio.subprocess.Process:
-        # -B: a compiled file is recognised by the second of its source, and two changes may fall into one
+        # -B: bytecode files are matched by their source's time in seconds, and two changes may have the same
         python = [sys.executable, "-B", "-m", "fairlead.cli"]
         return await asyncio.create_subprocess_exec(
             *(*python, "worker", self._app, "--dev", "--lifeline", str(lifeline)),
             env=self._env,
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C must reach only this process
             stdin=subprocess.DEVNULL,
             pass_fds=[lifeline],
         )
 
     async def _wait_after_end(self, code: int, changed: "asyncio.Task[None]", stopped: asyncio.Event) -> None:
-        """The worker ended by itself: wait for a change if it was refused, else only for a moment."""
+        """Wait after the worker ended by itself: for a change if it cannot start, else for a moment."""
         if code == REFUSED and self._reload:
-            _say(f"{self._app} does not run; it starts again when a file changes")
+            _say(f"{self._app} cannot start; it restarts when a file changes")
             await _first(changed, stopped)
         elif code == REFUSED:
-            _say(f"{self._app} does not run; start `fairlead dev` again when it is repaired")
+            _say(f"{self._app} cannot start; restart `fairlead dev` after fixing it")
             await stopped.wait()
         else:
-            _say(f"the worker of {self._app} ended with {code}; starting it again")
+            _say(f"the worker of {self._app} ended with {code}; restarting it")
             await wait_any(stopped, seconds=RESTART_SECONDS)
 
     async def _change(self) -> None:
-        """Return when the source has changed, and does not change any more."""
+        """Return when the source has changed and the change is complete."""
         if not self._reload:
             await asyncio.Event().wait()
         while not (files := await self._changed_files()):
@@ -106,7 +106,7 @@ class DevApp:
         _say(f"{_shown(files[0])}{more} changed: reloading {self._app}")
 
     async def _changed_files(self) -> list[str]:
-        """What has changed since the last look, after a pause."""
+        """The files that changed since the last snapshot, after a pause."""
         await asyncio.sleep(self._pause)
         began = time.monotonic()
         now = await asyncio.to_thread(take_snapshot, self._folders)
@@ -116,7 +116,7 @@ class DevApp:
 
 
 async def _stop(child: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:
-    """End the worker: it gives its jobs back first, unless code of the application blocks it."""
+    """Stop the worker; it releases its jobs first, unless the application's code blocks it."""
     child.send_signal(signal.SIGTERM)
     await asyncio.wait((ended,), timeout=STOP_SECONDS)
     if not ended.done():
@@ -132,7 +132,7 @@ async def _first(changed: "asyncio.Task[None]", stopped: asyncio.Event) -> None:
 
 
 def _environment(url: str, settings: Settings) -> Mapping[str, str]:
-    """Ours, in which every Fairlead of the application finds the database of `fairlead dev`."""
+    """Our environment, with the database of `fairlead dev` for every Fairlead of the application."""
     return {
         **os.environ,
         "FAIRLEAD_DATABASE_URL": url,

@@ -1,4 +1,4 @@
-"""`fairlead doctor`: what is wrong, what to do about it, and repairs."""
+"""`fairlead doctor`: runs the health checks, advises, and repairs."""
 
 import sys
 from functools import partial
@@ -22,17 +22,15 @@ ORDER = list(Kind)
 
 
 @click.command()
-@click.option("--full", is_flag=True, help="Compare all jobs with the queue, and not only the newest.")
-@click.option(
-    "--repair", "repairs", is_flag=True, help="Mend what can be mended, after asking. Implies --full."
-)
+@click.option("--full", is_flag=True, help="Check the consistency of all jobs, not only of the newest.")
+@click.option("--repair", "repairs", is_flag=True, help="Repair faults, after asking. Implies --full.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @output.json_option
 @command
 async def doctor(session: Session, *, full: bool, repairs: bool, yes: bool, as_json: bool) -> None:
-    """Look for what is wrong with the database and say what to do about it."""
+    """Check the database's health and advise how to fix problems."""
     if repairs and as_json and not yes:
-        raise InvalidInput("--repair with --json cannot ask. Add --yes.")
+        raise InvalidInput("--repair with --json cannot ask for confirmation. Add --yes.")
     settings = session.settings()
     failed: set[str] = set()
     async with address(settings) as url:
@@ -61,15 +59,15 @@ def _show(finding: Finding, *, as_json: bool) -> None:
 
 
 async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> bool:
-    """Mend what can be mended; whether nothing is left."""
+    """Repair the faults that can be repaired; whether none is left."""
     async with Database(url, settings) as database:
         faults = [one async for one in consistency.walk(database, full=True)]
         wanted = sorted(filter(repair.can_mend, faults), key=lambda one: ORDER.index(one.kind))
         if not as_json:
-            output.console().print(f"\n{len(wanted)} of {len(faults)} faults can be mended:")
+            output.console().print(f"\n{len(wanted)} of {len(faults)} faults can be repaired:")
             for fault in wanted:
                 output.console().print(Text(f"  {fault}"))
-        if not wanted or not (yes or click.confirm("Mend them now?")):
+        if not wanted or not (yes or click.confirm("Repair them now?")):
             return not faults
         principal = trusted(actor())
         for fault in wanted:
@@ -82,7 +80,7 @@ async def _mend(database: Database, principal: Principal, fault: Fault) -> str:
         done = await database.transact(partial(repair.mend, principal=principal, fault=fault))
     except DatabaseBusy:
         return "busy: run it again"
-    return "repaired" if done else "left: it is gone by now, or needs a person"
+    return "repaired" if done else "skipped: the fault no longer exists, or must be repaired by hand"
 
 
 def _tell(fault: Fault, became: str, *, as_json: bool) -> None:

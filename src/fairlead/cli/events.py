@@ -19,20 +19,20 @@ from fairlead.model.trigger import Firing, Trigger
 
 @click.group()
 def events() -> None:
-    """Tell what happened; triggers make jobs of it."""
+    """Emit and list events; triggers create jobs from them."""
 
 
 @events.command()
 @click.argument("name")
 @click.argument("data", required=False)
-@click.option("--tenant", required=True, help="Whose event it is: slug or id.")
-@click.option("--correlation-id", help="A word of yours to find it, and its jobs, by.")
+@click.option("--tenant", required=True, help="The event's tenant: slug or id.")
+@click.option("--correlation-id", help="Your own id for finding the event and its jobs.")
 @click.option("--occurred-at", type=output.Moment(), help="When it happened (default: now).")
 @click.option(
     "--caused-by",
     type=click.UUID,
     envvar="FAIRLEAD_JOB_ID",
-    help="The job that emits it; a command that a worker runs need not say so.",
+    help="The job that emits it; set automatically in a command that a worker runs.",
 )
 @output.json_option
 @command
@@ -47,13 +47,13 @@ async def emit(
     caused_by: UUID | None,
     as_json: bool,
 ) -> None:
-    """Store an event with its DATA as JSON, such as provider.folder.updated; the jobs of its triggers follow."""
-    said = {} if data is None else read_json(data, "data")
+    """Store an event, such as provider.folder.updated, with its DATA as JSON; its triggers then create jobs."""
+    parsed_data = {} if data is None else read_json(data, "data")
     async with session.open() as fl:
         event_id = await fl.emit(
             name,
             tenant=tenant,
-            data=said,
+            data=parsed_data,
             correlation_id=correlation_id,
             occurred_at=occurred_at,
             caused_by=caused_by,
@@ -65,11 +65,11 @@ async def emit(
 
 
 @events.command("list")
-@click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option("--name", help="Only of this name.")
-@click.option("--correlation-id", help="Only with this correlation id.")
+@click.option("--tenant", help="Only this tenant's events: slug or id.")
+@click.option("--name", help="Only events with this name.")
+@click.option("--correlation-id", help="Only events with this correlation id.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the event with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the event with this id.")
 @output.json_option
 @command
 async def listed(
@@ -96,7 +96,7 @@ async def listed(
             (e.id, e.tenant, e.name, e.occurred_at, e.dispatched_at, e.replay_of, e.correlation_id)
             for e in found
         ],
-        empty="No such events. Emit one with: fairlead events emit NAME '{}' --tenant TENANT",
+        empty="No matching events. Emit one with: fairlead events emit NAME '{}' --tenant TENANT",
     )
 
 
@@ -105,7 +105,7 @@ async def listed(
 @output.json_option
 @command
 async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
-    """Show an event and what it set off."""
+    """Show an event and its firings."""
     async with session.open() as fl, fl.transaction() as tx:
         event, fired = await actions.get(tx, fl.principal, event_id)
         rules = await triggers.listed(
@@ -119,11 +119,11 @@ async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
 
 @events.command()
 @click.argument("event_id", type=click.UUID)
-@click.option("--trigger", "trigger_id", type=click.UUID, help="Only for this trigger: its id.")
+@click.option("--trigger", "trigger_id", type=click.UUID, help="Only this trigger: its id.")
 @output.json_option
 @command
 async def replay(session: Session, *, event_id: UUID, trigger_id: UUID | None, as_json: bool) -> None:
-    """Have an event set off its triggers once more, whatever their windows say."""
+    """Fire an event's triggers again, ignoring their deduplication windows."""
     async with session.open() as fl, fl.transaction() as tx:
         new_id = await actions.replay(tx, fl.principal, event_id, only_trigger_id=trigger_id)
     if as_json:

@@ -1,4 +1,4 @@
-"""How firings are shown: under a trigger, and under an event."""
+"""Prints the firings of a trigger or of an event."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ COLUMNS = ("fired", "for", "outcome", "job", "why")
 
 
 def table(found: Sequence[Firing], *, triggers: Sequence[Trigger] = (), empty: str) -> None:
-    """Firings, one a line; of several triggers, each with its name."""
+    """Print firings, one per line; with a trigger column if `triggers` are given."""
     labels = {one.id: one.label for one in triggers}
     named = bool(labels)
     output.table(
@@ -27,7 +27,7 @@ def _row(firing: Firing) -> tuple[Any, ...]:
 
 
 def what_for(firing: Firing) -> str:
-    """What set it off: an instant or several, an event, or somebody."""
+    """The cause of a firing: one or more instants, an event, or a user."""
     if firing.scheduled_at is None:
         return "by hand" if firing.event_id is None else f"event {firing.event_id}"
     at = firing.scheduled_at.isoformat(timespec="seconds")
@@ -38,5 +38,5 @@ def what_for(firing: Firing) -> str:
 
 
 def why(firing: Firing) -> str | None:
-    """Why there is no job of its own, if there is none."""
+    """Why the firing created no job, if it did not."""
     return ": ".join(text for text in (firing.reason, firing.detail) if text) or None

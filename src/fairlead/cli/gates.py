@@ -13,8 +13,8 @@ from fairlead.store.gates import Gate, GateKind
 
 def _which_gate(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--note", help="Why, for those who wonder."),
-        click.option("--host", help="Only this host: its id, or its name if no other has it."),
+        click.option("--note", help="The reason, shown to other users."),
+        click.option("--host", help="Only this host: its id, or its name if that is unique."),
         click.option("--definition", help="Only this definition: its key."),
         click.option("--tenant", help="Only this tenant: slug or id."),
     ):
@@ -27,7 +27,7 @@ def _which_gate(function: Callable[..., Any]) -> Callable[..., Any]:
 @output.json_option
 @command
 async def pause(session: Session, *, as_json: bool, **named: str | None) -> None:
-    """Stop claiming jobs: all, or those of one tenant, definition or host. What runs goes on to its end."""
+    """Stop claiming jobs: all, or those of one tenant, definition or host. Running jobs continue."""
     async with session.open() as fl:
         gate = await fl.pause(**named)
     text = f"paused {_name(gate)}" if gate.changed else f"{_name(gate)} was paused already"

@@ -16,29 +16,38 @@ from fairlead.cli.tokens import acting_in
 from fairlead.model.access import Permission
 from fairlead.model.host import Host
 
-_tenant = click.option("--tenant", help="Whose it is, slug or id; needed only if several have such a host.")
+_tenant = click.option(
+    "--tenant", help="The host's tenant, slug or id; needed only if several tenants have a host of this name."
+)
 
 
 @click.group()
 def hosts() -> None:
-    """Machines whose jobs only their own agents run. HOST is a name or an id."""
+    """Hosts: machines whose jobs only their own agents run. HOST is a name or an id."""
 
 
 @hosts.command()
 @click.argument("name")
-@click.option("--tenant", required=True, help="Whose it is: slug or id.")
-@click.option("--max-running", default=1, show_default=True, help="The most jobs that run on it at once.")
-@click.option("--labels", help="What else to say of it (a JSON object).")
+@click.option("--tenant", required=True, help="The host's tenant: slug or id.")
+@click.option(
+    "--max-running", default=1, show_default=True, help="The most jobs that run on it concurrently."
+)
+@click.option("--labels", help="Labels (a JSON object).")
 @output.json_option
 @command
 async def add(
     session: Session, *, name: str, tenant: str, max_running: int, labels: str | None, as_json: bool
 ) -> None:
     """Register a host."""
-    told = {} if labels is None else read_json(labels, "labels")
+    parsed_labels = {} if labels is None else read_json(labels, "labels")
     async with acting_in(session, tenant) as (tx, principal):
         host = await actions.add(
-            tx, principal, tenant_id=_id(principal.tenant_id), name=name, max_running=max_running, labels=told
+            tx,
+            principal,
+            tenant_id=_id(principal.tenant_id),
+            name=name,
+            max_running=max_running,
+            labels=parsed_labels,
         )
     _answer(host, f"added host {host.name} ({host.id})", as_json=as_json)
     if not as_json:
@@ -54,9 +63,9 @@ def _id(tenant_id: UUID | None) -> UUID:
 
 
 @hosts.command("list")
-@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--tenant", help="Only this tenant's hosts: slug or id.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the host with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the host with this id.")
 @output.json_option
 @command
 async def listed(
@@ -89,7 +98,7 @@ async def listed(
 
 
 def _state(host: Host) -> str:
-    """Whether its agent is there, and what keeps it from taking jobs."""
+    """Whether the host's agent is online, and whether the host is paused or draining."""
     words = ["online" if host.online else "offline"]
     words += ["paused"] if host.paused_at is not None else []
     words += ["draining"] if host.draining else []
@@ -102,7 +111,7 @@ def _state(host: Host) -> str:
 @output.json_option
 @command
 async def show(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
-    """Show a host and what is on it."""
+    """Show a host and its resources."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host)
         things = await actions.resources(tx, principal, host_id=found.id, limit=actions.MAX_PAGE)
@@ -127,7 +136,7 @@ async def show(session: Session, *, host: str, tenant: str | None, as_json: bool
     output.table(
         ("resource", "kind", "id"),
         [(one.name, one.kind, one.id) for one in things],
-        empty="Nothing is on it.",
+        empty="The host has no resources.",
     )
 
 
@@ -135,14 +144,14 @@ async def show(session: Session, *, host: str, tenant: str | None, as_json: bool
 @click.argument("host")
 @_tenant
 @click.option("--name", help="Its new name.")
-@click.option("--max-running", type=int, help="The most jobs that run on it at once.")
-@click.option("--labels", help="What else to say of it (a JSON object), in place of what was said.")
+@click.option("--max-running", type=int, help="The most jobs that run on it concurrently.")
+@click.option("--labels", help="New labels (a JSON object), which replace the old ones.")
 @output.json_option
 @command
 async def change(
     session: Session, *, host: str, tenant: str | None, labels: str | None, as_json: bool, **says: Any
 ) -> None:
-    """Change what is given of a host. Jobs that run on it go on."""
+    """Change the given fields of a host. Its running jobs continue."""
     changes = {name: value for name, value in says.items() if value is not None}
     if labels is not None:
         changes["labels"] = read_json(labels, "labels")
@@ -152,18 +161,18 @@ async def change(
 @hosts.command()
 @click.argument("host")
 @_tenant
-@click.option("--note", help="Why, for those who wonder.")
+@click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
 async def pause(session: Session, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
-    """Give its agent no more jobs; what runs goes on to its end."""
+    """Give its agent no more jobs; running jobs continue."""
     await _change(session, host, tenant, {"paused": True, "note": note}, "paused", as_json=as_json)
 
 
 @hosts.command()
 @click.argument("host")
 @_tenant
-@click.option("--note", help="Why, for those who wonder.")
+@click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
 async def resume(session: Session, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
@@ -178,29 +187,29 @@ async def resume(session: Session, *, host: str, tenant: str | None, note: str |
 @output.json_option
 @command
 async def drain(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
-    """Give its agent no more jobs, and have it finish and leave; its jobs wait for `resume`."""
+    """Give its agent no more jobs, let it finish its running jobs and stop; queued jobs wait for `resume`."""
     await _change(session, host, tenant, {"draining": True}, "draining", as_json=as_json)
 
 
 @hosts.command()
 @click.argument("host")
 @_tenant
-@click.option("--server", required=True, metavar="URL", help="Where the agent finds the server.")
+@click.option("--server", required=True, metavar="URL", help="The server's URL for the agent.")
 @output.json_option
 @command
 async def enrol(session: Session, *, host: str, tenant: str | None, server: str, as_json: bool) -> None:
-    """Print the command that starts the host's agent. Its code is good once, for a quarter of an hour."""
+    """Print the command that starts the host's agent. Its code is valid once, for 15 minutes."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         made = await actions.enrolment_code(tx, principal, found.id)
     line = f"fairlead agent --server {shlex.quote(server.rstrip('/'))} --enrol {made.code}"
     if as_json:
-        told = {"host_id": found.id, "code": made.code, "expires_at": made.expires_at, "command": line}
-        output.say_json(told)
+        document = {"host_id": found.id, "code": made.code, "expires_at": made.expires_at, "command": line}
+        output.say_json(document)
         return
     click.echo(line)
     output.console(stderr=True).print(
-        f"Run it on {found.name}, once, {output.ago(made.expires_at)} at the latest.", markup=False
+        f"Run it once on {found.name}. The code expires {output.ago(made.expires_at)}.", markup=False
     )
 
 
@@ -210,7 +219,7 @@ async def enrol(session: Session, *, host: str, tenant: str | None, server: str,
 @output.json_option
 @command
 async def revoke(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
-    """Take the tokens of its agents away: within five seconds they are cut off."""
+    """Revoke the tokens of its agents; they stop working within five seconds."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         count = await actions.revoke_agents(tx, principal, found.id)
@@ -228,7 +237,7 @@ async def revoke(session: Session, *, host: str, tenant: str | None, as_json: bo
 @output.json_option
 @command
 async def remove(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
-    """Take a host away, with its resources and its agents' tokens. Jobs that ended on it stay."""
+    """Remove a host, with its resources and its agents' tokens. Its finished jobs stay."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         gone = await actions.remove(tx, principal, found.id)

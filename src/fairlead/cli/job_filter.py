@@ -1,4 +1,4 @@
-"""The options that say which jobs, the same for every command that takes them."""
+"""The options that select jobs, shared by several commands."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,21 +10,19 @@ from fairlead.cli import output
 from fairlead.model.job import JobStatus, Source
 
 _OPTIONS = (
-    click.option("--tenant", help="Only this tenant's: slug or id."),
+    click.option("--tenant", help="Only this tenant's jobs: slug or id."),
     click.option(
         "--status",
         "statuses",
         multiple=True,
         type=output.OneOrMore(JobStatus),
-        help="One or several, with commas or repeated.",
+        help="One or more, separated by commas or repeated.",
     ),
     click.option("--source", type=output.choice(Source)),
-    click.option("--definition", "definition_key", help="Only of this definition: its key."),
+    click.option("--definition", "definition_key", help="Only jobs of this definition: its key."),
     click.option("--dedupe-key"),
     click.option("--correlation-id"),
-    click.option(
-        "--run", "workflow_run_id", type=click.UUID, help="Only the steps of this run of a workflow."
-    ),
+    click.option("--run", "workflow_run_id", type=click.UUID, help="Only the steps of this workflow run."),
     click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z."),
     click.option("--created-before", type=output.Moment()),
     click.option(
@@ -41,7 +39,7 @@ def job_filter(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> Filter:
-    """The filter that the options say."""
+    """The filter for these options."""
     return Filter(
         status=[JobStatus(one) for several in statuses for one in several] or None,
         source=Source(source) if source else None,
@@ -50,8 +48,8 @@ def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: An
 
 
 def describe(wanted: Filter) -> str:
-    """The filter as a person would say it again, such as `--tenant acme --status failed`."""
-    said = {
+    """The filter as command line options, such as `--tenant acme --status failed`."""
+    options = {
         "tenant": wanted.tenant,
         "status": ",".join(wanted.status) if wanted.status else None,
         "source": wanted.source,
@@ -63,4 +61,4 @@ def describe(wanted: Filter) -> str:
         "created-before": wanted.created_before and wanted.created_before.isoformat(),
         "q": wanted.q,
     }
-    return " ".join(f"--{name} {value}" for name, value in said.items() if value is not None)
+    return " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)

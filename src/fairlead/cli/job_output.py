@@ -1,4 +1,4 @@
-"""How jobs are shown to people: as a row, and one by one with their attempts."""
+"""Prints jobs: as a row of a table, and in detail with their attempts."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95
 
 
 def row(job: Job) -> tuple[Any, ...]:
-    """A job in a list."""
+    """A job as a row of a table."""
     due = job.scheduled_for if job.status is JobStatus.QUEUED else None
     return (
         job.id,
@@ -31,7 +31,7 @@ def row(job: Job) -> tuple[Any, ...]:
 
 
 def times_row(times: Times) -> tuple[Any, ...]:
-    """How long the jobs of a definition, or all, waited and ran."""
+    """The wait and run times of a definition's jobs, or of all jobs, as a row."""
     figures = [
         value
         for one in (times.wait_ms, times.run_ms)
@@ -42,7 +42,7 @@ def times_row(times: Times) -> tuple[Any, ...]:
 
 
 def print_job(job: Job) -> None:
-    """Everything about a job."""
+    """Print a job in detail."""
     pairs = [
         ("id", job.id),
         ("tenant", job.tenant),
@@ -70,7 +70,7 @@ def print_job(job: Job) -> None:
 
 
 def print_traceback(job: Job) -> None:
-    """Where the last attempt that failed did, as far as that was kept."""
+    """Print the traceback of the last failed attempt, if it is stored."""
     if isinstance(job.error, dict) and (trace := job.error.get("traceback")):
         output.console().print(Text("\n" + Plain().text(trace).rstrip()))
 
@@ -80,14 +80,14 @@ def _how_far(reported: Any) -> str | None:
 
 
 def _ended_with(attempt: Attempt) -> str | None:
-    """How the process of an attempt ended, if it had one."""
+    """The exit code or the signal of an attempt's process, if it had one."""
     if attempt.signal is not None:
         return f"signal {attempt.signal}"
     return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
 
 
 def print_attempts(attempts: list[Attempt]) -> None:
-    """Attempts, one a line."""
+    """Print attempts, one per line."""
     if attempts:
         output.table(
             ("attempt", "status", "started", "ms", "worker", "pid", "ended with", "error"),

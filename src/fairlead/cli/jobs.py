@@ -28,7 +28,7 @@ from fairlead.store.stats import Times
 
 @click.group()
 def jobs() -> None:
-    """Enqueue jobs and see what became of them."""
+    """Enqueue, list, cancel and retry jobs."""
 
 
 jobs.add_command(logs)
@@ -38,30 +38,30 @@ jobs.add_command(watch)
 @jobs.command()
 @click.argument("definition", required=False)
 @click.argument("payload", required=False)
-@click.option("--tenant", help="Whose job it is: slug or id.")
+@click.option("--tenant", help="The job's tenant: slug or id.")
 @click.option("--priority", type=int, help="Lower runs first.")
 @click.option("--scheduled-for", help="Not before this time, such as 2026-02-16T10:30:00Z.")
 @click.option(
     "--delay", "--in", "delay", help="How long to wait before it may run, such as 90s, 5m, 2h or 1d."
 )
 @click.option("--max-attempts", type=int)
-@click.option("--dedupe-key", help="While a job with this key is active, no second one is made.")
+@click.option("--dedupe-key", help="While a job with this key is active, no second one is created.")
 @click.option("--correlation-id")
 @click.option("--host", help="Run it on this host: its id or name.")
-@click.option("--resource", help="Run it on the host that this resource is on: its id or name.")
+@click.option("--resource", help="Run it on the host of this resource: its id or name.")
 @click.option(
     "--file",
     type=click.File("rb"),
-    help='Many at once, all or none: a JSON object a line, {"definition": …, "tenant": …, "payload": …}. - is stdin.',
+    help='Many jobs, all or none: a JSON object per line, {"definition": …, "tenant": …, "payload": …}. - is stdin.',
 )
 @output.json_option
 @command
 async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **request: Any) -> None:
-    """Enqueue one job with its PAYLOAD as JSON, or with --file many."""
+    """Enqueue one job with its PAYLOAD as JSON, or many with --file."""
     if file is not None:
         if extra := sorted(name for name, value in request.items() if value is not None and name != "tenant"):
             raise InvalidInput(
-                f"--file says everything itself: leave out {', '.join(extra)}, or put it into the lines."
+                f"--file cannot be combined with {', '.join(extra)}: put these into the lines of the file."
             )
         await _enqueue_file(session, file, request["tenant"], as_json=as_json)
         return
@@ -81,7 +81,7 @@ async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **r
 
 
 def _check_named(given: dict[str, Any]) -> None:
-    """What every job needs, in the words of the command line."""
+    """Refuse a job without a definition or a tenant, with the names of the command line's options."""
     for name, how in (
         ("definition", "DEFINITION, such as report"),
         ("tenant", "--tenant, such as --tenant acme"),
@@ -91,7 +91,7 @@ def _check_named(given: dict[str, Any]) -> None:
 
 
 async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | None) -> NewJob:
-    """The request with the ids of the host and the resource that somebody named."""
+    """The request with the ids of the named host and resource."""
     if host is None and resource is None:
         return new
     async with fl.transaction() as tx:
@@ -118,7 +118,7 @@ async def _enqueue_file(session: Session, file: BinaryIO, tenant: str | None, *,
 
 @contextmanager
 def _progress(total: int, *, as_json: bool) -> Iterator[Any]:
-    """A bar on a terminal; silence for machines."""
+    """A progress bar on a terminal; none with --json."""
     columns = (TextColumn("enqueueing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=output.console(stderr=True), disable=as_json or not sys.stderr.isatty()
@@ -141,10 +141,10 @@ def _read_line(number: int, line: bytes, tenant: str | None) -> NewJob:
 
 
 def read_json(text: str | bytes, what: str = "payload") -> Any:
-    """JSON that was typed or piped in."""
+    """Decode JSON from an argument or from stdin; raises InvalidInput."""
     try:
         return msgspec.json.decode(text)
-    # a terminal's bytes that are no text come as what cannot be encoded
+    # invalid UTF-8 in an argument becomes surrogates, which cannot be encoded
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InvalidInput(
             f'The {what} is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
@@ -155,7 +155,7 @@ def read_json(text: str | bytes, what: str = "payload") -> Any:
 @job_filter
 @click.option("--limit", default=20, show_default=True)
 @click.option("--offset", default=0, show_default=True)
-@click.option("--cursor", help="Go on after the page that named this cursor.")
+@click.option("--cursor", help="Continue after the page that printed this cursor.")
 @output.json_option
 @command
 async def listed(
@@ -171,9 +171,9 @@ async def listed(
     output.table(
         job_output.COLUMNS,
         [job_output.row(job) for job in page.items],
-        empty="None among these; there are older ones."
+        empty="No matching jobs on this page; older jobs follow."
         if page.next_cursor
-        else "No such jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
+        else "No matching jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
     )
     if page.next_cursor:
         output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
@@ -196,7 +196,7 @@ async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
 
 
 @jobs.command()
-@click.option("--tenant", required=True, help="Whose jobs, slug or id.")
+@click.option("--tenant", required=True, help="The jobs' tenant: slug or id.")
 @output.json_option
 @command
 async def times(session: Session, *, tenant: str, as_json: bool) -> None:
@@ -219,16 +219,16 @@ RETRY = Verb(bulk_jobs.retry, "retry", "queued again", "failed, were dead-letter
 
 
 def _in_bulk(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a change to many jobs."""
+    """Add the options of a bulk action."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        click.option("--dry-run", is_flag=True, help="Only count the jobs."),
         click.option("-y", "--yes", is_flag=True, help="Do not ask."),
         click.option(
             "--limit",
             type=click.IntRange(1, bulk_jobs.MOST),
             default=bulk_jobs.MOST,
             show_default=True,
-            help="The most at once.",
+            help="The most jobs to change.",
         ),
     ):
         function = option(function)
@@ -250,7 +250,7 @@ async def cancel(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """Cancel the job JOB_ID, or all jobs that match: at once if they wait; running ones are asked to stop."""
+    """Cancel the job JOB_ID, or all matching jobs: queued ones at once; running ones are asked to stop."""
     wanted = filter_of(**filters)
     if job_id is None:
         await change_many(session, CANCEL, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
@@ -278,12 +278,12 @@ async def retry(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """Queue the job JOB_ID again, or all that match, with a fresh budget: failed, dead-lettered or canceled ones."""
+    """Queue the job JOB_ID again, or all matching failed, dead-lettered or canceled jobs, with new attempts."""
     wanted = filter_of(**filters)
     edited = None if payload is None else read_json(payload)
     if job_id is None:
         if edited is not None:
-            raise InvalidInput("--payload goes with one job: name its id.")
+            raise InvalidInput("--payload works only with one job: give its id.")
         await change_many(session, RETRY, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
         return
     _check_alone(wanted, dry_run=dry_run)
@@ -293,9 +293,9 @@ async def retry(
 
 
 def _check_alone(wanted: actions.Filter, *, dry_run: bool) -> None:
-    """One job by its id, or many by a filter: never both."""
+    """Refuse a job's id together with a filter."""
     if wanted != actions.Filter() or dry_run:
-        raise InvalidInput("Name one job by its id, or many by options such as --status: not both.")
+        raise InvalidInput("Select one job by its id, or many by options such as --status, not both.")
 
 
 @jobs.command()
@@ -303,7 +303,7 @@ def _check_alone(wanted: actions.Filter, *, dry_run: bool) -> None:
 @output.json_option
 @command
 async def why(session: Session, *, job_id: UUID, as_json: bool) -> None:
-    """Say why a job is not running: every reason, most decisive first."""
+    """Explain why a job is not running: every reason, most decisive first."""
     async with session.open() as fl:
         answer = await fl.why(job_id)
     if as_json:

@@ -1,4 +1,4 @@
-"""The log of a command: lines for people, or JSON for machines."""
+"""The log of a command: console lines or JSON."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ from fairlead.settings import compiled
 
 
 def set_up(level: int, session: Session) -> None:
-    """Write what is of this level or above to standard error, in the form that the settings say."""
+    """Log this level and above to standard error, in the configured format."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -27,12 +27,12 @@ def set_up(level: int, session: Session) -> None:
         if session.logs_json
         else _console(_mask(session), verbose=level <= logging.INFO),
     )
-    # what libraries log, unless the application has set up Python's logging itself: then that is its own affair
+    # for logs of libraries; not used if the application configures Python's logging itself
     logging.lastResort = Foreign(max(level, logging.WARNING))
 
 
 def announce(session: Session, event: str, text: str, *, stderr: bool = False, **fields: Any) -> None:
-    """Say what a command that stays is at: a sentence for people, or a line of the log for machines."""
+    """Report a long-running command's state: a sentence on the console, or a log line if the log is JSON."""
     if session.logs_json:
         anything = structlog.make_filtering_bound_logger(logging.NOTSET)
         structlog.wrap_logger(None, wrapper_class=anything).info(event, **fields)
@@ -41,7 +41,7 @@ def announce(session: Session, event: str, text: str, *, stderr: bool = False, *
 
 
 class Foreign(logging.StreamHandler[Any]):
-    """Passes on what comes through Python's own logging (from psycopg, uvicorn, asyncio) as lines like ours."""
+    """Forwards records of Python's logging (from psycopg, uvicorn, asyncio) to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -49,12 +49,12 @@ class Foreign(logging.StreamHandler[Any]):
             structlog.get_logger(record.name).log(
                 record.levelno, event, logger=record.name, exc_info=record.exc_info
             )
-        except Exception:  # noqa: BLE001 - a line that cannot be written must not stop the work
+        except Exception:  # noqa: BLE001 - a log line that fails must not stop the command
             self.handleError(record)
 
 
 def _mask(session: Session) -> list[Processor]:
-    """What keeps lines free of what matches `redact_patterns`."""
+    """Processors that mask matches of `redact_patterns`."""
     try:
         patterns = compiled(session.settings().redact_patterns)
     except FairleadError:
@@ -71,7 +71,7 @@ def _console(masked: list[Processor], *, verbose: bool) -> list[Processor]:
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
         _with_traceback if verbose else _without_traceback,
         _in_one_line,
-        # without the values of variables, unlike structlog's own: a payload may be among them
+        # without the values of variables, unlike structlog's default: they may contain a payload
         structlog.processors.format_exc_info,
         *masked,
         _without_controls,
@@ -92,21 +92,21 @@ def _json(masked: list[Processor]) -> list[Processor]:
 
 
 def _with_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The traceback of a failed attempt below its line."""
+    """Print the traceback of a failed attempt below its line."""
     if event["event"] == failures.EVENT and failures.TRACEBACK in event:
         event["exception"] = event.pop(failures.TRACEBACK).rstrip()
     return event
 
 
 def _without_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Only the line itself: many may fail at once, and `jobs show` has the traceback."""
+    """Drop the traceback of a failed attempt: many may fail together, and `jobs show` has it."""
     if event["event"] == failures.EVENT:
         event.pop(failures.TRACEBACK, None)
     return event
 
 
 def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """PostgreSQL says what it has to say in several; only a traceback may take more than one."""
+    """Join the lines of a value, such as a PostgreSQL message; only a traceback may have several."""
     return {
         name: " ".join(value.split())
         if isinstance(value, str) and "\n" in value and name != "exception"
@@ -116,12 +116,12 @@ def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def _without_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """An error may hold what a tenant wrote: a terminal must not obey it."""
+    """Remove control characters: an error may contain a tenant's text, which must not control the terminal."""
     return {
         name: without_controls(value) if isinstance(value, str) else value for name, value in event.items()
     }
 
 
 def _coloured() -> bool:
-    """Whether a person reads along, and has not asked for plain text (no-color.org)."""
+    """Whether standard error is a terminal and NO_COLOR is not set (no-color.org)."""
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

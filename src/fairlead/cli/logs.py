@@ -1,4 +1,4 @@
-"""`fairlead jobs logs`: what attempts said, or say."""
+"""`fairlead jobs logs`: prints the output of attempts."""
 
 import asyncio
 import sys
@@ -18,13 +18,13 @@ FOLLOW_SECONDS = 0.25
 
 @click.command()
 @click.argument("job_id", type=click.UUID)
-@click.option("--attempt", "attempt_no", type=click.IntRange(min=1), help="Only this attempt's.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-@click.option("--cursor", help="Go on behind this place, ATTEMPT.SEQ.")
+@click.option("--attempt", "attempt_no", type=click.IntRange(min=1), help="Only this attempt.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job has ended.")
+@click.option("--cursor", help="Continue after this position, ATTEMPT.SEQ.")
 @click.option(
     "--strip-ansi/--keep-ansi",
     default=None,
-    help="Whether to leave out colours and the like (default: unless it goes to a terminal).",
+    help="Whether to remove escape sequences such as colours (default: keep them on a terminal).",
 )
 @output.json_option
 @command
@@ -38,7 +38,7 @@ async def logs(
     strip_ansi: bool | None,
     as_json: bool,
 ) -> None:
-    """Print what a job's attempts said; what they wrote to standard error goes there."""
+    """Print the output of a job's attempts; their standard error goes to standard error."""
     printer = _Printer(strip_ansi, as_json=as_json)
     async with session.open() as fl:
         while True:
@@ -55,14 +55,14 @@ async def logs(
 
 
 class _Printer:
-    """Prints chunks as they were written; each attempt begins on a line of its own."""
+    """Prints chunks in order; each attempt begins on a new line."""
 
     def __init__(self, strip: bool | None, *, as_json: bool) -> None:  # noqa: FBT001
         self._as_json = as_json
         self._strip = strip
         self._attempt_no: int | None = None
         self._plain: dict[str, Plain] = {}
-        # of the streams, those whose last line has not ended
+        # the streams (is it stderr?) whose last line has no newline
         self._open: set[bool] = set()
 
     def print(self, chunk: Chunk) -> None:
@@ -81,18 +81,18 @@ class _Printer:
         strip = self._strip
         at_terminal = not self._as_json and (sys.stderr if err else sys.stdout).isatty()
         if strip is None:
-            # machines have what was written, unless they say otherwise
+            # JSON has the original text by default
             strip = not self._as_json and not at_terminal
         if strip:
             text = self._plain.setdefault(chunk.stream, Plain()).text(chunk.text)
             return text if self._as_json else without_controls(text)
-        # a job may write what a terminal obeys: only its colours are passed on
+        # a job may write control sequences: a terminal gets only its colours
         return (
             self._plain.setdefault(chunk.stream, Coloured()).text(chunk.text) if at_terminal else chunk.text
         )
 
     def end(self) -> None:
-        """End the lines that have not ended."""
+        """Print the missing newlines."""
         for err in sorted(self._open):
             click.echo(err=err)
         self._open.clear()

@@ -1,4 +1,4 @@
-"""Refusals in the words of the command line: what the actions call `cron_expr`, a person gave as `--cron`."""
+"""Rewrites error messages for the command line: the field `cron_expr` becomes the option `--cron`."""
 
 import re
 
@@ -6,7 +6,7 @@ import click
 
 from fairlead.errors import FairleadError, Fault
 
-# What an option is called where its name differs from the field that it sets.
+# Options whose names differ from the fields that they set.
 FIELDS = {
     "event": "event_name",
     "cron": "cron_expr",
@@ -21,11 +21,11 @@ FIELDS = {
 
 
 def in_options(error: FairleadError, command: click.Command) -> tuple[str, list[Fault]]:
-    """The message and faults of a refusal, naming the options of this command instead of fields."""
+    """An error's message and faults, with this command's options instead of field names."""
     options = _options_of(command)
     faults = [Fault(options.get(fault.path, fault.path), fault.message) for fault in error.faults]
     message = _renamed(error.message, options)
-    for fault in error.faults[:1]:  # a message of the form `…: weight must be …`, or that begins so
+    for fault in error.faults[:1]:  # a message of the form `…: weight must be …` or `weight must be …`
         option = options.get(fault.path)
         if option is not None:
             message = re.sub(rf"(^|: ){re.escape(fault.path)}(?=[: ])", rf"\1{option}", message, count=1)
@@ -44,7 +44,7 @@ def _options_of(command: click.Command) -> dict[str, str]:
 
 
 def _renamed(text: str, options: dict[str, str]) -> str:
-    """Fields of more than one word are told from ordinary English by their underscore; others are left."""
+    """Replace field names that contain an underscore; others could be ordinary words."""
     fields = [re.escape(name) for name in options if "_" in name]
     if not fields:
         return text

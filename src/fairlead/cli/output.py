@@ -1,4 +1,4 @@
-"""How the command line speaks: tables and colour for people, JSON for machines."""
+"""Output of the command line: tables and colours, or JSON."""
 
 import os
 import re
@@ -39,22 +39,20 @@ LONGEST_CELL = 60
 
 
 def choice(kinds: type[StrEnum]) -> click.Choice[str]:
-    """A choice between the values of an enum, as people write them."""
+    """A click choice between the values of an enum."""
     return click.Choice([one.value for one in kinds])
 
 
-json_option: Callable[[Any], Any] = click.option(
-    "--json", "as_json", is_flag=True, help="Answer in JSON, for machines."
-)
+json_option: Callable[[Any], Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to whoever runs the command: rich would exit here, in the middle of an event loop."""
+        """Raise the error again for `command`: rich would exit here, inside the event loop."""
         raise  # noqa: PLE0704 - rich calls this where it has caught it
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is printed may hold anything that a tenant wrote: a terminal must not obey it."""
+        """Remove control characters: the text may come from a tenant and must not control the terminal."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
 
@@ -64,41 +62,41 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say_json(value: Any) -> None:
-    """A value as one line of JSON."""
+    """Print a value as one line of JSON."""
     click.echo(escaped_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Rows as a table, or what to do when there are none."""
-    made = Table(box=None, header_style="bold", pad_edge=False)
+    """Print rows as a table, or `empty` if there are none."""
+    grid = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        made.add_column(column, no_wrap=True)
+        grid.add_column(column, no_wrap=True)
     for row in rows:
-        made.add_row(*(cell(value) for value in row))
-    if made.row_count:
-        _print_whole(made)
+        grid.add_row(*(cell(value) for value in row))
+    if grid.row_count:
+        _print_whole(grid)
     else:
         console().print(empty)
         _say_which_database()
 
 
 def _say_which_database() -> None:
-    """Where we looked: a newcomer who finds nothing often looks into another database than the one in mind."""
+    """Name the database after an empty table: new users often query another database than they think."""
     context = click.get_current_context(silent=True)
     if context is not None and (describe := getattr(context.obj, "describe_database", None)) is not None:
         for line in describe():
             console(stderr=True).print(Text(line, style="dim"))
 
 
-def _print_whole(made: Table) -> None:
-    """A table at its full width: ids that are cut short cannot be copied."""
+def _print_whole(grid: Table) -> None:
+    """Print a table at its full width: a shortened id cannot be copied."""
     out = console()
-    out.width = max(out.width, Measurement.get(out, out.options.update(max_width=10_000), made).maximum)
-    out.print(made)
+    out.width = max(out.width, Measurement.get(out, out.options.update(max_width=10_000), grid).maximum)
+    out.print(grid)
 
 
 def cell(value: Any) -> Text:
-    """One value as a person would read it."""
+    """A value as a cell of a table."""
     if value is None:
         return Text("–", style="dim")
     if isinstance(value, Text):
@@ -129,26 +127,26 @@ def exact(moment: datetime | None) -> str | None:
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Names and values, one a line."""
-    made = Table(box=None, show_header=False, pad_edge=False)
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column()
+    """Print names and values, one pair per line."""
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
     for name, value in pairs:
-        made.add_row(
+        grid.add_row(
             name, value if isinstance(value, Text) else Text(str(value)) if value is not None else cell(None)
         )
-    _print_whole(made)
+    _print_whole(grid)
 
 
 def nobody_reads() -> NoReturn:
-    """End as others do whose reader has gone, such as `head`: without a word."""
-    # what is still to be written at the exit has to go somewhere
+    """Exit silently when the reader of our output has gone, such as `head`."""
+    # Python flushes stdout at exit, which would fail again
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(128 + signal.SIGPIPE)
 
 
 def stop(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
-    """Say what was wrong with the command, where, and what to do; then exit with 1."""
+    """Print an error with its faults, then exit with 1."""
     if as_json:
         click.echo(escaped_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
     else:
@@ -162,7 +160,7 @@ def stop(error: FairleadError, command: click.Command, *, as_json: bool) -> NoRe
 
 
 class OneOrMore(click.ParamType[list[str]]):
-    """Values of an enum, one or several with commas between them; with `multiple`, the option may be repeated too."""
+    """One or more values of an enum, separated by commas; with `multiple`, the option may also be repeated."""
 
     name = "text"
 
@@ -177,7 +175,7 @@ class OneOrMore(click.ParamType[list[str]]):
 
 
 class Moment(click.ParamType[datetime]):
-    """A time as people write it; without a zone it is UTC."""
+    """A time in ISO 8601; without a time zone it is UTC."""
 
     name = "time"
 
@@ -190,7 +188,7 @@ class Moment(click.ParamType[datetime]):
 
 
 class PastMoment(Moment):
-    """A time, or how long ago it was: 90s, 15m, 2h or 1d."""
+    """A time, or its distance before now: 90s, 15m, 2h or 1d."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         ago = re.fullmatch(r"(\d{1,6})([smhd])", str(value))

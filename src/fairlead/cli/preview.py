@@ -1,4 +1,4 @@
-"""`fairlead triggers preview`: the next runs of a schedule, stored or only thought of; what an event would make."""
+"""`fairlead triggers preview`: the next runs of a trigger or of an unsaved schedule, or the effect of an event."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,8 +24,8 @@ from fairlead.model.trigger import TriggerType, schedule_of
 MOST = 100
 WOULD = {
     Would.ENQUEUE: "would enqueue",
-    Would.DEDUPLICATE: "would enqueue nothing: within the window, this job stands for it",
-    Would.NOTHING: "would do nothing: the event is not what the trigger asks for",
+    Would.DEDUPLICATE: "would enqueue nothing: this job of the deduplication window has the same payload",
+    Would.NOTHING: "would do nothing: the event does not match the trigger",
     Would.FAIL: "would fail",
 }
 
@@ -33,11 +33,11 @@ WOULD = {
 @click.command()
 @click.argument("trigger_id", type=click.UUID, required=False)
 @click.option("--cron", help='When to run, such as "0 2 * * *" or @daily.')
-@click.option("--timezone", help="The zone of --cron, and in which runs are shown (default UTC).")
-@click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 is once.")
+@click.option("--timezone", help="The time zone of --cron and of the printed runs (default UTC).")
+@click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 means once.")
 @click.option("--start-at", type=output.Moment(), help="When the interval begins (default: now).")
 @click.option("--event-id", type=click.UUID, help="Try the trigger with this past event.")
-@click.option("--sample", help="Try the trigger with an event that has these data (JSON).")
+@click.option("--sample", help="Try the trigger with an event with this data (JSON).")
 @click.option("--count", type=click.IntRange(1, MOST), default=5, show_default=True, help="How many runs.")
 @output.json_option
 @command
@@ -51,10 +51,10 @@ async def preview(
     as_json: bool,
     **says: Any,
 ) -> None:
-    """Show the next runs of a schedule, a trigger's or one only thought of; or what an event would make."""
+    """Show the next runs of a trigger or of an unsaved schedule; or the effect of an event on a trigger."""
     if trigger_id is None:
         if event_id is not None or sample is not None:
-            raise InvalidInput("Name the trigger that is to be tried with this event: its id.")
+            raise InvalidInput("Give the id of the trigger to try with this event.")
         _show_thought_of(count, as_json=as_json, **says)
         return
     _refuse(says)
@@ -78,10 +78,10 @@ def _show_thought_of(
     start_at: datetime | None,
     as_json: bool,
 ) -> None:
-    """The runs of a schedule that nobody has stored; no database is needed for that."""
+    """Print the runs of an unsaved schedule, without a database."""
     if (cron is None) == (every is None):
         raise TriggerFormInvalid(
-            "Name a trigger's id, or --cron, or --every: exactly one.", [Fault("", "not exactly one")]
+            "Give exactly one of a trigger's id, --cron and --every.", [Fault("", "not exactly one")]
         )
     now, zone = datetime.now(UTC), timezone or "UTC"
     schedule = schedule_of(cron_expr=cron, zone=zone, every_seconds=every, start_at=start_at or now)
@@ -96,7 +96,7 @@ def _show_thought_of(
 
 def _refuse(says: Mapping[str, Any]) -> None:
     if extra := sorted(name for name, value in says.items() if value is not None):
-        raise InvalidInput(f"The trigger says itself when it runs: leave out --{extra[0].replace('_', '-')}.")
+        raise InvalidInput(f"The trigger already has a schedule: leave out --{extra[0].replace('_', '-')}.")
 
 
 def _show(found: Preview) -> None:

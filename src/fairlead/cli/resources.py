@@ -12,18 +12,20 @@ from fairlead.cli.tokens import acting_in
 from fairlead.model.access import Permission
 from fairlead.model.host import Resource
 
-_tenant = click.option("--tenant", help="Whose it is, slug or id; needed only if several have such a name.")
+_tenant = click.option(
+    "--tenant", help="The tenant, slug or id; needed only if several tenants have such a name."
+)
 
 
 @click.group()
 def resources() -> None:
-    """Things on hosts that jobs act on, such as game servers. A name or an id says which."""
+    """Resources: things on hosts that jobs act on, such as game servers. RESOURCE is a name or an id."""
 
 
 @resources.command()
 @click.argument("name")
-@click.option("--host", required=True, help="The host that it is on: name or id.")
-@click.option("--kind", required=True, help="What it is, such as server.")
+@click.option("--host", required=True, help="Its host: name or id.")
+@click.option("--kind", required=True, help="Its kind, such as server.")
 @_tenant
 @output.json_option
 @command
@@ -40,11 +42,11 @@ async def add(
 
 
 @resources.command("list")
-@click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option("--host", help="Only on this host: name or id.")
-@click.option("--kind", help="Only of this kind.")
+@click.option("--tenant", help="Only this tenant's resources: slug or id.")
+@click.option("--host", help="Only resources on this host: name or id.")
+@click.option("--kind", help="Only resources of this kind.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the resource with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the resource with this id.")
 @output.json_option
 @command
 async def listed(
@@ -71,18 +73,18 @@ async def listed(
             (one.name, one.kind, one.host, one.created_at, slug_of(one.tenant_id, slugs), one.id)
             for one in found
         ],
-        empty="There are none. Register one with: fairlead resources add NAME --host HOST --kind KIND",
+        empty="No matching resources. Register one with: fairlead resources add NAME --host HOST --kind KIND",
     )
 
 
 @resources.command()
 @click.argument("resource")
-@click.option("--host", required=True, help="The host that it is on from now: name or id.")
+@click.option("--host", required=True, help="The new host: name or id.")
 @_tenant
 @output.json_option
 @command
 async def move(session: Session, *, resource: str, host: str, tenant: str | None, as_json: bool) -> None:
-    """Move a resource to another host. New jobs go there; those that wait already stay with the old one."""
+    """Move a resource to another host. New jobs go there; queued jobs stay on the old host."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find_resource(tx, principal, resource, Permission.MANAGE_HOSTS)
         to = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)

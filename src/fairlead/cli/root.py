@@ -9,37 +9,37 @@ import click
 
 from fairlead.version import __version__
 
-# Each command, the module that it is in, and its line in `fairlead --help`, which imports none of them.
+# Each command, its module, and its line in `fairlead --help`, which does not import the modules.
 COMMANDS = {
     "agent": ("agent", "Run the jobs of this host, pulled from a server over HTTP."),
-    "audit": ("audit", "Show the audit log: who did what to which."),
-    "bench": ("bench", "Measure Fairlead here, each figure beside a limit of the same run."),
-    "definitions": ("definitions", "The kinds of work that may be enqueued."),
-    "dev": ("dev", "Run everything here, with a demo and your own module: the way to begin."),
-    "doctor": ("doctor", "Look for what is wrong with the database and say what to do about it."),
-    "events": ("events", "Tell what happened; triggers make jobs of it."),
-    "hosts": ("hosts", "Machines whose jobs only their own agents run."),
-    "jobs": ("jobs", "Enqueue jobs and see what became of them."),
+    "audit": ("audit", "Show the audit log: each actor, action and resource."),
+    "bench": ("bench", "Measure Fairlead on this machine."),
+    "definitions": ("definitions", "The definitions: kinds of jobs that may be enqueued."),
+    "dev": ("dev", "Run everything here, with a demo and your own module: start with this."),
+    "doctor": ("doctor", "Check the database's health and advise how to fix problems."),
+    "events": ("events", "Emit and list events; triggers create jobs from them."),
+    "hosts": ("hosts", "Hosts: machines whose jobs only their own agents run."),
+    "jobs": ("jobs", "Enqueue, list, cancel and retry jobs."),
     "migrate": ("database", "Bring the database's schema up to date."),
     "pause": ("gates", "Stop claiming jobs: all, or those of one tenant, definition or host."),
-    "resources": ("resources", "Things on hosts that jobs act on, such as game servers."),
+    "resources": ("resources", "Resources: things on hosts that jobs act on, such as game servers."),
     "resume": ("gates", "Claim jobs again: all, or those of one tenant, definition or host."),
     "scheduler": ("scheduler", "Fire schedules and dispatch events, until SIGTERM or Ctrl-C."),
     "serve": ("serve", "Serve the HTTP API, until SIGTERM or Ctrl-C."),
-    "tenants": ("tenants", "The tenants whose work this system does."),
-    "tokens": ("tokens", "Keys for programs that call the API."),
-    "triggers": ("triggers", "Rules that make jobs: when something happens, or when it is time."),
-    "usage": ("usage", "Show what runs used: how many, how long they took and waited, their cost."),
-    "users": ("users", "People who sign in."),
-    "webhooks": ("webhooks", "Tell a URL how jobs and runs of workflows end."),
+    "tenants": ("tenants", "Add, change and pause tenants."),
+    "tokens": ("tokens", "Tokens for programs that call the API."),
+    "triggers": ("triggers", "Rules that create jobs: on an event or on a schedule."),
+    "usage": ("usage", "Show usage: the number of runs, their run and wait times, their cost."),
+    "users": ("users", "Users who sign in."),
+    "webhooks": ("webhooks", "Notify a URL when jobs or workflow runs end."),
     "worker": ("worker", "Run the jobs of an application, such as jobs:fl."),
-    "workers": ("workers", "List workers: what they serve, how busy they are, and which are stale."),
-    "workflows": ("workflows", "Graphs of jobs, and their runs."),
+    "workers": ("workers", "List workers: what they serve, how many jobs they run, and which are stale."),
+    "workflows": ("workflows", "Workflows (graphs of jobs) and their runs."),
 }
 
 
 class _Commands(click.Group):
-    """Commands that are imported when they are called: the server's alone take as long as all that the others need."""
+    """Imports a command's module when it is called: the server's imports alone take as long as all others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return list(COMMANDS)
@@ -48,28 +48,28 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"fairlead.cli.{COMMANDS[cmd_name][0]}")
-        if not gc.isenabled():  # it rests since the start, see there
+        if not gc.isenabled():  # disabled in start.py until the imports are done
             gc.freeze()
             gc.enable()
         command: click.Command = getattr(module, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """The list of commands, from the lines above."""
+        """The list of commands, from COMMANDS."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fairlead")
-@click.option("--database-url", metavar="URL", help="PostgreSQL to use [FAIRLEAD_DATABASE_URL].")
+@click.option("--database-url", metavar="URL", help="The PostgreSQL database [FAIRLEAD_DATABASE_URL].")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="Where the embedded database lives [FAIRLEAD_DATA_DIR].",
+    help="The folder of the embedded database [FAIRLEAD_DATA_DIR].",
 )
 @click.option("--schema", help="The schema with Fairlead's tables [FAIRLEAD_SCHEMA].")
-@click.option("-v", "--verbose", is_flag=True, help="Log what happens underneath.")
+@click.option("-v", "--verbose", is_flag=True, help="Log more details.")
 @click.pass_context
 def main(
     context: click.Context,
@@ -81,12 +81,12 @@ def main(
 ) -> None:
     """Fairlead: a multi-tenant job system on PostgreSQL.
 
-    Without a database URL an embedded PostgreSQL in the data folder is used.
+    Without a database URL, Fairlead uses an embedded PostgreSQL in the data folder.
     """
     from fairlead.cli import log  # noqa: PLC0415 - `fairlead --help` needs neither
     from fairlead.cli.session import Session  # noqa: PLC0415
 
-    # a command that ends says what went wrong itself; one that stays has only its log
+    # a short command prints its errors itself; a long-running one has only its log
     quiet = {
         "worker": logging.WARNING,
         "agent": logging.WARNING,

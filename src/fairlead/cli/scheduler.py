@@ -1,4 +1,4 @@
-"""`fairlead scheduler`: what makes jobs by itself, and nothing else."""
+"""`fairlead scheduler`: runs the scheduler, the dispatcher and maintenance."""
 
 import click
 
@@ -12,7 +12,7 @@ from fairlead.runtime.triggering import triggering
 @click.command()
 @command
 async def scheduler(session: Session) -> None:
-    """Fire schedules and dispatch events, until SIGTERM or Ctrl-C. Any number of these may run."""
+    """Fire schedules and dispatch events, until SIGTERM or Ctrl-C. Any number of schedulers may run."""
     stopped = stop_signal()
     async with session.open() as fl, triggering(fl.database, fl.direct_url), maintaining(fl.database):
         announce(session, "scheduling", "firing schedules and dispatching events; Ctrl-C stops")

@@ -1,4 +1,4 @@
-"""`fairlead serve`: the API, and the scheduler if it is asked for."""
+"""`fairlead serve`: runs the API, and with an option the scheduler."""
 
 import asyncio
 import signal
@@ -16,8 +16,8 @@ from fairlead.runtime.triggering import triggering
 
 @click.command()
 @click.argument("app", required=False)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", default=8000, show_default=True, help="0 takes any free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, help="0 uses any free port.")
 @click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events.")
 @command
 async def serve(session: Session, *, app: str | None, host: str, port: int, scheduler: bool) -> None:
@@ -26,7 +26,7 @@ async def serve(session: Session, *, app: str | None, host: str, port: int, sche
     With APP, such as `jobs:fl`, its definitions and schedules are registered, and POST /jobs/tick, if FAIRLEAD_ENABLE_TICK
     is on, runs its functions.
     """
-    # the web framework takes longer to import than most other commands take to run
+    # imported here, since the web framework takes longer to import than most commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
 
     listening = bind(host, port)
@@ -56,13 +56,13 @@ async def serve(session: Session, *, app: str | None, host: str, port: int, sche
 
 _NOTHING_TO_RUN = (
     "FAIRLEAD_ENABLE_TICK is on, but POST /jobs/tick has nothing to run here: "
-    "name the application whose functions it is to run, such as `fairlead serve jobs:fl`"
+    "give the application whose functions it runs, such as `fairlead serve jobs:fl`"
 )
 
 
 @asynccontextmanager
 async def _opened(session: Session, app: str | None) -> AsyncIterator[Fairlead]:
-    """The application, open and registered; or, without one, a Fairlead that only serves."""
+    """Open the application and register its schedules; without an application, a Fairlead that only serves."""
     if app is None:
         async with session.open() as fl:
             yield fl
@@ -73,7 +73,7 @@ async def _opened(session: Session, app: str | None) -> AsyncIterator[Fairlead]:
 
 
 def stop_signal() -> asyncio.Event:
-    """Set when the process is told to stop."""
+    """An event that SIGINT and SIGTERM set."""
     stopped = asyncio.Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stopped.set)
@@ -81,5 +81,5 @@ def stop_signal() -> asyncio.Event:
 
 
 def named(host: str) -> str:
-    """A host as it stands in an address."""
+    """A host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host

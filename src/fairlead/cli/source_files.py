@@ -1,4 +1,4 @@
-"""When the source files of an application change."""
+"""Detects changes in the source files of an application."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-# Folders that hold no source of the application, and often very many files.
+# Folders without source of the application, which often have very many files.
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 SUFFIX = ".py"
 
@@ -14,7 +14,7 @@ Snapshot = dict[str, tuple[int, int]]
 
 
 def folders_of(app: str) -> list[Path]:
-    """Where the source of `module:name` is: the working folder, and the module's own if it is elsewhere."""
+    """The source folders of `module:name`: the working folder, and the module's own if it is elsewhere."""
     here = Path.cwd()
     own = _folder_of(app.partition(":")[0].partition(".")[0])
     inside = own is None or own.is_relative_to(here) or _is_installed(own)
@@ -29,7 +29,7 @@ def take_snapshot(folders: list[Path]) -> Snapshot:
             try:
                 state = file.stat()
             except OSError:
-                continue  # it was removed just now, which the next snapshot shows
+                continue  # removed just now: the next snapshot shows that
             found[file.path] = state.st_mtime_ns, state.st_size
     return found
 
@@ -40,9 +40,9 @@ def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _folder_of(name: str) -> Path | None:
-    """The folder of a top-level module, which is found but not imported."""
+    """The folder of a top-level module, found without importing it."""
     if not name.isidentifier():
-        return None  # the worker says what is wrong with it
+        return None  # the worker reports the error
     spec = PathFinder.find_spec(name, [str(Path.cwd()), *sys.path])
     if spec is None or spec.origin is None:
         return None
@@ -57,7 +57,7 @@ def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
         entries = list(os.scandir(folder))
     except OSError:
-        return  # it was removed, or cannot be read: then it cannot be imported either
+        return  # removed or unreadable, so it cannot be imported either
     if any(entry.name == "pyvenv.cfg" for entry in entries):
         return  # a virtual environment
     for entry in entries:

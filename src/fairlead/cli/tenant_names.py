@@ -1,4 +1,4 @@
-"""Tenants as people know them: by slug."""
+"""Maps tenant ids to slugs."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -18,5 +18,5 @@ async def read_slugs(tx: Tx, principal: Principal) -> Slugs:
 
 
 def slug_of(tenant_id: UUID | None, slugs: Slugs) -> str | None:
-    """A tenant's slug, or its id if it was removed meanwhile; None where there is no tenant."""
+    """A tenant's slug, or its id if the tenant was removed; None for no tenant."""
     return None if tenant_id is None else slugs.get(tenant_id, str(tenant_id))

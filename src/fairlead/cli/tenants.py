@@ -13,16 +13,18 @@ from fairlead.model.access import Tenant
 
 @click.group()
 def tenants() -> None:
-    """The tenants whose work this system does."""
+    """Add, change and pause tenants."""
 
 
 @tenants.command()
 @click.argument("slug")
-@click.option("--name", help="What people call it (default: the slug).")
+@click.option("--name", help="Its display name (default: the slug).")
 @click.option("--timezone", default="UTC", show_default=True, help="Its IANA time zone.")
-@click.option("--weight", default=1, show_default=True, help="Its share of capacity beside the others.")
 @click.option(
-    "--max-running", type=int, help="The most jobs it may have running at once (default: no limit)."
+    "--weight", default=1, show_default=True, help="Its share of capacity relative to other tenants."
+)
+@click.option(
+    "--max-running", type=int, help="The most of its jobs that run concurrently (default: no limit)."
 )
 @output.json_option
 @command
@@ -56,12 +58,12 @@ async def listed(session: Session, *, as_json: bool) -> None:
 
 @tenants.command()
 @click.argument("tenant")
-@click.option("--note", help="Why, for those who wonder.")
-@click.option("--resume", is_flag=True, help="Open the gate again.")
+@click.option("--note", help="The reason, shown to other users.")
+@click.option("--resume", is_flag=True, help="Resume the tenant instead.")
 @output.json_option
 @command
 async def pause(session: Session, *, tenant: str, note: str | None, resume: bool, as_json: bool) -> None:
-    """Stop claiming a tenant's jobs; what runs goes on to its end."""
+    """Stop claiming a tenant's jobs; running jobs continue."""
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.pause(tx, fl.principal, tenant, paused=not resume, note=note)
     _show([changed], as_json=as_json, one=True)
@@ -69,7 +71,7 @@ async def pause(session: Session, *, tenant: str, note: str | None, resume: bool
 
 @tenants.command()
 @click.argument("tenant")
-@click.option("--note", help="Why, for those who wonder.")
+@click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
 async def resume(session: Session, *, tenant: str, note: str | None, as_json: bool) -> None:
@@ -81,17 +83,17 @@ async def resume(session: Session, *, tenant: str, note: str | None, as_json: bo
 
 @tenants.command("set")
 @click.argument("tenant")
-@click.option("--name", help="What people call it.")
+@click.option("--name", help="Its display name.")
 @click.option("--timezone", help="Its IANA time zone.")
-@click.option("--weight", type=int, help="Its share of capacity beside the others.")
-@click.option("--max-running", type=int, help="The most jobs it may have running at once.")
-@click.option("--no-max-running", is_flag=True, help="Let it have as many running as there is room for.")
+@click.option("--weight", type=int, help="Its share of capacity relative to other tenants.")
+@click.option("--max-running", type=int, help="The most of its jobs that run concurrently.")
+@click.option("--no-max-running", is_flag=True, help="Remove the limit of running jobs.")
 @click.option(
     "--quota",
     "given",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="A quota of its own: 0 means no limit, `default` the one of the settings. May be given several times.",
+    help="The tenant's own quota: 0 means no limit, `default` the quota of the settings. May be repeated.",
 )
 @output.json_option
 @command
@@ -104,7 +106,7 @@ async def changed(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Change what is given of a tenant; the rest stays as it is."""
+    """Change the given fields of a tenant."""
     changes = {name: value for name, value in options.items() if value is not None}
     if no_max_running and "max_running" in changes:
         raise InvalidInput("Give --max-running or --no-max-running, not both.")
@@ -114,7 +116,7 @@ async def changed(
         changes["quotas"] = dict(_quota(one) for one in given)
     if not changes:
         raise InvalidInput(
-            "Say what to change: --name, --timezone, --weight, --max-running, --no-max-running or --quota."
+            "Nothing to change: give --name, --timezone, --weight, --max-running, --no-max-running or --quota."
         )
     async with session.open() as fl, fl.transaction() as tx:
         tenant_now = await actions.change(tx, fl.principal, tenant, changes)
@@ -135,7 +137,7 @@ def _quota(text: str) -> tuple[str, int | None]:
 @output.json_option
 @command
 async def used(session: Session, *, tenant: str, as_json: bool) -> None:
-    """Show what a tenant uses of its quotas."""
+    """Show a tenant's quotas and how much of each it uses."""
     async with session.open() as fl:
         found = await fl.quotas(tenant)
     if as_json:
@@ -146,8 +148,8 @@ async def used(session: Session, *, tenant: str, as_json: bool) -> None:
         [
             (
                 one.quota.value,
-                "by run" if one.used is None else one.used,
-                "any number" if one.allowed is None else one.allowed,
+                "per run" if one.used is None else one.used,
+                "unlimited" if one.allowed is None else one.allowed,
                 "tenant" if one.is_own else "settings",
             )
             for one in found

@@ -19,25 +19,25 @@ from fairlead.errors import InvalidInput
 from fairlead.model.access import Principal, Role, Token, TokenState
 from fairlead.model.request import unknown_tenant
 
-# What of a token a person reads in the list.
+# A token's state in the list.
 STATES = {
     TokenState.VALID: "valid",
     TokenState.EXPIRED: "expired",
     TokenState.REVOKED: "revoked",
-    TokenState.MAKER_DISABLED: "refused: its maker is disabled",
-    TokenState.MAKER_LACKS_ROLE: "refused: its maker's role cannot grant it",
+    TokenState.MAKER_DISABLED: "refused: its creator is disabled",
+    TokenState.MAKER_LACKS_ROLE: "refused: its creator's role cannot grant it",
 }
 
 
 @asynccontextmanager
 async def acting_in(session: Session, tenant: str | None) -> AsyncIterator[tuple[Tx, Principal]]:
-    """A transaction, and whoever calls: in that tenant, or (None) in all of them."""
+    """A transaction and the caller's principal, limited to a tenant if one is given."""
     async with session.open() as fl, fl.transaction() as tx:
         yield tx, await principal_in(tx, fl.principal, tenant)
 
 
 async def principal_in(tx: Tx, principal: Principal, tenant: str | None) -> Principal:
-    """Whoever calls, acting in that tenant, or (None) in all of them."""
+    """The principal, limited to a tenant if one is given."""
     if tenant is None:
         return principal
     found = await tenant_actions.find(tx, principal, tenant)
@@ -48,27 +48,27 @@ async def principal_in(tx: Tx, principal: Principal, tenant: str | None) -> Prin
 
 @click.group()
 def tokens() -> None:
-    """Keys for programs that call the API."""
+    """Tokens for programs that call the API."""
 
 
 @tokens.command()
 @click.argument("name")
-@click.option("--role", type=output.choice(Role), required=True, help="What it may do.")
+@click.option("--role", type=output.choice(Role), required=True, help="The token's role.")
 @click.option(
-    "--tenant", help="The tenant, slug or id; left out for super admins and workers of all tenants."
+    "--tenant", help="The tenant, slug or id; leave it out for super admins and for workers of all tenants."
 )
-@click.option("--host", "host_id", type=click.UUID, help="The host of an agent: its id.")
+@click.option("--host", "host_id", type=click.UUID, help="The agent's host: its id.")
 @click.option(
     "--expires-days",
     type=click.FloatRange(min=0, max=36_500),
     help=f"How long it is valid (default: {access.DEFAULT_DAYS}).",
 )
-@click.option("--no-expiry", is_flag=True, help="It is valid until it is revoked.")
+@click.option("--no-expiry", is_flag=True, help="Valid until it is revoked.")
 @click.option(
     "--definition",
     "only",
     multiple=True,
-    help="A definition that it may run (worker) or enqueue (application), and no other; may be repeated.",
+    help="Only this definition may be run (worker) or enqueued (application); may be repeated.",
 )
 @output.json_option
 @command
@@ -84,7 +84,7 @@ async def create(
     only: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Create a token. Its secret is shown once, now."""
+    """Create a token and print its secret, which is not shown again."""
     if no_expiry and expires_days is not None:
         raise InvalidInput("Give --expires-days or --no-expiry, not both.")
     expires: datetime | access.Expiry | None = None if no_expiry else access.Expiry.DEFAULT
@@ -110,9 +110,9 @@ async def create(
 
 
 @tokens.command("list")
-@click.option("--tenant", help="Only this tenant's, slug or id.")
+@click.option("--tenant", help="Only this tenant's tokens: slug or id.")
 @click.option("--limit", type=click.IntRange(1, access.MAX_PAGE), default=100, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the token with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the token with this id.")
 @output.json_option
 @command
 async def listed(
@@ -171,5 +171,5 @@ def _show(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
             )
             for t in found
         ],
-        empty="There are no tokens yet. Make one with: fairlead tokens create NAME --role ROLE",
+        empty="There are no tokens yet. Create one with: fairlead tokens create NAME --role ROLE",
     )

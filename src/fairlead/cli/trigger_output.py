@@ -1,4 +1,4 @@
-"""How triggers are shown: as a table, one by one, and to machines."""
+"""Prints triggers: as a table, in detail, and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from fairlead.model.trigger import Firing, Trigger, TriggerType, when
 
 
 def document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
-    """A trigger for machines: what is kept, when it fires in words, and what became of it last."""
+    """A trigger as JSON: its fields, its schedule in words, and its last firing."""
     kept = {name: getattr(trigger, name) for name in trigger.__struct_fields__ if name != "secret_paths"}
     return {**kept, "when": when(trigger), "last_firing": latest}
 
 
 def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
-    """Triggers, one a line."""
+    """Print triggers, one per line."""
     output.table(
         ("id", "tenant", "label", "when", "definition", "enabled", "next run", "last fired", "outcome"),
         [
@@ -34,12 +34,12 @@ def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
             )
             for one in found
         ],
-        empty="No such triggers. Add one with: fairlead triggers add --tenant TENANT --definition KEY --cron '0 2 * * *'",
+        empty="No matching triggers. Add one with: fairlead triggers add --tenant TENANT --definition KEY --cron '0 2 * * *'",
     )
 
 
 def facts(trigger: Trigger) -> None:
-    """Everything about one."""
+    """Print a trigger in detail."""
     scheduled = trigger.trigger_type is TriggerType.SCHEDULE
     pairs = [
         ("id", trigger.id),
@@ -57,7 +57,7 @@ def facts(trigger: Trigger) -> None:
         ("enabled", "yes" if trigger.is_enabled else "no"),
         ("next run", output.exact(trigger.next_fire_at)),
         ("last fired", output.exact(trigger.last_fired_at)),
-        ("kept by", None if trigger.owner is None else f"the code of {trigger.owner}, as {trigger.name}"),
+        ("managed by", None if trigger.owner is None else f"the code of {trigger.owner}, as {trigger.name}"),
         ("created", f"{output.exact(trigger.created_at)} by {trigger.created_by}"),
     ]
     output.facts((name, value) for name, value in pairs if value is not None)

@@ -17,45 +17,51 @@ from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType,
 from fairlead.model.workflow import ENGINE_RUN
 
 SHOWN = 5
-# One way of saying when makes the others void.
+# Fields that become void when another kind of schedule is given.
 VOID = {"cron": ("every_seconds", "start_at"), "every": ("cron_expr", "timezone")}
 
 
 @click.group()
 def triggers() -> None:
-    """Rules that make jobs: when something happens, or when it is time."""
+    """Rules that create jobs: on an event or on a schedule."""
 
 
 triggers.add_command(preview)
 
 
 def _says(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options with which a trigger is described."""
+    """Add the options that describe a trigger."""
     for option in (
-        click.option("--overlap", type=output.choice(Overlap), help="A run while the last is not over."),
-        click.option("--catch-up", type=output.choice(CatchUp), help="Runs that were missed."),
-        click.option("--window", type=int, help="Seconds in which the same payload makes one job."),
-        click.option("--payload", help="The payload's template (JSON), with places such as {{event.id}}."),
+        click.option(
+            "--overlap", type=output.choice(Overlap), help="Whether to run while the previous run is active."
+        ),
+        click.option("--catch-up", type=output.choice(CatchUp), help="Which missed runs to make up for."),
+        click.option("--window", type=int, help="Seconds in which the same payload creates only one job."),
+        click.option(
+            "--payload", help="The payload's template (JSON), with expressions such as {{event.id}}."
+        ),
         click.option("--start-at", type=output.Moment(), help="When the interval begins (default: now)."),
-        click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 is once."),
-        click.option("--timezone", help="The zone of --cron (default: the tenant's)."),
+        click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 means once."),
+        click.option("--timezone", help="The time zone of --cron (default: the tenant's)."),
         click.option("--cron", help='When to run, such as "0 2 * * *" or @daily.'),
-        click.option("--filter", help="Only events whose data match this (JSON)."),
+        click.option("--filter", help="Only events whose data matches this (JSON)."),
         click.option("--event", help="The name of the event, such as provider.folder.updated."),
-        click.option("--label", help="What people call it (default: the definition's key)."),
+        click.option("--label", help="Its display name (default: the definition's key)."),
     ):
         function = option(function)
     return function
 
 
 @triggers.command("list")
-@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--tenant", help="Only this tenant's triggers: slug or id.")
 @click.option("--type", "trigger_type", type=output.choice(TriggerType))
-@click.option("--event", "event_name", help="Only for this event.")
-@click.option("--definition", "definition_key", help="Only of this definition.")
-@click.option("--enabled/--disabled", "is_enabled", default=None, help="Only those that are.")
+@click.option("--event", "event_name", help="Only triggers for this event.")
+@click.option("--definition", "definition_key", help="Only triggers of this definition.")
+@click.option(
+    "--enabled/--disabled", "is_enabled", default=None, help="Only enabled or only disabled triggers."
+)
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the trigger with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the trigger with this id.")
 @output.json_option
 @command
 async def listed(
@@ -76,7 +82,7 @@ async def listed(
 @output.json_option
 @command
 async def show(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
-    """Show a trigger, when it runs next, and what became of its last firings."""
+    """Show a trigger, its next run, and its last firings."""
     async with session.open() as fl, fl.transaction() as tx:
         trigger = await actions.get(tx, fl.principal, trigger_id)
         fired = await actions.history(tx, fl.principal, trigger_id, limit=SHOWN)
@@ -89,8 +95,8 @@ async def show(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 
 
 @triggers.command()
-@click.option("--tenant", required=True, help="Whose it is: slug or id.")
-@click.option("--definition", help="What its jobs are: a definition's key.")
+@click.option("--tenant", required=True, help="The trigger's tenant: slug or id.")
+@click.option("--definition", help="The definition of its jobs: its key.")
 @click.option("--workflow", help="Run this workflow, with --payload as its input, instead of --definition.")
 @_says
 @click.option("--disabled", is_flag=True, help="Do not fire yet.")
@@ -99,9 +105,9 @@ async def show(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 async def add(
     session: Session, *, tenant: str, workflow: str | None, disabled: bool, as_json: bool, **says: Any
 ) -> None:
-    """Add a trigger: on an --event, at the times of a --cron expression, or --every so many seconds."""
+    """Add a trigger: on an --event, at the times of a --cron expression, or at an interval with --every."""
     if (workflow is None) == (says["definition"] is None):
-        raise click.UsageError("Name what it runs: either --definition or --workflow.")
+        raise click.UsageError("Give either --definition or --workflow.")
     document = _document(says)
     if workflow is not None:
         given = document.get("payload_template", {})
@@ -116,12 +122,12 @@ async def add(
 
 @triggers.command()
 @click.argument("trigger_id", type=click.UUID)
-@click.option("--definition", help="What its jobs are: a definition's key.")
+@click.option("--definition", help="The definition of its jobs: its key.")
 @_says
 @output.json_option
 @command
 async def change(session: Session, *, trigger_id: UUID, as_json: bool, **says: Any) -> None:
-    """Change what is given of a trigger. --timezone "" makes it the tenant's again."""
+    """Change the given fields of a trigger. --timezone "" resets it to the tenant's time zone."""
     void = {name: None for given, names in VOID.items() if says[given] is not None for name in names}
     await _change(session, trigger_id, void | _document(says), "changed", as_json=as_json)
 
@@ -131,7 +137,7 @@ async def change(session: Session, *, trigger_id: UUID, as_json: bool, **says: A
 @output.json_option
 @command
 async def enable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
-    """Let a trigger fire; a schedule goes on with its next run, and makes up for none."""
+    """Enable a trigger; a schedule continues with its next run and does not make up for missed ones."""
     await _change(session, trigger_id, {"is_enabled": True}, "enabled", as_json=as_json)
 
 
@@ -140,7 +146,7 @@ async def enable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 @output.json_option
 @command
 async def disable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
-    """Keep a trigger from firing; jobs that it made go on."""
+    """Disable a trigger; the jobs that it created continue."""
     await _change(session, trigger_id, {"is_enabled": False}, "disabled", as_json=as_json)
 
 
@@ -149,7 +155,7 @@ async def disable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 @output.json_option
 @command
 async def remove(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
-    """Remove a trigger; its jobs stay, and so does the record of its firings."""
+    """Remove a trigger; its jobs and its firings stay."""
     async with session.open() as fl, fl.transaction() as tx:
         trigger = await actions.remove(tx, fl.principal, trigger_id)
     if as_json:
@@ -163,38 +169,38 @@ async def remove(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 @output.json_option
 @command
 async def fire(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
-    """Run a schedule now, enabled or not, as if it were time. (An event is replayed: fairlead events replay.)"""
+    """Fire a schedule now, enabled or not. (For events, use: fairlead events replay.)"""
     async with session.open() as fl, fl.transaction() as tx:
         fired = await actions.fire_now(tx, fl.principal, fl.catalog, trigger_id)
     if as_json:
         output.say_json(fired)
         return
-    said = [fired.outcome, fired.job_id, fired.reason, fired.detail]
-    output.console().print(": ".join(str(one) for one in said if one), markup=False)
+    parts = [fired.outcome, fired.job_id, fired.reason, fired.detail]
+    output.console().print(": ".join(str(one) for one in parts if one), markup=False)
 
 
 @triggers.command("firings")
 @click.argument("trigger_id", type=click.UUID)
-@click.option("--outcome", type=output.choice(FiringOutcome), help="Only with this outcome.")
+@click.option("--outcome", type=output.choice(FiringOutcome), help="Only firings with this outcome.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the firing with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the firing with this id.")
 @output.json_option
 @command
 async def history(
     session: Session, *, trigger_id: UUID, outcome: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:
-    """List what became of a trigger's runs or events, newest first."""
+    """List a trigger's firings, newest first."""
     wanted = None if outcome is None else FiringOutcome(outcome)
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.history(tx, fl.principal, trigger_id, outcome=wanted, before=after, limit=limit)
     if as_json:
         output.say_json({"items": found})
     else:
-        firings.table(found, empty="None so far.")
+        firings.table(found, empty="No matching firings.")
 
 
 def _document(says: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, in the words of a trigger."""
+    """The given options as fields of a trigger."""
     given = {FIELDS.get(name, name): value for name, value in says.items() if value is not None}
     for name in ("payload_template", "filter"):
         if name in given:

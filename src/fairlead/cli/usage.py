@@ -14,21 +14,23 @@ from fairlead.model.usage import By, Per, Used
 
 
 @click.command()
-@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--tenant", help="Only this tenant's usage: slug or id.")
 @click.option(
-    "--by", type=output.choice(By), default=By.DAY.value, show_default=True, help="How long a step is."
+    "--by", type=output.choice(By), default=By.DAY.value, show_default=True, help="The length of a period."
 )
 @click.option(
     "--per",
     type=output.choice(Per),
     default=Per.DEFINITION.value,
     show_default=True,
-    help="What is told apart within a step.",
+    help="How to group the usage within a period.",
 )
-@click.option("--from", "since", type=output.Moment(), help="Hours that begin then or later.")
-@click.option("--to", "until", type=output.Moment(), help="Hours that begin before then (default: now).")
-@click.option("--timezone", help="Whose days and months (default: the tenant's, else UTC).")
-@click.option("--csv", "as_csv", is_flag=True, help="Answer as a table for spreadsheets.")
+@click.option("--from", "since", type=output.Moment(), help="Only hours that begin at or after this time.")
+@click.option(
+    "--to", "until", type=output.Moment(), help="Only hours that begin before this time (default: now)."
+)
+@click.option("--timezone", help="The time zone of days and months (default: the tenant's, else UTC).")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @output.json_option
 @command
 async def usage(
@@ -43,9 +45,9 @@ async def usage(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Show what runs used: how many there were, how long they took and waited, and their cost.
+    """Show usage: the number of runs, their run and wait times, and their cost.
 
-    Every attempt that ended is a run. Without times: the last day by hour, 30 days by day, a year by month.
+    Every ended attempt is a run. Default periods: the last day by hour, 30 days by day, a year by month.
     """
     async with session.open() as fl:
         report = await fl.usage(tenant=tenant, by=by, per=per, since=since, until=until, timezone=timezone)
@@ -95,7 +97,7 @@ def _print(report: UsageReport, per: Per) -> None:
     output.table(
         (f"{report.period.by} ({report.timezone})", *apart, *names),
         rows,
-        empty="Nothing ran in that time. Another one: fairlead usage --from 2026-01-01 --to 2026-02-01",
+        empty="No runs in this period. Choose another one: fairlead usage --from 2026-01-01 --to 2026-02-01",
     )
 
 
@@ -115,7 +117,7 @@ def _figures(used: Used) -> tuple[object, ...]:
 
 
 def _lasting(ms: int) -> str:
-    """A duration, in the unit that suits it."""
+    """A duration in hours, minutes or seconds."""
     seconds = ms / 1000
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= size:

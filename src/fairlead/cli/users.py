@@ -14,26 +14,26 @@ from fairlead.errors import InvalidInput
 from fairlead.model.access import PEOPLE, Role, User
 
 ROLES = click.Choice([role.value for role in PEOPLE])
-# Never an argument: other users of the machine can see those.
+# Never an argument: other users of the machine can see arguments.
 password_stdin = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 
 
 @click.group()
 def users() -> None:
-    """People who sign in."""
+    """Users who sign in."""
 
 
 @users.command()
 @click.argument("email")
-@click.option("--role", type=ROLES, required=True, help="What they may do.")
-@click.option("--tenant", help="Whose they are, slug or id; left out for a super admin.")
+@click.option("--role", type=ROLES, required=True, help="The user's role.")
+@click.option("--tenant", help="The user's tenant, slug or id; leave it out for a super admin.")
 @password_stdin
 @output.json_option
 @command
 async def add(
     session: Session, *, email: str, role: str, tenant: str | None, password_stdin: bool, as_json: bool
 ) -> None:
-    """Add a user. The password is asked for."""
+    """Add a user. Prompts for the password."""
     password = _password(from_stdin=password_stdin)
     async with acting_in(session, tenant) as (tx, principal):
         user = await access.add_user(
@@ -44,9 +44,9 @@ async def add(
 
 
 @users.command("list")
-@click.option("--tenant", help="Only this tenant's, slug or id.")
+@click.option("--tenant", help="Only this tenant's users: slug or id.")
 @click.option("--limit", type=click.IntRange(1, access.MAX_PAGE), default=100, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the user with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the user with this id.")
 @output.json_option
 @command
 async def listed(
@@ -61,10 +61,10 @@ async def listed(
 
 @users.command()
 @click.argument("user")
-@click.option("--role", type=ROLES, help="What they may do from now on.")
-@click.option("--password", "ask", is_flag=True, help="Ask for a new password.")
+@click.option("--role", type=ROLES, help="The new role.")
+@click.option("--password", "ask", is_flag=True, help="Prompt for a new password.")
 @password_stdin
-@click.option("--disable/--enable", "disabled", default=None, help="Whether they are let in no longer.")
+@click.option("--disable/--enable", "disabled", default=None, help="Disable or enable the user's sign-in.")
 @output.json_option
 @command
 async def change(
@@ -77,10 +77,10 @@ async def change(
     disabled: bool | None,
     as_json: bool,
 ) -> None:
-    """Change a user, by address or id. Every change ends their sessions."""
+    """Change a user, by email or id. Every change ends the user's sessions."""
     password = _password(from_stdin=password_stdin) if ask or password_stdin else None
     if role is None and password is None and disabled is None:
-        raise InvalidInput("Say what to change: --role, --password, --disable or --enable.")
+        raise InvalidInput("Nothing to change: give --role, --password, --disable or --enable.")
     async with acting_in(session, None) as (tx, principal):
         found = await access.find_user(tx, principal, user)
         changed = await access.change_user(
@@ -100,7 +100,7 @@ async def change(
 @output.json_option
 @command
 async def revoke_tokens(session: Session, *, user: str, as_json: bool) -> None:
-    """Revoke every token that a user made, by address or id."""
+    """Revoke every token that a user created, by email or id."""
     async with acting_in(session, None) as (tx, principal):
         found = await access.find_user(tx, principal, user)
         count = await access.revoke_tokens_of(tx, principal, found.id)
@@ -114,7 +114,7 @@ def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise InvalidInput("There is no terminal to ask for a password: use --password-stdin.")
+        raise InvalidInput("Cannot prompt for a password without a terminal: use --password-stdin.")
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
 
 

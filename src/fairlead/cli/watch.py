@@ -1,4 +1,4 @@
-"""`fairlead jobs watch`: what goes on now, again and again."""
+"""`fairlead jobs watch`: a live view of the jobs."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ from fairlead.runtime.service import wait_any
 from fairlead.store.stats import Failure, RunningJob
 
 EVERY_SECONDS = 1.0
-# However many notifications there are, people read no faster.
+# The shortest time between two refreshes.
 SHORTEST_SECONDS = 0.2
 WINDOW = timedelta(seconds=5)
 
@@ -33,14 +33,14 @@ Show = Callable[[Overview, float], None]
 
 
 @click.command()
-@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--tenant", help="Only this tenant's jobs: slug or id.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @output.json_option
 @command
 async def watch(session: Session, *, tenant: str | None, seconds: float | None, as_json: bool) -> None:
-    """Watch jobs as they run: how many stand where, how fast they end, which run, which failed last.
+    """Watch jobs as they run: counts by status, the rate of finished jobs, running jobs, the latest failures.
 
-    On a terminal the view stays in place; elsewhere it is lines. Ctrl-C ends it.
+    On a terminal the view is updated in place; otherwise lines are printed. Ctrl-C ends it.
     """
     heard, stop = asyncio.Event(), _told_to_stop()
     rate = Rate()
@@ -65,7 +65,7 @@ async def watch(session: Session, *, tenant: str | None, seconds: float | None, 
 
 
 class Patience:
-    """Looks at the database, and when it is away says so and lets the watch go on."""
+    """Queries the database; while it is unreachable, reports that once and lets the watch continue."""
 
     def __init__(self, query: Callable[[Tx], Awaitable[Overview]], database: Database) -> None:
         self._query = query
@@ -73,7 +73,7 @@ class Patience:
         self._away: DatabaseUnreachable | DatabaseBusy | None = None
 
     async def look(self, stop: asyncio.Event) -> Overview | None:
-        """How things stand; None if that cannot be seen now, or if we are told to stop first."""
+        """The current overview; None if the database is unreachable, or if `stop` is set first."""
         looking = asyncio.create_task(self._database.transact(self._query))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((looking, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -90,35 +90,37 @@ class Patience:
         return seen
 
     def _tell(self, away: DatabaseUnreachable | DatabaseBusy | None) -> None:
-        """Say it once that the database went, and once that it is back."""
+        """Report once that the database is unreachable, and once that it is back."""
         if (away is None) != (self._away is None):
             said = (
-                "The database is back." if away is None else f"{away.message} Watching on until it is back."
+                "The database is back."
+                if away is None
+                else f"{away.message} The watch continues when it is back."
             )
             output.console(stderr=True).print(said, style="dim", highlight=False, markup=False)
         self._away = away
 
     def end(self) -> None:
-        """The time is up: a watch that ends blind has failed."""
+        """Raise the last error if the watch ends while the database is unreachable."""
         if self._away is not None:
             raise self._away
 
 
 class Rate:
-    """How many more there are a second, over the last few seconds."""
+    """The growth of a total per second, over the last few seconds."""
 
     def __init__(self, window: timedelta = WINDOW) -> None:
         self._window = window
         self._seen: deque[tuple[datetime, int]] = deque()
 
     def add(self, at: datetime, total: int) -> float:
-        """So many there are at this time; the rate up to now."""
+        """Add the total at this time; the rate up to now."""
         self._seen.append((at, total))
         while len(self._seen) > 2 and at - self._seen[1][0] >= self._window:
             self._seen.popleft()
         then, before = self._seen[0]
         passed = (at - then).total_seconds()
-        # retries by hand and retention take some away: that is not work undone
+        # manual retries and retention reduce the total: the rate is never negative
         return max(0, total - before) / passed if passed > 0 else 0.0
 
 
@@ -131,7 +133,7 @@ def _told_to_stop() -> asyncio.Event:
 
 @contextmanager
 def _shown(*, as_json: bool) -> Iterator[Show]:
-    """How to show it here: JSON for machines, a view in place on a terminal, else lines."""
+    """The function that prints a refresh: JSON, a live view on a terminal, else lines."""
     out = output.console()
     if as_json:
         yield lambda seen, rate: output.say_json(as_object(seen, rate))
@@ -144,7 +146,7 @@ def _shown(*, as_json: bool) -> Iterator[Show]:
 
 
 def as_object(seen: Overview, rate: float) -> dict[str, Any]:
-    """One refresh for machines."""
+    """One refresh as a JSON object."""
     return {
         "at": seen.counts.at,
         "counts": seen.counts.by_status,
@@ -155,13 +157,13 @@ def as_object(seen: Overview, rate: float) -> dict[str, Any]:
 
 
 class Lines:
-    """One refresh as lines: the counts, and each running or failed job when it is first seen."""
+    """Renders refreshes as lines: the counts, and each running or failed job when it first appears."""
 
     def __init__(self) -> None:
         self._told: set[tuple[Any, ...]] = set()
 
     def of(self, seen: Overview, rate: float) -> list[str]:
-        """What is new, and how it all stands."""
+        """The lines of one refresh."""
         counts = "  ".join(f"{status} {number}" for status, number in seen.counts.by_status.items())
         lines = [f"{seen.counts.at:%H:%M:%S}  {counts}  {rate:.1f}/s"]
         jobs: list[RunningJob | Failure] = [*seen.running, *seen.failures]
@@ -182,7 +184,7 @@ def _told(one: RunningJob | Failure) -> str:
 
 
 def as_view(seen: Overview, rate: float) -> RenderableType:
-    """One refresh for a terminal."""
+    """One refresh as a view for a terminal."""
     levels = Table(box=None, header_style="bold", pad_edge=False)
     for status in seen.counts.by_status:
         levels.add_column(Text(status, style=output.STATUS_STYLES[status]), justify="right")

@@ -19,29 +19,29 @@ from fairlead.settings import config_file, document
 
 @click.group()
 def webhooks() -> None:
-    """Tell a URL how jobs and runs of workflows end. Each is a trigger: enable, disable and firings are `fairlead triggers`."""
+    """Notify a URL when jobs or workflow runs end. Each webhook is a trigger: use `fairlead triggers` to enable, disable and list firings."""
 
 
 @webhooks.command()
 @click.argument("url")
-@click.option("--tenant", required=True, help="Whose: slug or id.")
+@click.option("--tenant", required=True, help="The webhook's tenant: slug or id.")
 @click.option(
     "--event",
     "events",
     required=True,
     multiple=True,
     type=click.Choice(END_EVENTS),
-    help="Which ends; often.",
+    help="The event to notify about; may be repeated.",
 )
 @click.option(
-    "--definition", "definitions", multiple=True, help="Of jobs, only those of this definition; often."
+    "--definition", "definitions", multiple=True, help="Only jobs of this definition; may be repeated."
 )
-@click.option("--workflow", "workflows", multiple=True, help="Of runs, only those of this workflow; often.")
+@click.option("--workflow", "workflows", multiple=True, help="Only runs of this workflow; may be repeated.")
 @click.option("--sign-with", help="The signing secret, by its name in the worker's fairlead.toml.")
 @output.json_option
 @command
 async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says: Any) -> None:
-    """Have URL told of each job or run that ends so, in a POST with type, timestamp and data."""
+    """Send a POST with type, timestamp and data to URL for each job or run that ends with one of the events."""
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.add(tx, fl.principal, tenant, url=url, **says)
     _warn_unsigned(made[0].tenant, url, says["sign_with"])
@@ -53,14 +53,14 @@ async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says:
 
 
 def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
-    """A secret that is not set up here may be where the worker is; or nowhere, which it would say when it is too late."""
+    """Warn about a signing secret that is unknown here: the worker may have it, or deliveries will fail."""
     known = signing_secrets_of(document(config_file()))
     secret = known.get((tenant, str(name))) or known.get((None, str(name)))
     if name is None:
         return
     if secret is None:
         why = (
-            f"There is no signing secret {name!r} in {config_file()} here: the worker that sends needs it in "
+            f"The signing secret {name!r} is not in {config_file()} on this machine: the sending worker needs it in "
             f"[http.tenants.{tenant}.secrets]."
         )
     elif refused := secret.why_not(tenant, target_of(url)):
@@ -71,11 +71,11 @@ def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
 
 
 @webhooks.command("list")
-@click.option("--tenant", help="Only this tenant's: slug or id.")
+@click.option("--tenant", help="Only this tenant's webhooks: slug or id.")
 @output.json_option
 @command
 async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
-    """List webhooks, newest first, and what became of each at last."""
+    """List webhooks, newest first, with the last firing of each."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.listed(tx, fl.principal, tenant=tenant)
         latest = await triggers.latest(tx, fl.principal, found)
@@ -90,7 +90,7 @@ async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None
 @output.json_option
 @command
 async def remove(session: Session, *, webhook_id: UUID, as_json: bool) -> None:
-    """Remove a webhook; what it has under way is still sent."""
+    """Remove a webhook; deliveries that are already enqueued are still sent."""
     async with session.open() as fl, fl.transaction() as tx:
         gone = await actions.remove(tx, fl.principal, webhook_id)
     if as_json:
@@ -121,7 +121,7 @@ def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
 
 
 def _limit(webhook: Trigger) -> str:
-    """Of which definitions or workflows; a filter that was made by hand may say more than that."""
+    """The webhook's definitions or workflows; `filtered` for any other filter."""
     if not webhook.filter:
         return "all"
     match webhook.filter:

@@ -36,14 +36,16 @@ DEV_CONCURRENCY = 20
 @click.command()
 @click.argument("app", required=False)
 @click.option(
-    "--concurrency", default=100, show_default=True, help="The most jobs that run at once in a process."
+    "--concurrency", default=100, show_default=True, help="The most jobs that run concurrently in a process."
 )
-@click.option("--processes", default=1, show_default=True, help="How many such processes.")
+@click.option("--processes", default=1, show_default=True, help="The number of worker processes.")
 @click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events, in each process.")
 @click.option(
-    "--workflows", is_flag=True, help="Also serve ENGINE_RUN, jobs that run workflows, where APP has none."
+    "--workflows",
+    is_flag=True,
+    help="Also serve ENGINE_RUN (jobs that run workflows) if APP defines no workflows.",
 )
-@click.option("--lifeline", type=int, hidden=True)  # a pipe that its supervisor holds open
+@click.option("--lifeline", type=int, hidden=True)  # a pipe that the parent process holds open
 @click.option("--dev", is_flag=True, hidden=True)  # for `fairlead dev APP`
 @command
 async def worker(
@@ -59,9 +61,9 @@ async def worker(
 ) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
 
-    The commands of fairlead.toml are run too, and the built-in jobs that it turns on; without APP, only these.
+    Also runs the commands of fairlead.toml and the built-in jobs that it enables; without APP, only these.
 
-    The first SIGTERM or Ctrl-C lets running jobs end and gives back the rest; the second stops at once.
+    The first SIGTERM or Ctrl-C lets running jobs end and releases the rest; the second stops at once.
     """
     if concurrency < 1 or processes < 1:
         raise InvalidInput("--concurrency and --processes must be 1 or more.")
@@ -86,8 +88,8 @@ async def worker(
 
 
 async def _work_for_dev(session: Session, fl: Fairlead, app: str | None, stop: asyncio.Event) -> None:
-    """Run jobs in the database of `fairlead dev`, which starts us again; jobs are given back at once when we stop."""
-    here = session.settings()  # what `fairlead dev` put into our environment, whatever the code of APP says
+    """Run jobs in the database of `fairlead dev`, which restarts us; releases running jobs at once when stopped."""
+    here = session.settings()  # the environment of `fairlead dev` overrides the settings in APP's code
     fl.settings = replace(fl.settings, database_url=here.database_url, schema=here.schema)
     try:
         async with fl:
@@ -102,7 +104,7 @@ async def _work_for_dev(session: Session, fl: Fairlead, app: str | None, stop: a
 def _leave_stuck_threads(session: Session, fl: Fairlead) -> None:
     """End the process at once if threads are stuck: an ordinary exit would wait for them."""
     if fl.threads.stuck:
-        text = f"{fl.threads.stuck} threads will not end; a fresh process has to go on"
+        text = f"{fl.threads.stuck} threads do not end; this process exits and must be replaced"
         announce(session, "worn_out", text, stderr=True, threads=fl.threads.stuck)
         os._exit(WORN_OUT)
 
@@ -113,25 +115,25 @@ def _stopping(session: Session, running: int) -> None:
 
 
 def serving(session: Session, app: str | None, *, workflows: bool = False) -> Fairlead:
-    """The application, or one of its own, with what fairlead.toml allows; refused if there is nothing to run."""
+    """The application, or a new Fairlead, with the commands of fairlead.toml; raises InvalidInput if nothing can run."""
     fl = (
         Fairlead(settings=session.settings(), actor=actor()) if app is None else load_with_flags(session, app)
     )
     fl.allow_builtins()
     if workflows:
         fl.allow_engine()
-    if not fl.commands:  # it may have allowed those of another file itself
+    if not fl.commands:  # APP may have loaded the commands of another file
         fl.allow_commands()
     if not fl.functions and not fl.commands:
         raise InvalidInput(
-            f"There is nothing to run: {config_file()} has no [commands.…] and turns on no built-in job, and "
-            + ("no APP was named, such as jobs:fl." if app is None else f"{app} has no functions.")
+            f"There is nothing to run: {config_file()} has no [commands.…] and enables no built-in job, and "
+            + ("no APP was given, such as jobs:fl." if app is None else f"{app} has no functions.")
         )
     return fl
 
 
 def named(fl: Fairlead) -> str:
-    """What is run here."""
+    """The functions and commands of a Fairlead, as text."""
     functions, commands = ", ".join(sorted(fl.functions)), ", ".join(sorted(fl.commands))
     if not commands:
         return functions
@@ -139,7 +141,7 @@ def named(fl: Fairlead) -> str:
 
 
 def keep_private_from_commands(fl: Fairlead) -> None:
-    """Before a command runs: keep our environment from it, and say where that is of no use."""
+    """Hide our environment from commands; warn about commands that run as root, which can read it anyway."""
     if not fl.commands:
         return
     keep_private()
@@ -148,19 +150,19 @@ def keep_private_from_commands(fl: Fairlead) -> None:
         log.warning(
             "commands_run_as_root",
             commands=as_root,
-            advice="They can read the worker's environment and all else. Name a user for each in fairlead.toml.",
+            advice="They can read the worker's environment and every file. Set a user for each in fairlead.toml.",
         )
 
 
 def calm_collector() -> None:
-    """What was imported stays: looking through it for garbage again and again took a quarter of a worker's time."""
+    """Exclude imported objects from garbage collection, which took a quarter of a worker's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def load_with_flags(session: Session, app: str) -> Fairlead:
-    """The application, with what the command line says of the database instead of what it says itself."""
+    """The application, with the command line's options over its own settings."""
     fl = load_app(app)
     given = {name: value for name, value in session.flags.items() if value is not None}
     fl.settings = replace(fl.settings, **given)
@@ -168,7 +170,7 @@ def load_with_flags(session: Session, app: str) -> Fairlead:
 
 
 def load_app(name: str) -> Fairlead:
-    """The Fairlead that `module:name` names, or that is behind a synchronous one; the working folder is searched first."""
+    """Import the Fairlead `module:name`, also if it is a synchronous one; searches the working folder first."""
     module_name, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -178,7 +180,7 @@ def load_app(name: str) -> Fairlead:
             raise InvalidInput(_not_imported(module_name, error)) from error
         raise InvalidInput(_not_found(module_name, attribute)) from error
     except FairleadError:
-        raise  # it says itself what to do
+        raise  # its message already says what to do
     except SystemExit as error:
         raise InvalidInput(f"The module {module_name!r} exits while it is imported. {_GUARD}") from error
     except Exception as error:
@@ -186,33 +188,33 @@ def load_app(name: str) -> Fairlead:
     for part in (attribute or "fl").split("."):
         found = getattr(found, part, None)
     if isinstance(found, sync.Fairlead):
-        found.close()  # if its module opened it: from here on its calls go through ours
+        found.close()  # in case its module opened it: from now on its calls use our Fairlead
         found = found.inner
     if not isinstance(found, Fairlead):
         raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as jobs:fl.")
     return found
 
 
-_GUARD = 'Put what it does as a script below `if __name__ == "__main__":`.'
+_GUARD = 'Put its script code below `if __name__ == "__main__":`.'
 
 
 def _not_found(module_name: str, attribute: str) -> str:
     if module_name.endswith(".py"):
         name = module_name.removesuffix(".py").replace("/", ".")
-        return f"Name the module, not its file: {name}:{attribute or 'fl'}."
-    return f"There is no module {module_name!r} here. Run this where it can be imported."
+        return f"Give the module, not its file: {name}:{attribute or 'fl'}."
+    return f"The module {module_name!r} was not found. Run this in a folder from which it can be imported."
 
 
 def _not_imported(name: str, error: Exception) -> str:
-    """What went wrong as the module was imported, and where in it: without our frames and Python's own above it."""
+    """An import error with its traceback, without Fairlead's and importlib's frames above it."""
     frames = error.__traceback__
     while frames is not None and (
         frames.tb_frame.f_code is load_app.__code__ or "importlib" in frames.tb_frame.f_code.co_filename
     ):
         frames = frames.tb_next
-    told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    trace = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     hint = f" {_GUARD}" if "asyncio.run() cannot be called" in str(error) else ""
-    return f"The module {name!r} cannot be imported: {type(error).__name__}: {error}{hint}\n{told}"
+    return f"The module {name!r} cannot be imported: {type(error).__name__}: {error}{hint}\n{trace}"
 
 
 def signals() -> tuple[asyncio.Event, asyncio.Event]:
@@ -227,13 +229,13 @@ def signals() -> tuple[asyncio.Event, asyncio.Event]:
 
 
 def _outlive_nobody(session: Session, lifeline: int, stop: asyncio.Event) -> None:
-    """Drain when the supervisor is gone: nobody else would tell us to, or start another in our place."""
+    """Drain when the parent process has died: no other process would stop or replace this one."""
     loop = asyncio.get_running_loop()
 
     def cut() -> None:
         loop.remove_reader(lifeline)
         os.close(lifeline)
-        announce(session, "supervisor_gone", "the supervisor is gone; draining", stderr=True)
+        announce(session, "supervisor_gone", "the parent process has died; draining", stderr=True)
         stop.set()
 
     os.set_inheritable(lifeline, False)
@@ -241,10 +243,10 @@ def _outlive_nobody(session: Session, lifeline: int, stop: asyncio.Event) -> Non
 
 
 async def _supervise(session: Session, processes: int) -> None:
-    """Run so many of us with one process each; one that dies is started again."""
-    keep_private()  # whether they run commands only they know
+    """Run this many worker processes; restart each that dies."""
+    keep_private()  # the worker processes may run commands
     stop, abandon = signals()
-    # nobody else has the other end, and nothing is ever written: however we end, they can read that we did
+    # only this process has the other end and never writes: the workers see our end even if we are killed
     lifeline, _ours = os.pipe()
     await asyncio.gather(*(_keep(session, stop, abandon, lifeline) for _ in range(processes)))
 
@@ -263,15 +265,15 @@ async def _keep(session: Session, stop: asyncio.Event, abandon: asyncio.Event, l
     while not stop.is_set():
         child = await asyncio.create_subprocess_exec(
             *argv,
-            start_new_session=True,  # Ctrl-C reaches it through us, and so only once
+            start_new_session=True,  # Ctrl-C must reach only this process, which forwards it
             stdin=subprocess.DEVNULL,
             pass_fds=[lifeline],
         )
         ended = asyncio.ensure_future(child.wait())
         for event in (stop, abandon):
-            told = asyncio.ensure_future(event.wait())
-            await asyncio.wait((ended, told), return_when=asyncio.FIRST_COMPLETED)
-            told.cancel()
+            signaled = asyncio.ensure_future(event.wait())
+            await asyncio.wait((ended, signaled), return_when=asyncio.FIRST_COMPLETED)
+            signaled.cancel()
             if ended.done():
                 break
             os.kill(child.pid, signal.SIGTERM)

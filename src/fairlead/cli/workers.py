@@ -13,11 +13,11 @@ MOST = 1000
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, MOST), default=100, show_default=True)
-@click.option("--after", default="", metavar="ID", help="Go on after the worker with this id.")
+@click.option("--after", default="", metavar="ID", help="Continue after the worker with this id.")
 @output.json_option
 @command
 async def workers(session: Session, *, limit: int, after: str, as_json: bool) -> None:
-    """List workers: where they run, what they serve, how busy they are, and which have not been seen lately."""
+    """List workers: where they run, what they serve, how many jobs they run, and which are stale."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await system.workers_listed(
             tx, fl.principal, lease_seconds=fl.settings.lease_seconds, after=after, limit=limit

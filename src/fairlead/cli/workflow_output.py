@@ -1,4 +1,4 @@
-"""How workflows and their runs are shown: as tables, one by one, and to machines."""
+"""Prints workflows and their runs: as tables, in detail, and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,28 +12,28 @@ from fairlead.cli import output
 from fairlead.cli.tenant_names import Slugs, slug_of
 from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep
 
-# For machines
+# JSON
 
 
 def document(one: Published) -> dict[str, Any]:
-    """A workflow as it is kept, without what concerns only us."""
+    """A workflow as JSON, without internal fields."""
     return _kept(one, "secret_paths")
 
 
 def listed(one: Published, slugs: Mapping[UUID, str]) -> dict[str, Any]:
-    """A workflow in a list: how many steps it has, not which."""
+    """A workflow in a list as JSON: the number of its steps, without the steps."""
     kept = _kept(one, "secret_paths", "spec")
-    told = {"description": _description(one), "steps": len(one.spec["steps"])}
-    return {**kept, **told, "tenant": slugs.get(one.tenant_id)}
+    summary = {"description": _description(one), "steps": len(one.spec["steps"])}
+    return {**kept, **summary, "tenant": slugs.get(one.tenant_id)}
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """A run as it stands."""
+    """A run as JSON."""
     return _kept(run, "secret_paths")
 
 
 def shown_document(shown: Shown) -> dict[str, Any]:
-    """A run with its steps."""
+    """A run with its steps as JSON."""
     return {
         "run": run_document(shown.run),
         "steps": [_step(step) for step in shown.steps],
@@ -52,11 +52,11 @@ def _kept(thing: Any, *without: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in thing.__struct_fields__ if name not in without}
 
 
-# For people
+# Text
 
 
 def table(found: Sequence[Published], slugs: Mapping[UUID, str]) -> None:
-    """Workflows, one a line."""
+    """Print workflows, one per line."""
     output.table(
         ("key", "tenant", "version", "steps", "published", "description"),
         [
@@ -75,7 +75,7 @@ def table(found: Sequence[Published], slugs: Mapping[UUID, str]) -> None:
 
 
 def facts(one: Published, slugs: Slugs) -> None:
-    """Everything about a workflow."""
+    """Print a workflow in detail."""
     spec = one.spec
     pairs = [
         ("key", one.key),
@@ -107,7 +107,7 @@ def facts(one: Published, slugs: Slugs) -> None:
 
 
 def runs_table(found: Sequence[Run]) -> None:
-    """Runs, one a line."""
+    """Print runs, one per line."""
     output.table(
         ("id", "tenant", "workflow", "version", "status", "steps", "running", "started", "took", "error"),
         [
@@ -125,15 +125,15 @@ def runs_table(found: Sequence[Run]) -> None:
             )
             for run in found
         ],
-        empty="No such runs. Start one with: fairlead workflows start KEY --tenant TENANT",
+        empty="No matching runs. Start one with: fairlead workflows start KEY --tenant TENANT",
     )
 
 
 def run_facts(shown: Shown) -> None:
-    """A run: what went wrong first, then how it and its steps stand."""
+    """Print a run: its error first, then its state and its steps."""
     run = shown.run
-    if told := _error(run):
-        output.console().print(Text.assemble(("error ", "bold red"), told))
+    if error := _error(run):
+        output.console().print(Text.assemble(("error ", "bold red"), error))
     counts = ", ".join(f"{number} {state}" for state, number in sorted(shown.states.items()))
     asked = run.status is RunStatus.RUNNING and run.cancel_requested_at
     pairs = [
@@ -176,12 +176,12 @@ def _steps_table(steps: Sequence[RunStep]) -> None:
             )
             for step in steps
         ],
-        empty="There are no steps from there on.",
+        empty="There are no steps from this position on.",
     )
 
 
 def _jobs(step: RunStep) -> str | None:
-    """Of a step for each item: how many of its jobs are over, and how many of those failed."""
+    """For a step with for_each: how many of its jobs have ended, and how many failed."""
     if step.items is None:
         return None
     over = f"{step.items - step.remaining}/{step.items}"

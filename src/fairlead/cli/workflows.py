@@ -21,15 +21,15 @@ from fairlead.model.workflow_run import Published, RunStatus
 
 @click.group()
 def workflows() -> None:
-    """Graphs of jobs, and their runs."""
+    """Workflows (graphs of jobs) and their runs."""
 
 
 @workflows.command("list")
-@click.option("--tenant", help="Only what this tenant can start: slug or id.")
+@click.option("--tenant", help="Only workflows that this tenant can start: slug or id.")
 @output.json_option
 @command
 async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
-    """List workflows by key, in their newest versions."""
+    """List the newest version of each workflow, by key."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await _every(tx, principal)
         slugs = await read_slugs(tx, principal)
@@ -52,8 +52,8 @@ async def _every(tx: Tx, principal: Principal) -> list[Published]:
 
 @workflows.command()
 @click.argument("key")
-@click.option("--tenant", help="Whose it is, slug or id (default: those shared by all).")
-@click.option("--version", type=int, help="Not the newest, but this one.")
+@click.option("--tenant", help="The workflow's tenant, slug or id (default: shared workflows).")
+@click.option("--version", type=int, help="This version instead of the newest.")
 @output.json_option
 @command
 async def show(session: Session, *, key: str, tenant: str | None, version: int | None, as_json: bool) -> None:
@@ -69,13 +69,15 @@ async def show(session: Session, *, key: str, tenant: str | None, version: int |
 
 @workflows.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--tenant", default=GLOBAL_TENANT, help="Whose it is, slug or id (default: shared by all).")
+@click.option(
+    "--tenant", default=GLOBAL_TENANT, help="The workflow's tenant, slug or id (default: shared by all)."
+)
 @output.json_option
 @command
 async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -> None:
     """Publish the workflow in FILE, a JSON object with key and steps; - is stdin.
 
-    A version that says the same as the newest is not made again.
+    A spec that equals the newest version is not published again.
     """
     spec = read_json(file.read(), "workflow")
     async with session.open() as fl, fl.transaction() as tx:
@@ -90,14 +92,16 @@ async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -
 
 @workflows.command()
 @click.argument("key")
-@click.option("--tenant", required=True, help="Whose run it is: slug or id.")
+@click.option("--tenant", required=True, help="The run's tenant: slug or id.")
 @click.argument("input", required=False)
-@click.option("--input", "given", help="The same as INPUT: the run's input as JSON; - reads it from stdin.")
-@click.option("--key", "unique_key", help="One run has this key: if there is one, no second is started.")
-@click.option("--version", type=int, help="Not the newest, but this one.")
-@click.option("--correlation-id", help="A word of yours to find its jobs by.")
-@click.option("--wait", is_flag=True, help="Wait until it is over; exit 1 unless it succeeded.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than these seconds.")
+@click.option("--input", "given", help="The run's input as JSON, like INPUT; - reads it from stdin.")
+@click.option(
+    "--key", "unique_key", help="A unique key: if a run with this key exists, no second one is started."
+)
+@click.option("--version", type=int, help="This version instead of the newest.")
+@click.option("--correlation-id", help="Your own id for finding the run's jobs.")
+@click.option("--wait", is_flag=True, help="Wait until the run has ended; exit 1 unless it succeeded.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Wait at most this many seconds.")
 @output.json_option
 @command
 async def start(
@@ -129,24 +133,24 @@ async def start(
             correlation_id=correlation_id,
         )
         if not as_json:
-            output.console().print(f"{'already there' if run.deduplicated else 'started'} {run.id}")
+            output.console().print(f"{'already exists:' if run.deduplicated else 'started'} {run.id}")
         if wait or timeout is not None:
             await run.result(timeout)
         shown = (await run.read()).run
     if as_json:
         output.say_json({**workflow_output.run_document(shown), "deduplicated": run.deduplicated})
     elif shown.status is not RunStatus.RUNNING:
-        told = msgspec.json.encode(shown.output).decode()
-        output.console().print(f"{shown.status}: {told}", markup=False)
+        result = msgspec.json.encode(shown.output).decode()
+        output.console().print(f"{shown.status}: {result}", markup=False)
 
 
 @workflows.command()
-@click.option("--tenant", help="Only this tenant's: slug or id.")
-@click.option("--workflow", help="Only of this workflow: its key.")
-@click.option("--key", hidden=True)  # what --workflow was called before
-@click.option("--status", type=output.choice(RunStatus), help="Only those that stand so.")
+@click.option("--tenant", help="Only this tenant's runs: slug or id.")
+@click.option("--workflow", help="Only runs of this workflow: its key.")
+@click.option("--key", hidden=True)  # the former name of --workflow
+@click.option("--status", type=output.choice(RunStatus), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
-@click.option("--after", type=click.UUID, help="Go on after the run with this id.")
+@click.option("--after", type=click.UUID, help="Continue after the run with this id.")
 @output.json_option
 @command
 async def runs(
@@ -175,12 +179,12 @@ async def runs(
 @workflows.command()
 @click.argument("run_id", type=click.UUID)
 @click.option(
-    "--first", type=click.IntRange(min=0), default=0, help="Of more than 1000 steps, from this place on."
+    "--first", type=click.IntRange(min=0), default=0, help="Of more than 1000 steps, begin at this position."
 )
 @output.json_option
 @command
 async def run(session: Session, *, run_id: UUID, first: int, as_json: bool) -> None:
-    """Show a run: what went wrong, and how each step stands."""
+    """Show a run: its error, and the state of each step."""
     async with session.open() as fl, fl.transaction() as tx:
         shown = await actions.show(tx, fl.principal, run_id, first=first)
     if as_json:
@@ -194,7 +198,7 @@ async def run(session: Session, *, run_id: UUID, first: int, as_json: bool) -> N
 @output.json_option
 @command
 async def cancel(session: Session, *, run_id: UUID, as_json: bool) -> None:
-    """Stop a run: what waits is canceled, what runs is asked to stop, nothing more begins."""
+    """Cancel a run: queued steps are canceled, running ones are asked to stop, no more steps start."""
     async with session.open() as fl:
         stopped = await fl.cancel_run(run_id)
     what = "canceled" if stopped.status is RunStatus.CANCELED else "cancel requested"
@@ -206,10 +210,10 @@ async def cancel(session: Session, *, run_id: UUID, as_json: bool) -> None:
 @output.json_option
 @command
 async def retry(session: Session, *, run_id: UUID, as_json: bool) -> None:
-    """Let a failed or canceled run go on from the steps that did not succeed."""
+    """Resume a failed or canceled run from the steps that did not succeed."""
     async with session.open() as fl:
         again = await fl.retry_run(run_id)
-    _answer(again, "goes on", as_json=as_json)
+    _answer(again, "resumed", as_json=as_json)
 
 
 def _answer(changed: Any, what: str, *, as_json: bool) -> None:
