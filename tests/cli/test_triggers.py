@@ -138,7 +138,7 @@ def test_a_schedule_is_fired_by_hand_and_its_firings_are_told(shell: Shell) -> N
     assert len(shell.json("triggers", "firings", made["id"], "--limit", "1")["items"]) == 1
     told = text(shell, "triggers", "firings", made["id"])
     assert "by hand skipped" in told
-    assert "overlap: the job before it is not over" in told
+    assert "overlap: the previous job has not ended" in told
     assert "No matching firings." in text(shell, "triggers", "firings", made["id"], "--outcome", "failed")
     assert shell.json("triggers", "list")["items"][0]["last_firing"]["outcome"] == "skipped"
     assert "by hand enqueued" in text(shell, "triggers", "show", made["id"])

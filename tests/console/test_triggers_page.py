@@ -38,8 +38,8 @@ async def test_a_warning_is_worded_as_what_it_is(tx: Tx) -> None:
         for said, key in ((late, "anything"), (misfit, "greet"))
     ]
 
-    assert told[0] == "Made. But catch_up creates one job for all missed runs, unless overlap is allow."
-    assert told[1].startswith("Made. But its payload does not seem to fit greet: ")
+    assert told[0] == "Created. But catch_up creates one job for all missed runs, unless overlap is allow."
+    assert told[1].startswith("Created. But its payload does not seem to fit greet: ")
 
 
 async def test_the_list_says_when_and_what_became_of_it(console: Console) -> None:
