@@ -219,7 +219,7 @@ def test_migrate_says_what_there_is_and_what_is_missing(shell: Shell, database_u
     assert shell.refused("migrate", "check") == "schema_outdated"
     assert shell.refused("jobs", "list") == "schema_outdated"
     assert "fairlead migrate up" in shell("jobs", "list").stderr
-    assert len(shell.json("migrate", "up")["applied"]) >= 4
+    assert len(shell.json("migrate", "up")["applied"]) >= 1
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(shell: Shell, database_url: str) -> None:
