@@ -11,7 +11,7 @@ from fairlead import Settings
 from fairlead.actions import definitions, enqueue, events, tenants, triggers
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Database, Tx
-from fairlead.model.access import trusted
+from fairlead.model.access import trusted_principal
 from fairlead.model.event import NewEvent
 from fairlead.model.job import NewJob
 from fairlead.model.trigger import Trigger
@@ -20,7 +20,7 @@ from fairlead.store import triggers as stored_triggers
 
 TENANT = "acme"
 OTHER = "umbrella"
-TESTER = trusted("tester")
+TESTER = trusted_principal("tester")
 
 GREET = {
     "key": "greet",

@@ -139,7 +139,7 @@ async def test_without_a_caller_who_traces_each_enqueue_begins_a_trace(fl: Fairl
     asked = spans.named("enqueue anything")
     assert [span.parent for span in asked] == [None, None]
     assert [await carried(fl, job.id) for job in made] == [
-        tracing._text(NonRecordingSpan(span.context)) for span in asked
+        tracing._serialize_span(NonRecordingSpan(span.context)) for span in asked
     ]
 
 
@@ -178,7 +178,7 @@ def test_the_synchronous_face_is_traced_as_well(database_url: str, spans: Spans)
     ],
 )
 async def test_the_state_of_a_trace_is_carried_unless_it_is_long(fl: Fairlead, state: str, kept: str) -> None:
-    with tracing.continued({"traceparent": [PARENT], "tracestate": [state]}):
+    with tracing.continue_trace({"traceparent": [PARENT], "tracestate": [state]}):
         job = await fl.enqueue("anything", tenant=given.TENANT)
 
     assert await carried(fl, job.id) == PARENT + kept
@@ -194,7 +194,7 @@ async def test_in_a_joined_transaction_the_job_carries_the_trace(
     asked = spans.one("enqueue anything")
     assert isinstance(request, ReadableSpan)
     assert is_below(asked, request)
-    assert await carried(fl, job.id) == tracing._text(NonRecordingSpan(asked.context))
+    assert await carried(fl, job.id) == tracing._serialize_span(NonRecordingSpan(asked.context))
 
 
 @pytest.mark.parametrize("role", [None, "fairlead_system"])
@@ -210,7 +210,7 @@ async def test_many_jobs_are_one_span_and_each_carries_it(
         texts = await tx.values("select distinct trace from fairlead.jobs")
 
     asked = spans.one("enqueue greet")
-    assert texts == [(tracing._text(NonRecordingSpan(asked.context)),)]
+    assert texts == [(tracing._serialize_span(NonRecordingSpan(asked.context)),)]
     assert told(asked)["messaging.batch.message_count"] == 3
 
 
@@ -321,7 +321,7 @@ async def test_inside_a_handler_its_run_is_the_current_span(settings: Settings, 
 
 
 def tell_trace() -> str | None:
-    return tracing.carried()
+    return tracing.current_trace()
 
 
 async def test_an_isolated_handler_is_in_the_trace_too(settings: Settings, spans: Spans) -> None:
@@ -333,7 +333,7 @@ async def test_an_isolated_handler_is_in_the_trace_too(settings: Settings, spans
         await run_all(fl)
         output = (await fl.read(job.id)).output
 
-    assert output == tracing._text(NonRecordingSpan(spans.one("run traced.isolated").context))
+    assert output == tracing._serialize_span(NonRecordingSpan(spans.one("run traced.isolated").context))
 
 
 async def test_work_that_waits_for_a_thread_keeps_the_context_it_was_asked_for_in() -> None:
@@ -406,8 +406,8 @@ async def test_what_a_request_asked_for_is_in_no_span(world: World, spans: Spans
 
 
 async def test_a_span_of_the_callers_own_goes_before_the_headers() -> None:
-    with trace.use_span(REMOTE), tracing.continued({"traceparent": [PARENT.replace("b7ad", "0000")]}):
-        assert tracing.carried() == PARENT
+    with trace.use_span(REMOTE), tracing.continue_trace({"traceparent": [PARENT.replace("b7ad", "0000")]}):
+        assert tracing.current_trace() == PARENT
 
 
 # Where nobody traces
@@ -448,7 +448,7 @@ async def test_a_trace_passes_through_processes_that_have_no_provider(settings: 
 
     @fl.job(key="traced.through")
     async def through() -> None:
-        seen.append(tracing.carried())
+        seen.append(tracing.current_trace())
 
     async with fl:
         with trace.use_span(REMOTE):

@@ -17,7 +17,7 @@ from fairlead.errors import DefinitionUnknown, EventInvalid, TriggerInvalid, Tri
 from fairlead.handlers.context import Context
 from fairlead.model.end_event import JOB_EVENTS, RUN_EVENTS
 from fairlead.model.job import JobStatus
-from fairlead.model.webhook import key_of, signed
+from fairlead.model.webhook import decode_key, sign_webhook
 from fairlead.store import queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -131,7 +131,7 @@ async def test_a_job_that_fails_for_good_is_told_once_and_signed(fl: Fairlead, h
     assert (event.name, event.tenant, event.correlation_id) == ("job.failed", TENANT, "c-1")
     sent = {name: value for name, value in asked.headers.items() if name.startswith("webhook-")}
     assert sent["webhook-id"] == str(event.id)
-    assert sent == signed(key_of(SECRET), str(event.id), int(sent["webhook-timestamp"]), asked.body)
+    assert sent == sign_webhook(decode_key(SECRET), str(event.id), int(sent["webhook-timestamp"]), asked.body)
 
 
 async def test_a_receiver_that_is_busy_is_told_again_under_the_same_id(fl: Fairlead) -> None:

@@ -30,12 +30,12 @@ from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.handles import EnqueuedJob, JobFunction
-from fairlead.leases import Claims, JobLease, Keyed
-from fairlead.model.access import Principal, Tenant, trusted
-from fairlead.model.job import Enqueued, Job, NewJob
+from fairlead.leases import JobClaimer, JobLease, KeyedFunction
+from fairlead.model.access import Principal, Tenant, trusted_principal
+from fairlead.model.job import EnqueueResult, Job, NewJob
 from fairlead.model.outcome import Backoff
-from fairlead.model.quota import Use
-from fairlead.model.request import as_id, parsed, unknown_tenant
+from fairlead.model.quota import QuotaUse
+from fairlead.model.request import parse_id, parse_request, unknown_tenant
 from fairlead.model.why import Why
 from fairlead.runtime.database_notice import tell_embedded
 from fairlead.runtime.execution import Execution, Means
@@ -43,7 +43,7 @@ from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.process import Plan, WorkerProcess
 from fairlead.runtime.served import Served
 from fairlead.runtime.tick import Tick, tick
-from fairlead.settings import Settings, compiled, config_file, document, load
+from fairlead.settings import Settings, compile_patterns, config_file, read_document, load
 from fairlead.store.gates import Gate
 from fairlead.triggers import Triggers
 from fairlead.version import __version__
@@ -52,7 +52,7 @@ from fairlead.workflows import Workflows
 log = structlog.get_logger(__name__)
 
 MAX_THREADS = 256
-_UNSAID: dict[str, Any] = {"name": None, "timezone": "UTC", "weight": 1, "max_running": None, "quotas": None}
+_TENANT_DEFAULTS: dict[str, Any] = {"name": None, "timezone": "UTC", "weight": 1, "max_running": None, "quotas": None}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,7 +74,7 @@ class Fairlead(Triggers, Workflows):
     ) -> None:
         """`name` identifies the code base that owns schedules in a shared database; the default is its package."""
         self.settings = settings or load({"database_url": database_url})
-        self.principal: Principal = trusted(actor or f"app:{_user()}")
+        self.principal: Principal = trusted_principal(actor or f"app:{_current_user()}")
         self.catalog = Catalog(self.settings)
         self.functions: dict[str, JobFunction[Any, Any]] = {}
         self.registry = Registry()
@@ -86,7 +86,7 @@ class Fairlead(Triggers, Workflows):
         self._database: Database | None = None
         self._is_opening = False
         self._embedded: EmbeddedPostgres | None = None
-        self._claims: Claims | None = None
+        self._claims: JobClaimer | None = None
 
     # Opening and closing
 
@@ -267,7 +267,7 @@ class Fairlead(Triggers, Workflows):
         progress: Callable[[int], None] | None = None,
     ) -> list["EnqueuedJob"]:
         """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
-        new = [as_child(one if isinstance(one, NewJob) else parsed(one)) for one in requests]
+        new = [as_child(one if isinstance(one, NewJob) else parse_request(one)) for one in requests]
         if tx is not None:
             enqueued = await self._join(new, tx)
         else:
@@ -277,10 +277,10 @@ class Fairlead(Triggers, Workflows):
             )
         return [EnqueuedJob(self, one) for one in enqueued]
 
-    async def _enqueue_alone(self, new: NewJob) -> Enqueued:
+    async def _enqueue_alone(self, new: NewJob) -> EnqueueResult:
         tries = 0
 
-        async def once(tx: Tx) -> Enqueued:
+        async def once(tx: Tx) -> EnqueueResult:
             nonlocal tries
             tries += 1
             # this side chooses the id, so a call whose response was lost is recognised and not repeated
@@ -288,7 +288,7 @@ class Fairlead(Triggers, Workflows):
 
         return await self.database.reach(once)
 
-    async def _join(self, new: Sequence[NewJob], tx: Any) -> list[Enqueued]:
+    async def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueueResult]:
         send = sender(tx, f"{self.settings.schema}.enqueue_joined")
         return await drive(enqueue.joined(self.principal, self.catalog, new), send)
 
@@ -307,7 +307,7 @@ class Fairlead(Triggers, Workflows):
         `stopping` is called with the number of running jobs when draining begins.
         """
         await self.sync_schedules()
-        served = await self._served()
+        served = await self._find_served()
         plan = Plan(
             url=self.database.url,
             settings=self.settings,
@@ -333,15 +333,15 @@ class Fairlead(Triggers, Workflows):
             return await tick(
                 self.database,
                 start,
-                served=(await self._served()).ids,
+                served=(await self._find_served()).ids,
                 limit=limit,
                 lease_seconds=seconds,
             )
 
-    async def claim(self, n: int = 1, *, definitions: Sequence[str | Keyed] | None = None) -> list[JobLease]:
+    async def claim(self, n: int = 1, *, definitions: Sequence[str | KeyedFunction] | None = None) -> list[JobLease]:
         """Claim up to `n` due jobs to run in your own loop: of these definitions, or of all."""
         if self._claims is None:
-            self._claims = Claims(self.database, self.principal)
+            self._claims = JobClaimer(self.database, self.principal)
         return await self._claims.claim(n, definitions)
 
     def _execution(self, means: Means) -> Execution:
@@ -355,13 +355,13 @@ class Fairlead(Triggers, Workflows):
             runs=self,
             commands=self.commands,
             means=means,
-            redact_patterns=compiled(self.settings.redact_patterns),
+            redact_patterns=compile_patterns(self.settings.redact_patterns),
         )
 
     def allow_commands(self, file: Path | None = None) -> None:
         """Also serve the commands of this fairlead.toml (by default the settings file)."""
         found = commands_from(file or config_file())
-        _check_apart(found, self.functions)
+        _require_distinct_keys(found, self.functions)
         self.commands = found
 
     def allow_builtins(self, file: Path | None = None) -> None:
@@ -372,12 +372,12 @@ class Fairlead(Triggers, Workflows):
         # imports an HTTP client, which few applications need and which is slow to import
         from fairlead.handlers.built_in import builtins_of  # noqa: PLC0415
 
-        for function, options in builtins_of(self.settings, document(file or config_file())):
+        for function, options in builtins_of(self.settings, read_document(file or config_file())):
             if options["key"] not in self.functions:
-                _check_apart(self.commands, [options["key"]])
+                _require_distinct_keys(self.commands, [options["key"]])
                 self.as_job(function, options)
 
-    async def _served(self) -> Served:
+    async def _find_served(self) -> Served:
         served = Served(self.functions, self.commands)
         await served.look(self.database, self.principal)
         return served
@@ -386,25 +386,25 @@ class Fairlead(Triggers, Workflows):
 
     async def read(self, job_id: UUID | str) -> Job:
         """The current state of a job."""
-        wanted = as_id(job_id)
+        wanted = parse_id(job_id)
         job, _ = await self.database.transact(lambda tx: jobs.show(tx, self.principal, wanted))
         return job
 
     async def cancel(self, job_id: UUID | str) -> Job:
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
-        wanted = as_id(job_id)
+        wanted = parse_id(job_id)
         return await self.database.transact(lambda tx: jobs.cancel(tx, self.principal, wanted))
 
     async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        wanted = as_id(job_id)
+        wanted = parse_id(job_id)
         return await self.database.transact(
             lambda tx: jobs.retry(tx, self.principal, self.catalog, wanted, payload=payload)
         )
 
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""
-        wanted = as_id(job_id)
+        wanted = parse_id(job_id)
         return await self.database.transact(lambda tx: explanation.why(tx, self.principal, wanted))
 
     async def usage(
@@ -490,7 +490,7 @@ class Fairlead(Triggers, Workflows):
 
         async def add(tx: Tx) -> Tenant:
             if exist_ok and (there := await tenants.find(tx, self.principal, slug)):
-                _warn_of_difference(there, said)
+                _warn_of_differences(there, said)
                 return there
             return await tenants.add(tx, self.principal, slug=slug, **said)
 
@@ -501,10 +501,10 @@ class Fairlead(Triggers, Workflows):
         changes = {"quotas": numbers}
         return await self.database.transact(lambda tx: tenants.change(tx, self.principal, tenant, changes))
 
-    async def quotas(self, tenant: str) -> list[Use]:
+    async def quotas(self, tenant: str) -> list[QuotaUse]:
         """How much a tenant uses of each of its quotas."""
 
-        async def read(tx: Tx) -> list[Use]:
+        async def read(tx: Tx) -> list[QuotaUse]:
             found = await tenants.find(tx, self.principal, tenant)
             if found is None:
                 raise unknown_tenant(tenant)
@@ -519,7 +519,7 @@ class Fairlead(Triggers, Workflows):
             yield tx
 
 
-def _check_apart(commands: Mapping[str, Command], functions: Iterable[str]) -> None:
+def _require_distinct_keys(commands: Mapping[str, Command], functions: Iterable[str]) -> None:
     if both := sorted(commands.keys() & set(functions)):
         raise CommandInvalid(
             f"{both[0]!r} is a function and a command; give one of them another key.",
@@ -527,16 +527,16 @@ def _check_apart(commands: Mapping[str, Command], functions: Iterable[str]) -> N
         )
 
 
-def _warn_of_difference(there: Tenant, said: Mapping[str, Any]) -> None:
+def _warn_of_differences(there: Tenant, said: Mapping[str, Any]) -> None:
     """Log options that differ from the existing tenant; options with their default values do not count."""
     here = {name: getattr(there, name) for name in said}
-    kept = {name: value for name, value in here.items() if said[name] not in (value, _UNSAID[name])}
+    kept = {name: value for name, value in here.items() if said[name] not in (value, _TENANT_DEFAULTS[name])}
     if kept:
         change_with = f"fairlead tenants set {there.slug}"
         log.warning("tenant_kept", tenant=there.slug, kept=kept, change_with=change_with)
 
 
-def _user() -> str:
+def _current_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

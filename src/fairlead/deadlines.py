@@ -21,7 +21,7 @@ class Deadlines:
         line = self._lines.get(seconds)
         if line is None:
             line = self._lines[seconds] = {}
-            loop.call_later(seconds, partial(self._look, seconds, loop))
+            loop.call_later(seconds, partial(self._expire_due, seconds, loop))
         line[who] = (loop.time() + seconds, over)
 
     def leave(self, who: Hashable, seconds: float) -> None:
@@ -30,7 +30,7 @@ class Deadlines:
         if line is not None:
             line.pop(who, None)
 
-    def _look(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+    def _expire_due(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         line = self._lines[seconds]
         now = loop.time()
         late = []
@@ -41,7 +41,7 @@ class Deadlines:
         for who, _ in late:
             del line[who]
         if line:
-            loop.call_at(next(iter(line.values()))[0], partial(self._look, seconds, loop))
+            loop.call_at(next(iter(line.values()))[0], partial(self._expire_due, seconds, loop))
         else:
             del self._lines[seconds]
         for _, over in late:

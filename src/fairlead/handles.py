@@ -13,9 +13,9 @@ from msgspec.structs import asdict
 from fairlead.actions import definitions
 from fairlead.errors import JobFailed, ResultTimeout, SignatureInvalid
 from fairlead.model.definition import KEY, KEY_WORDS
-from fairlead.model.job import Enqueued, Job, JobStatus, NewJob
+from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
-from fairlead.model.signature import argument_schema
+from fairlead.model.signature import derive_argument_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 LONGEST_PAUSE = 0.5
 
 
-async def seen_over(
+async def poll_until(
     look: Callable[[], Awaitable[T]],
     over: Callable[[T], bool],
     *,
@@ -58,7 +58,7 @@ class EnqueuedJob:
 
     __slots__ = ("_fl", "deduplicated", "id")
 
-    def __init__(self, fl: Enqueuer, enqueued: Enqueued) -> None:
+    def __init__(self, fl: Enqueuer, enqueued: EnqueueResult) -> None:
         self._fl = fl
         self.id = enqueued.id
         self.deduplicated = enqueued.deduplicated
@@ -69,11 +69,11 @@ class EnqueuedJob:
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
-        job = await seen_over(self.read, lambda job: job.status.terminal, timeout=timeout, look_seconds=0.005)
+        job = await poll_until(self.read, lambda job: job.status.terminal, timeout=timeout, look_seconds=0.005)
         if job.status is JobStatus.SUCCEEDED:
             return job.output
         if job.status.terminal:
-            raise failed(job)
+            raise job_failure(job)
         raise ResultTimeout(
             f"Job {self.id} is still {job.status} after {timeout:g} s. Ask why: fairlead jobs why {self.id}"
         )
@@ -82,7 +82,7 @@ class EnqueuedJob:
         return f"<job {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
 
 
-def failed(job: Job) -> JobFailed:
+def job_failure(job: Job) -> JobFailed:
     """The error for a job that ended without output."""
     if job.status is JobStatus.CANCELED:
         error = JobFailed(
@@ -106,7 +106,7 @@ class JobFunction(Generic[P, R]):
             raise SignatureInvalid(
                 f"{self.key!r} cannot be a job's key: it {KEY_WORDS}. Give another with key=."
             )
-        self.says = _says(function, options)
+        self.says = _build_definition_fields(function, options)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.__wrapped__ = function
@@ -130,16 +130,16 @@ class JobFunction(Generic[P, R]):
         return NewJob(definition=self.key, tenant=str(tenant), payload=arguments, **self._options)
 
 
-_NAMED = {"timeout": "timeout_seconds", "priority": "default_priority"}
+_FIELD_NAMES = {"timeout": "timeout_seconds", "priority": "default_priority"}
 
 
-def _says(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _build_definition_fields(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the definition that the code sets."""
-    says: dict[str, Any] = {"kind": "function", "arg_schema": argument_schema(function)}
+    says: dict[str, Any] = {"kind": "function", "arg_schema": derive_argument_schema(function)}
     if text := inspect.getdoc(function):
         says["description"] = text.splitlines()[0]
     says |= {
-        _NAMED.get(name, name): value
+        _FIELD_NAMES.get(name, name): value
         for name, value in options.items()
         if value is not None and name != "isolate"
     }

@@ -25,23 +25,23 @@ from fairlead.model.access import Principal
 from fairlead.model.definition import KEY
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
-from fairlead.model.redact import Mask, mask_for
+from fairlead.model.redact import Mask, build_mask
 from fairlead.model.request import unknown_definition
 from fairlead.runtime.source import Held, JobSource
 from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import StoreSource, worker_id
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.settings import compiled
+from fairlead.settings import compile_patterns
 from fairlead.store import queue
 from fairlead.store.queue import Claimed
 
 log = structlog.get_logger(__name__)
 
-MOST = 1000
+MAX_CLAIM = 1000
 MOST_SOURCES = 100
 
 
-class Keyed(Protocol):
+class KeyedFunction(Protocol):
     """A function that is also a job."""
 
     key: str
@@ -80,8 +80,8 @@ class JobLease(LeasedJob):
         self._source = source
         self._lease = held.lease
         self._job = held.job
-        self._mask = mask_for(
-            held.job.payload, held.job.secret_paths, compiled(database.settings.redact_patterns)
+        self._mask = build_mask(
+            held.job.payload, held.job.secret_paths, compile_patterns(database.settings.redact_patterns)
         )
         self._until = asked_at + database.settings.lease_seconds
         self._over: str | None = None
@@ -92,11 +92,11 @@ class JobLease(LeasedJob):
 
     async def heartbeat(self) -> bool:
         """Renew the lease. Returns True if a cancel was requested: stop the work and release the job."""
-        self._require()
+        self._require_held()
         asked_at = lease_clock()
         alive = await self._source.heartbeat([self._lease])
         if self._lease not in alive:
-            raise self._lost()
+            raise self._mark_lost()
         beat = alive[self._lease]
         if beat.renewed:
             self._until = asked_at + self._database.settings.lease_seconds
@@ -105,27 +105,27 @@ class JobLease(LeasedJob):
 
     async def progress(self, percent: float, message: str = "") -> None:
         """Report the progress, 0 to 100."""
-        self._require()
+        self._require_held()
         if not _is_number(percent) or not 0 <= percent <= 100:
             raise _refusal("percent", "must be a number from 0 to 100")
         told = str(message) if self._mask is None else self._mask.text(str(message))
         step = (self._lease, float(percent), clean(told, LONGEST_PROGRESS_MESSAGE))
         if self.job_id not in await self._database.single(lambda tx: queue.progress(tx, [step])):
-            raise self._lost()
+            raise self._mark_lost()
 
     async def succeed(self, output: Any = None) -> JobStatus:
         """Report success. Returns the job's new status."""
-        self._require()
+        self._require_held()
         return await self._finish(Succeeded(kept(output)))
 
     async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
         """Report a failure: the job is retried after its backoff, if it is retryable and attempts are left. Returns its status."""
-        self._require()
-        return await self._finish(_failed(error, self._mask, retryable=retryable))
+        self._require_held()
+        return await self._finish(_build_failure(error, self._mask, retryable=retryable))
 
     async def release(self, delay: float | timedelta = 0) -> JobStatus:
         """Release the job, to run again after `delay` (seconds); no attempt is charged. Returns its status."""
-        self._require()
+        self._require_held()
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if not _is_number(seconds) or not 0 <= seconds <= LONGEST_SNOOZE:
             raise _refusal("delay", f"must be a timedelta or seconds, 0 to {LONGEST_SNOOZE:.0f}")
@@ -154,23 +154,23 @@ class JobLease(LeasedJob):
         done = await self._source.finish([(self._lease, decide(self._job, outcome))])
         if self.job_id not in done:
             log.warning("stale_write_refused", job_id=str(self.job_id), attempt_no=self.attempt_no)
-            raise self._lost()
+            raise self._mark_lost()
         status = done[self.job_id]
         self._over = f"has ended: its end was reported, and the job became {status}"
         return status
 
-    def _require(self) -> None:
+    def _require_held(self) -> None:
         if self._over:
-            raise self._lost()
+            raise self._mark_lost()
 
-    def _lost(self) -> LeaseLost:
+    def _mark_lost(self) -> LeaseLost:
         self._over = self._over or "is lost: it was not renewed in time, and another worker may run the job"
         return LeaseLost(
             f"The lease of job {self.job_id}, attempt {self.attempt_no}, {self._over}. Nothing was changed."
         )
 
 
-class Claims:
+class JobClaimer:
     """Claims jobs for one process, tenant by tenant in turn, as a worker does."""
 
     def __init__(self, database: Database, principal: Principal) -> None:
@@ -179,28 +179,28 @@ class Claims:
         self._principal = principal
         self._lease_seconds = settings.lease_seconds
         self._worker = worker_id()
-        self._source = lru_cache(MOST_SOURCES)(self._new_source)
+        self._source = lru_cache(MOST_SOURCES)(self._create_source)
         self._watchdog = Watchdog(
             database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
         )
         self._sweep_at = time.monotonic()
 
-    async def claim(self, n: Any, wanted: Sequence[str | Keyed] | None) -> list[JobLease]:
+    async def claim(self, n: Any, wanted: Sequence[str | KeyedFunction] | None) -> list[JobLease]:
         """Claim up to `n` due jobs, of the definitions with these keys or (None) of any."""
-        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST:
-            raise _refusal("n", f"must be 1 to {MOST}")
-        keys = None if wanted is None else _keys(wanted)
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_CLAIM:
+            raise _refusal("n", f"must be 1 to {MAX_CLAIM}")
+        keys = None if wanted is None else _read_keys(wanted)
         served = (
-            await self._database.transact(lambda tx: self._served(tx, keys)) if keys is not None else None
+            await self._database.transact(lambda tx: self._find_served(tx, keys)) if keys is not None else None
         )
         await stage(self._database)  # staged jobs may have other definitions, too
         source = self._source(served)
         await self._sweep()
         asked_at = lease_clock()
-        taken = await _unless_cancelled(source, n)
+        taken = await _claim_or_release(source, n)
         return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
 
-    async def _served(self, tx: Tx, keys: Sequence[str]) -> tuple[UUID, ...]:
+    async def _find_served(self, tx: Tx, keys: Sequence[str]) -> tuple[UUID, ...]:
         known = await definitions.by_keys(tx, self._principal, [key for key in keys if KEY.fullmatch(key)])
         for key in keys:
             if key not in known:
@@ -212,13 +212,13 @@ class Claims:
         if time.monotonic() >= self._sweep_at:
             self._sweep_at = time.monotonic() + await self._watchdog()
 
-    def _new_source(self, served: tuple[UUID, ...] | None) -> StoreSource:
+    def _create_source(self, served: tuple[UUID, ...] | None) -> StoreSource:
         return StoreSource(
             self._database, worker=self._worker, lease_seconds=self._lease_seconds, served=served
         )
 
 
-async def _unless_cancelled(source: StoreSource, n: int) -> list[Held]:
+async def _claim_or_release(source: StoreSource, n: int) -> list[Held]:
     """Claim jobs. If cancelled meanwhile, release them, since their leases would be held until they expire."""
     claiming = asyncio.ensure_future(source.claim_some(n))
     try:
@@ -230,14 +230,14 @@ async def _unless_cancelled(source: StoreSource, n: int) -> list[Held]:
         raise
 
 
-def _keys(wanted: Any) -> list[str]:
+def _read_keys(wanted: Any) -> list[str]:
     keys = None if isinstance(wanted, str) else [getattr(one, "key", one) for one in wanted]
     if keys is None or not all(isinstance(key, str) for key in keys):
         raise _refusal("definitions", "must be a list of keys, or of functions made with @fl.job")
     return keys
 
 
-def _failed(error: Any, mask: Mask | None, *, retryable: bool) -> Outcome:
+def _build_failure(error: Any, mask: Mask | None, *, retryable: bool) -> Outcome:
     if isinstance(error, str):
         return Failed("Failed", clean(error, LONGEST_MESSAGE, mask), retryable)
     if not isinstance(error, BaseException):

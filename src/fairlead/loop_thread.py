@@ -17,7 +17,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def wait_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+def run_on_loop(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on another thread's loop and return its result."""
     answer = asyncio.run_coroutine_threadsafe(work, loop)
     try:
@@ -36,13 +36,13 @@ class LoopThread:
         self._thread.start()
 
     @contextmanager
-    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    def enter_on_loop(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """Enter and exit an async context manager on this loop. It does not see exceptions of the block."""
-        given = wait_on(self.loop, manager.__aenter__())
+        given = run_on_loop(self.loop, manager.__aenter__())
         try:
             yield given
         finally:
-            wait_on(self.loop, manager.__aexit__(None, None, None))
+            run_on_loop(self.loop, manager.__aexit__(None, None, None))
 
     def close(self) -> None:
         """End the loop and its thread."""

@@ -211,7 +211,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingInvalid, with the setting's name, for values out of range."""
         for name in ("database_url", "direct_url"):
-            object.__setattr__(self, name, _without_driver(getattr(self, name)))
+            object.__setattr__(self, name, _strip_driver(getattr(self, name)))
         _check(
             re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", self.schema), "schema", "use a-z, 0-9 and _, at most 48"
         )
@@ -261,7 +261,7 @@ class Settings:
         _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
         _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")
         _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
-        compiled(self.redact_patterns)
+        compile_patterns(self.redact_patterns)
         _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")
         _check(self.log_format in ("console", "json"), "log_format", "use console or json")
         _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
@@ -273,7 +273,7 @@ class Settings:
 
 
 @lru_cache
-def compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+def compile_patterns(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     """`redact_patterns`, compiled; SettingInvalid names the invalid pattern."""
     found = []
     for pattern in patterns:
@@ -333,7 +333,7 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 
-def document(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
     """The parsed fairlead.toml; empty if the file does not exist."""
     if not path.is_file():
         return {}
@@ -345,7 +345,7 @@ def document(path: Path) -> dict[str, Any]:
 
 # Settings are the top-level values of fairlead.toml; its tables belong to other features.
 def _from_file(path: Path) -> dict[str, Any]:
-    return {name: value for name, value in document(path).items() if not isinstance(value, dict)}
+    return {name: value for name, value in read_document(path).items() if not isinstance(value, dict)}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -360,13 +360,13 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         if hint is Path:
             return Path(value).expanduser()
         if hint is bool:
-            return _truth(value)
+            return _parse_boolean(value)
         if hint in (int, float) and not isinstance(value, bool):
             return hint(value)
         if hint is str and isinstance(value, str):
             return value
         if typing.get_origin(hint) is tuple:
-            return _texts(value)
+            return _parse_texts(value)
     except (TypeError, ValueError):
         pass  # raised below, with the setting's name
     shown = "" if "url" in name else f" {value!r}"
@@ -385,7 +385,7 @@ _KINDS: dict[Any, str] = {
 }
 
 
-def _truth(value: Any) -> bool:
+def _parse_boolean(value: Any) -> bool:
     """A boolean, or a word for one."""
     words = {
         "true": True,
@@ -404,7 +404,7 @@ def _truth(value: Any) -> bool:
     return words[str(value).lower()]
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _parse_texts(value: Any) -> tuple[str, ...]:
     """Several texts: a list, a JSON list as text, or one text."""
     if isinstance(value, str):
         value = json.loads(value) if value.lstrip().startswith("[") else [value]
@@ -413,7 +413,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _without_driver(url: str | None) -> str | None:
+def _strip_driver(url: str | None) -> str | None:
     """A URI as libpq reads it: SQLAlchemy's also has a driver, `postgresql+psycopg://`."""
     return None if url is None else re.sub(r"^(postgres(?:ql)?)\+\w+(?=://)", r"\1", url)
 

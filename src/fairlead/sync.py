@@ -19,12 +19,12 @@ from fairlead.actions.workflows import Shown
 from fairlead.db.joined import Send, drive_sync, is_async, sender
 from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
 from fairlead.handlers.context import as_child, current_job
-from fairlead.loop_thread import LoopThread, running_loop, wait_on
+from fairlead.loop_thread import LoopThread, running_loop, run_on_loop
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
 from fairlead.model.job import Job, NewJob
-from fairlead.model.quota import Use
-from fairlead.model.request import parsed
+from fairlead.model.quota import QuotaUse
+from fairlead.model.request import parse_request
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
 from fairlead.model.workflow_run import Run
@@ -131,17 +131,17 @@ class Fairlead:
 
     def every(self, interval: Seconds, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at an interval. Options as for the asynchronous Fairlead."""
-        return self._scheduled(self.inner.every(interval, **options))
+        return self._wrap_decorator(self.inner.every(interval, **options))
 
     def cron(self, expr: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at the times of a cron expression. Options as for the asynchronous Fairlead."""
-        return self._scheduled(self.inner.cron(expr, **options))
+        return self._wrap_decorator(self.inner.cron(expr, **options))
 
     def on(self, event: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job for each event of this name. Options as for the asynchronous Fairlead."""
-        return self._scheduled(self.inner.on(event, **options))
+        return self._wrap_decorator(self.inner.on(event, **options))
 
-    def _scheduled(
+    def _wrap_decorator(
         self, schedule: Callable[[Callable[P, R]], handles.JobFunction[P, R]]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         def scheduled(function: Callable[P, R]) -> JobFunction[P, R]:
@@ -231,7 +231,7 @@ class Fairlead:
         """Enqueue all requests or none."""
         if tx is not None:
             return self._join(
-                [as_child(one if isinstance(one, NewJob) else parsed(one)) for one in requests], tx
+                [as_child(one if isinstance(one, NewJob) else parse_request(one)) for one in requests], tx
             )
         enqueued = self.wait(self.inner.enqueue_many(requests, progress=progress))
         return [EnqueuedJob(self, one) for one in enqueued]
@@ -244,7 +244,7 @@ class Fairlead:
 
     async def _work(self, stop: threading.Event, abandon: threading.Event | None, concurrency: int) -> None:
         events = {signal: asyncio.Event() for signal in (stop, abandon) if signal is not None}
-        watchers = [asyncio.create_task(_heard(signal, event)) for signal, event in events.items()]
+        watchers = [asyncio.create_task(_mirror_event(signal, event)) for signal, event in events.items()]
         try:
             abandoned = None if abandon is None else events[abandon]
             await self.inner.work(events[stop], abandoned, concurrency=concurrency)
@@ -256,7 +256,7 @@ class Fairlead:
         """Claim up to `limit` due jobs, run them in this process, and return their statuses."""
         return self.wait(self.inner.tick(limit))
 
-    def claim(self, n: int = 1, *, definitions: Sequence[str | leases.Keyed] | None = None) -> list[JobLease]:
+    def claim(self, n: int = 1, *, definitions: Sequence[str | leases.KeyedFunction] | None = None) -> list[JobLease]:
         """Claim up to `n` due jobs to run in your own loop."""
         return [JobLease(self, lease) for lease in self.wait(self.inner.claim(n, definitions=definitions))]
 
@@ -268,7 +268,7 @@ class Fairlead:
         """Set a tenant's own quotas: 0 means no limit, None the settings' quota."""
         return self.wait(self.inner.set_quotas(tenant, **numbers))
 
-    def quotas(self, tenant: str) -> list[Use]:
+    def quotas(self, tenant: str) -> list[QuotaUse]:
         """How much a tenant uses of each of its quotas."""
         return self.wait(self.inner.quotas(tenant))
 
@@ -356,7 +356,7 @@ class Fairlead:
         except BaseException:
             work.close()
             raise
-        return wait_on(loop, work)
+        return run_on_loop(loop, work)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         # in a worker, `inner` is open on the worker's loop
@@ -369,7 +369,7 @@ class Fairlead:
         return loop
 
 
-async def _heard(told: threading.Event, event: asyncio.Event) -> None:
+async def _mirror_event(told: threading.Event, event: asyncio.Event) -> None:
     """Set the asyncio event when a thread sets the threading event."""
     while not told.is_set():  # noqa: ASYNC110 - a thread that waits for it could not be cancelled
         await asyncio.sleep(LOOK_SECONDS)

@@ -16,7 +16,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Waiting(Protocol):
+class SyncFairlead(Protocol):
     """The synchronous Fairlead behind a handle."""
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -31,7 +31,7 @@ class EnqueuedJob:
 
     __slots__ = ("_fl", "deduplicated", "id", "inner")
 
-    def __init__(self, fl: Waiting, inner: handles.EnqueuedJob) -> None:
+    def __init__(self, fl: SyncFairlead, inner: handles.EnqueuedJob) -> None:
         self._fl = fl
         self.inner = inner
         self.id = inner.id
@@ -52,7 +52,7 @@ class EnqueuedJob:
 class WorkflowRun:
     """A started run."""
 
-    def __init__(self, fl: Waiting, inner: workflows.WorkflowRun) -> None:
+    def __init__(self, fl: SyncFairlead, inner: workflows.WorkflowRun) -> None:
         self._fl = fl
         self.inner = inner
         self.id = inner.id
@@ -78,7 +78,7 @@ class WorkflowRun:
 class JobFunction(Generic[P, R]):
     """A function that is also a job: call it as before, or enqueue it."""
 
-    def __init__(self, fl: Waiting, inner: handles.JobFunction[P, R]) -> None:
+    def __init__(self, fl: SyncFairlead, inner: handles.JobFunction[P, R]) -> None:
         self._fl = fl
         self.inner = inner
         self.key = inner.key
@@ -105,7 +105,7 @@ class JobFunction(Generic[P, R]):
 class JobLease(leases.LeasedJob):
     """A claimed job: renew its lease, and report its end once."""
 
-    def __init__(self, fl: Waiting, inner: leases.JobLease) -> None:
+    def __init__(self, fl: SyncFairlead, inner: leases.JobLease) -> None:
         super().__init__(inner)
         self.inner = inner
         self._fl = fl

@@ -18,9 +18,9 @@ from fairlead.app import Fairlead
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure
 from fairlead.handlers.registry import Handler, Registry
-from fairlead.handles import failed
-from fairlead.leases import Keyed
-from fairlead.lending import fairlead, fixture, postgres
+from fairlead.handles import job_failure
+from fairlead.leases import KeyedFunction
+from fairlead.test_database import fairlead, fixture, postgres
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.outcome import Failed
@@ -63,7 +63,7 @@ class Helper(Protocol[P, T_co]):
     def __call__(self, fl: sync.Fairlead, /, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
 
 
-def _for_both(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]) -> Helper[P, T]:
+def _for_both_faces(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]) -> Helper[P, T]:
     @wraps(helper)
     def called(fl: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(fl, sync.Fairlead):
@@ -76,7 +76,7 @@ def _for_both(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]
 # Running
 
 
-@_for_both
+@_for_both_faces
 async def run_due(
     fl: Fairlead, *, limit: int = 1000, until_idle: bool = False, raise_errors: bool = False
 ) -> Tick:
@@ -90,7 +90,7 @@ async def run_due(
     """
     await fl.sync_triggers()
     ran, statuses = 0, Counter[JobStatus]()
-    with _overheard(fl) if raise_errors else nullcontext() as raised:
+    with _record_errors(fl) if raise_errors else nullcontext() as raised:
         while ran < limit:
             if until_idle:
                 await fl.database.transact(store.bring_forward)
@@ -105,17 +105,17 @@ async def run_due(
 
 
 @contextmanager
-def _overheard(fl: Fairlead) -> Iterator[list[Exception]]:
+def _record_errors(fl: Fairlead) -> Iterator[list[Exception]]:
     """Collect the exceptions of functions within the block, in order."""
     raised: list[Exception] = []
-    before, fl.registry = fl.registry, _Overheard(fl.registry, raised)
+    before, fl.registry = fl.registry, _RecordingRegistry(fl.registry, raised)
     try:
         yield raised
     finally:
         fl.registry = before
 
 
-class _Overheard(Registry):
+class _RecordingRegistry(Registry):
     """A registry whose handlers record their exceptions."""
 
     def __init__(self, inner: Registry, raised: list[Exception]) -> None:
@@ -127,27 +127,27 @@ class _Overheard(Registry):
         handler = self._inner.get(key, tenant_id)
         if handler is None or handler.isolate:
             return handler
-        told = self._awaited if handler.is_async else self._called
+        told = self._wrap_async if handler.is_async else self._wrap_sync
         return replace(handler, function=told(handler.function))
 
-    def _awaited(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         async def told(*arguments: Any, **named: Any) -> Any:
-            with self._hearing():
+            with self._record_error():
                 return await function(*arguments, **named)
 
         return told
 
-    def _called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_sync(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def told(*arguments: Any, **named: Any) -> Any:
-            with self._hearing():
+            with self._record_error():
                 return function(*arguments, **named)
 
         return told
 
     @contextmanager
-    def _hearing(self) -> Iterator[None]:
+    def _record_error(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -160,11 +160,11 @@ async def _raise_first(fl: Fairlead, raised: Sequence[Exception], tick: Tick) ->
     if raised:
         raise raised[0]
     if bad := [status for status in (JobStatus.FAILED, JobStatus.DEAD_LETTER) if tick.statuses.get(status)]:
-        ended = [job for job in await _every(fl) if job.status in bad]
-        raise failed(max(ended, key=lambda job: job.finished_at or job.queued_at))
+        ended = [job for job in await _list_jobs(fl) if job.status in bad]
+        raise job_failure(max(ended, key=lambda job: job.finished_at or job.queued_at))
 
 
-@_for_both
+@_for_both_faces
 async def dispatch_events(fl: Fairlead) -> int:
     """Create the jobs for waiting events, without running them. Returns the number of events.
 
@@ -179,8 +179,8 @@ async def dispatch_events(fl: Fairlead) -> int:
     return total
 
 
-@_for_both
-async def fire_schedules(fl: Fairlead, *schedules: str | Keyed) -> int:
+@_for_both_faces
+async def fire_schedules(fl: Fairlead, *schedules: str | KeyedFunction) -> int:
     """Fire all due schedules, or these schedules, due or not, without running their jobs. Returns the number fired.
 
     Name a schedule by its label or its function. Schedules in code (`fl.every`, `fl.cron`) are synced first.
@@ -192,7 +192,7 @@ async def fire_schedules(fl: Fairlead, *schedules: str | Keyed) -> int:
     async with fl.transaction() as tx:
         there = await triggers.every(tx, fl.principal, trigger_type=TriggerType.SCHEDULE)
         for wanted in schedules:
-            found = [one for one in there if _names(one, wanted)]
+            found = [one for one in there if _is_named(one, wanted)]
             if not found:
                 labels = ", ".join(sorted(one.label for one in there)) or "none"
                 raise TriggerUnknown(f"There is no schedule {wanted!r}. There are: {labels}.")
@@ -212,7 +212,7 @@ async def _fire_due(fl: Fairlead) -> int:
     return total
 
 
-def _names(trigger: Trigger, wanted: str | Keyed) -> bool:
+def _is_named(trigger: Trigger, wanted: str | KeyedFunction) -> bool:
     if isinstance(wanted, str):
         return trigger.label == wanted
     return trigger.definition_key == wanted.key
@@ -221,10 +221,10 @@ def _names(trigger: Trigger, wanted: str | Keyed) -> bool:
 # Asserting
 
 
-@_for_both
+@_for_both_faces
 async def assert_enqueued(
     fl: Fairlead,
-    definition: str | Keyed,
+    definition: str | KeyedFunction,
     *,
     tenant: str | UUID | None = None,
     payload: Mapping[str, Any] | None = None,
@@ -236,7 +236,7 @@ async def assert_enqueued(
     """
     key = definition if isinstance(definition, str) else definition.key
     wanted = None if payload is None else encode(payload)[0]
-    there = await _every(fl)
+    there = await _list_jobs(fl)
     found = [
         job
         for job in there
@@ -244,17 +244,17 @@ async def assert_enqueued(
         and (tenant is None or str(tenant) in (job.tenant, str(job.tenant_id)))
         and (wanted is None or _contains(job.payload, wanted))
     ]
-    _check(
+    _require_count(
         found,
         count,
-        what=_asked(key, tenant, wanted, "payload"),
+        what=_describe_expectation(key, tenant, wanted, "payload"),
         there=[f"{job.definition_key}  {job.tenant}  {_json(job.payload)}  {job.status}" for job in there],
         done="enqueued",
     )
     return found
 
 
-@_for_both
+@_for_both_faces
 async def assert_emitted(
     fl: Fairlead,
     name: str,
@@ -268,7 +268,7 @@ async def assert_emitted(
     Data matches if it contains the given values, at every depth. Dispatched events count, too.
     """
     wanted = None if data is None else encode(data)[0]
-    there = await _emitted(fl)
+    there = await _list_events(fl)
     found = [
         event
         for event in there
@@ -276,17 +276,17 @@ async def assert_emitted(
         and (tenant is None or str(tenant) in (event.tenant, str(event.tenant_id)))
         and (wanted is None or _contains(event.data, wanted))
     ]
-    _check(
+    _require_count(
         found,
         count,
-        what=_asked(name, tenant, wanted, "data"),
+        what=_describe_expectation(name, tenant, wanted, "data"),
         there=[f"{event.name}  {event.tenant}  {_json(event.data)}" for event in there],
         done="emitted",
     )
     return found
 
 
-async def _emitted(fl: Fairlead) -> list[Event]:
+async def _list_events(fl: Fairlead) -> list[Event]:
     found: list[Event] = []
     async with fl.transaction() as tx:
         while True:
@@ -297,7 +297,7 @@ async def _emitted(fl: Fairlead) -> list[Event]:
                 return found
 
 
-async def _every(fl: Fairlead) -> list[Job]:
+async def _list_jobs(fl: Fairlead) -> list[Job]:
     found: list[Job] = []
     cursor = None
     async with fl.transaction() as tx:
@@ -315,7 +315,7 @@ def _contains(value: Any, wanted: Any) -> bool:
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
-def _asked(name: str, tenant: str | UUID | None, wanted: Any, where: str) -> str:
+def _describe_expectation(name: str, tenant: str | UUID | None, wanted: Any, where: str) -> str:
     parts = [repr(name)]
     if tenant is not None:
         parts.append(f"for tenant {str(tenant)!r}")
@@ -324,7 +324,7 @@ def _asked(name: str, tenant: str | UUID | None, wanted: Any, where: str) -> str
     return " ".join(parts)
 
 
-def _check(found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str) -> None:
+def _require_count(found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str) -> None:
     """Raise AssertionError, with a list of what exists, unless the number of matches is right."""
     if (len(found) == count) if count is not None else found:
         return

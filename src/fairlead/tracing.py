@@ -37,7 +37,7 @@ _ENQUEUE = {**_SYSTEM, "messaging.operation.name": "enqueue", "messaging.operati
 _RUN = {**_SYSTEM, "messaging.operation.name": "run", "messaging.operation.type": "process"}
 
 
-def provided() -> bool:
+def has_tracer_provider() -> bool:
     """Whether the application has set a tracer provider."""
     # get_tracer_provider() reads the environment each time, which costs 1/100 of an enqueue. _TRACER_PROVIDER is private:
     # if it is missing, get_tracer_provider() is called.
@@ -46,18 +46,18 @@ def provided() -> bool:
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
-def carried() -> str | None:
+def current_trace() -> str | None:
     """The trace context of the current span as text; None without a span."""
-    return _text(trace.get_current_span()) if INSTALLED else None
+    return _serialize_span(trace.get_current_span()) if INSTALLED else None
 
 
 @contextmanager
-def continued(carrier: str | Mapping[str, Sequence[str]] | None) -> Iterator[None]:
+def continue_trace(carrier: str | Mapping[str, Sequence[str]] | None) -> Iterator[None]:
     """Make the span of a job's trace context or of request headers current in the block, unless there is a current span."""
     if not INSTALLED or carrier is None or trace.get_current_span().get_span_context().is_valid:
         yield
         return
-    headers = _headers(carrier) if isinstance(carrier, str) else carrier
+    headers = _parse_trace(carrier) if isinstance(carrier, str) else carrier
     token = contexts.attach(_w3c.extract(headers, context=Context()))
     try:
         yield
@@ -65,7 +65,7 @@ def continued(carrier: str | Mapping[str, Sequence[str]] | None) -> Iterator[Non
         contexts.detach(token)
 
 
-def _text(span: "Span") -> str | None:
+def _serialize_span(span: "Span") -> str | None:
     if not span.get_span_context().is_valid:
         return None
     headers: dict[str, str] = {}
@@ -75,7 +75,7 @@ def _text(span: "Span") -> str | None:
     return f"{headers['traceparent']} {kept}".rstrip()
 
 
-def _headers(text: str) -> dict[str, Sequence[str]]:
+def _parse_trace(text: str) -> dict[str, Sequence[str]]:
     parent, _, state = text.partition(" ")
     return {"traceparent": [parent], "tracestate": [state]} if state else {"traceparent": [parent]}
 
@@ -83,12 +83,12 @@ def _headers(text: str) -> dict[str, Sequence[str]]:
 # Enqueueing
 
 
-class Enqueueing:
+class EnqueueSpan:
     """The span of an enqueue: it ends with the block, as an error if the block raises."""
 
     def __init__(self, span: "Span") -> None:
         self._span = span
-        self.carried = _text(span)
+        self.carried = _serialize_span(span)
 
     def made(self, job_id: object, *, deduplicated: bool) -> None:
         """Set the id of a single enqueued job."""
@@ -108,33 +108,33 @@ class Enqueueing:
         self._span.end()
 
 
-def enqueueing(definition: str, tenant: str) -> Enqueueing | None:
+def start_enqueue_span(definition: str, tenant: str) -> EnqueueSpan | None:
     """Start the span of an enqueue; None without tracing."""
     # the usual case, so it must be fast
-    if not INSTALLED or not (provided() or trace.get_current_span().get_span_context().is_valid):
+    if not INSTALLED or not (has_tracer_provider() or trace.get_current_span().get_span_context().is_valid):
         return None
     span = _tracer.start_span(f"enqueue {definition!s:.128}", kind=SpanKind.PRODUCER, attributes=_ENQUEUE)
     if not span.get_span_context().is_valid:
         return None
-    span.set_attributes({**_definition(definition), "fairlead.tenant": f"{tenant!s:.128}"})
-    return Enqueueing(span)
+    span.set_attributes({**_definition_attributes(definition), "fairlead.tenant": f"{tenant!s:.128}"})
+    return EnqueueSpan(span)
 
 
-def enqueueing_many(definitions: Iterable[str]) -> Enqueueing | None:
+def start_bulk_enqueue_span(definitions: Iterable[str]) -> EnqueueSpan | None:
     """Start the span of a bulk enqueue of these definitions; None without tracing."""
-    if not INSTALLED or not (provided() or trace.get_current_span().get_span_context().is_valid):
+    if not INSTALLED or not (has_tracer_provider() or trace.get_current_span().get_span_context().is_valid):
         return None
     asked = Counter(map(str, definitions))
     only = next(iter(asked)) if len(asked) == 1 else None
     name = f"enqueue {only:.128}" if only else "enqueue"
     span = _tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=_ENQUEUE)
     if only:
-        span.set_attributes(_definition(only))
+        span.set_attributes(_definition_attributes(only))
     span.set_attribute("messaging.batch.message_count", asked.total())
-    return Enqueueing(span)
+    return EnqueueSpan(span)
 
 
-def _definition(key: str) -> dict[str, Any]:
+def _definition_attributes(key: str) -> dict[str, Any]:
     # not validated yet: the key may be any text
     short = f"{key!s:.128}"
     return {"messaging.destination.name": short, "fairlead.definition_key": short}
@@ -143,7 +143,7 @@ def _definition(key: str) -> dict[str, Any]:
 # Running
 
 
-class Error(NamedTuple):
+class SpanError(NamedTuple):
     """The error of an attempt, without secrets."""
 
     kind: str
@@ -151,7 +151,7 @@ class Error(NamedTuple):
     traceback: str | None = None
 
 
-class Running:
+class RunSpan:
     """The span of an attempt: current in the block that starts the handler; `ended` ends it."""
 
     def __init__(self, span: "Span") -> None:
@@ -164,7 +164,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         contexts.detach(self._token)
 
-    def ended(self, outcome: str, error: Error | None) -> None:
+    def ended(self, outcome: str, error: SpanError | None) -> None:
         """End the span with the attempt's outcome."""
         self._span.set_attribute("fairlead.outcome", outcome)
         if error is not None:
@@ -177,7 +177,7 @@ class Running:
         self._span.end()
 
 
-def running(
+def start_run_span(
     definition: str,
     *,
     trace_of_job: str | None,
@@ -186,16 +186,16 @@ def running(
     tenant_id: object,
     attempt_no: int,
     worker_id: str | None,
-) -> Running | None:
+) -> RunSpan | None:
     """Start the span of an attempt, as a child of the enqueue's span and linked to it; None without the package."""
     if not INSTALLED:
         return None
     # not a child of the worker's own span
-    above = _w3c.extract(_headers(trace_of_job or ""), context=Context())
+    above = _w3c.extract(_parse_trace(trace_of_job or ""), context=Context())
     enqueued = trace.get_current_span(above).get_span_context()
     about = {
         **_RUN,
-        **_definition(definition),
+        **_definition_attributes(definition),
         "messaging.message.id": str(job_id),
         "fairlead.job_id": str(job_id),
         "fairlead.tenant": tenant,
@@ -211,4 +211,4 @@ def running(
         attributes=about,
         links=[Link(enqueued)] if enqueued.is_valid else [],
     )
-    return Running(span)
+    return RunSpan(span)

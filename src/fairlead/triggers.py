@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 PERIODIC = "periodic"
 # The owner of registered schedules: no package or script has this name, so none removes them as its own.
-REGISTERED = "fairlead.register"
+REGISTRATION_OWNER = "fairlead.register"
 Seconds = int | float | timedelta
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class Triggers(ABC):
     def __init__(self, name: str | None, periodic: Periodic) -> None:
         self.name = name
         self.periodic = periodic
-        self._kept: list[Kept] = []
+        self._kept_triggers: list[Kept] = []
 
     @property
     @abstractmethod
@@ -116,9 +116,9 @@ class Triggers(ABC):
 
         `payload` is a template: `{"order": "{{event.id}}"}`. Within `window` seconds, the same payload makes one job.
         """
-        says: dict[str, Any] = {"event_name": event, "filter": _plain(filter)}
-        says |= {"payload_template": _plain(payload), "dedupe_window_seconds": window}
-        return self._kept_by_code(says, str(tenant), lambda key: name or f"{key} on {event}", options)
+        says: dict[str, Any] = {"event_name": event, "filter": _as_json(filter)}
+        says |= {"payload_template": _as_json(payload), "dedupe_window_seconds": window}
+        return self._keep_trigger(says, str(tenant), lambda key: name or f"{key} on {event}", options)
 
     # Schedules in code
 
@@ -136,9 +136,9 @@ class Triggers(ABC):
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
-        says: dict[str, Any] = {"every_seconds": _whole(interval, least=1), "start_at": start_at}
-        says |= {"payload_template": _plain(payload), "catch_up": catch_up, "overlap": overlap}
-        return self._scheduled(says, str(tenant), name, options)
+        says: dict[str, Any] = {"every_seconds": _whole_seconds(interval, least=1), "start_at": start_at}
+        says |= {"payload_template": _as_json(payload), "catch_up": catch_up, "overlap": overlap}
+        return self._keep_schedule(says, str(tenant), name, options)
 
     def cron(
         self,
@@ -155,19 +155,19 @@ class Triggers(ABC):
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
         says: dict[str, Any] = {"cron_expr": expr, "timezone": timezone}
-        says |= {"payload_template": _plain(payload), "catch_up": catch_up, "overlap": overlap}
-        return self._scheduled(says, str(tenant), name, options)
+        says |= {"payload_template": _as_json(payload), "catch_up": catch_up, "overlap": overlap}
+        return self._keep_schedule(says, str(tenant), name, options)
 
-    def _scheduled(
+    def _keep_schedule(
         self, says: Mapping[str, Any], tenant: str, name: str | None, options: Mapping[str, Any]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        return self._kept_by_code(says, tenant, lambda key: name or key, options)
+        return self._keep_trigger(says, tenant, lambda key: name or key, options)
 
-    def _kept_by_code(
+    def _keep_trigger(
         self, says: Mapping[str, Any], tenant: str, name: Callable[[str], str], options: Mapping[str, Any]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         def keep(function: Callable[P, R]) -> JobFunction[P, R]:
-            made = self._made(function, options)
+            made = self._as_job_function(function, options)
             kept = Kept(
                 owner=self._owner(made),
                 name=name(made.key),
@@ -175,17 +175,17 @@ class Triggers(ABC):
                 says={**says, "definition_key": made.key},
             )
             schedules.check(kept, made.says["arg_schema"])
-            if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept):
+            if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept_triggers):
                 word = WORDS[kept.trigger_type]
                 raise SignatureInvalid(
                     f"There are two {word}s {kept.name!r} of the tenant {tenant!r}; give one of them a name=."
                 )
-            self._kept.append(kept)
+            self._kept_triggers.append(kept)
             return made
 
         return keep
 
-    def _made(self, function: Callable[P, R], options: Mapping[str, Any]) -> JobFunction[P, R]:
+    def _as_job_function(self, function: Callable[P, R], options: Mapping[str, Any]) -> JobFunction[P, R]:
         if not isinstance(function, JobFunction):
             return self.as_job(function, options)
         if options:
@@ -214,7 +214,7 @@ class Triggers(ABC):
         if not owners:
             return []
         kept, removed = await self.database.transact(
-            lambda tx: schedules.keep_all(tx, self.principal, sorted(owners), self._kept)
+            lambda tx: schedules.keep_all(tx, self.principal, sorted(owners), self._kept_triggers)
         )
         for one in removed:
             what = WORDS[one.trigger_type]
@@ -230,7 +230,7 @@ class Triggers(ABC):
                 if await tenants.find(tx, self.principal, one.tenant) is not None:
                     await schedules.keep(tx, self.principal, one)
 
-        if wanted := [one for one in self._kept if one.trigger_type is TriggerType.EVENT]:
+        if wanted := [one for one in self._kept_triggers if one.trigger_type is TriggerType.EVENT]:
             await self.database.transact(keep)
 
     # Schedules at run time
@@ -249,24 +249,24 @@ class Triggers(ABC):
 
         The schedule is stored in the database; an existing one with this id is updated and used.
         """
-        key = _key(job_id)
+        key = _registration_key(job_id)
         _check_callable(key, fn)
         says = {
             "label": job_id,
             "definition_key": key,
-            "every_seconds": _whole(repeat_every, least=0, name="repeat_every"),
+            "every_seconds": _whole_seconds(repeat_every, least=0, name="repeat_every"),
             "start_at": start_at,
             "catch_up": CatchUp.ONE,
             "overlap": Overlap.SKIP,
         }
-        whose = await self.database.transact(lambda tx: self._tenant(tx, str(tenant)))
-        kept = Kept(owner=REGISTERED, name=job_id, tenant=str(whose.id), says=says)
+        whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
+        kept = Kept(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
         if not self.periodic.reserve(whose.id, key):
             raise AlreadyRegistered(
                 f"{job_id!r} of the tenant {whose.slug!r} is registered here already; unregister it first."
             )
         try:
-            trigger = await self.database.transact(lambda tx: self._attached(tx, kept, whose.id, timeout))
+            trigger = await self.database.transact(lambda tx: self._attach_schedule(tx, kept, whose.id, timeout))
             self.periodic.add(
                 self.database, tenant_id=whose.id, definition_id=trigger.definition_id, key=key, fn=fn
             )
@@ -274,7 +274,7 @@ class Triggers(ABC):
             self.periodic.release(whose.id, key)
         return trigger
 
-    async def _attached(
+    async def _attach_schedule(
         self,
         tx: Tx,
         kept: Kept,
@@ -290,15 +290,15 @@ class Triggers(ABC):
 
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
-        key = _key(job_id)
-        whose = await self.database.transact(lambda tx: self._tenant(tx, str(tenant)))
+        key = _registration_key(job_id)
+        whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
         if (whose.id, key) not in self.periodic:
             raise RegistrationUnknown(
                 f"{job_id!r} of the tenant {whose.slug!r} is not registered here: register it first."
             )
 
         async def drop(tx: Tx) -> None:
-            await schedules.drop(tx, self.principal, owner=REGISTERED, name=job_id, tenant_id=whose.id)
+            await schedules.drop(tx, self.principal, owner=REGISTRATION_OWNER, name=job_id, tenant_id=whose.id)
             await definitions.unregister(tx, self.principal, key)
 
         await self.database.transact(drop)
@@ -308,14 +308,14 @@ class Triggers(ABC):
         """Stop running registered functions in this process; their schedules stay, and other instances continue."""
         await self.periodic.cancel()
 
-    async def _tenant(self, tx: Tx, tenant: str) -> Tenant:
+    async def _require_tenant(self, tx: Tx, tenant: str) -> Tenant:
         found = await tenants.find(tx, self.principal, tenant)
         if found is None:
             raise unknown_tenant(tenant)
         return found
 
 
-def _key(job_id: str) -> str:
+def _registration_key(job_id: str) -> str:
     key = f"{PERIODIC}.{job_id}"
     if not KEY.fullmatch(key):
         raise ScheduleInvalid(
@@ -334,12 +334,12 @@ def _check_callable(key: str, fn: Callable[..., Any]) -> None:
         )
 
 
-def _plain(said: Mapping[str, Any] | str | None) -> Any:
+def _as_json(said: Mapping[str, Any] | str | None) -> Any:
     """A payload or a filter as plain JSON, as the database returns it."""
     return msgspec.json.decode(encode({} if said is None else said)[1])
 
 
-def _whole(interval: Any, *, least: int, name: str = "every_seconds") -> int:
+def _whole_seconds(interval: Any, *, least: int, name: str = "every_seconds") -> int:
     seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     # for NaN and infinity the remainder is NaN

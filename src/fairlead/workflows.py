@@ -19,11 +19,11 @@ from fairlead.errors import (
     WorkflowRunFailed,
 )
 from fairlead.handlers.context import Context, Fatal, Snooze, current_job
-from fairlead.handles import JobFunction, seen_over
+from fairlead.handles import JobFunction, poll_until
 from fairlead.model.access import GLOBAL_TENANT, Principal
-from fairlead.model.request import as_id
-from fairlead.model.workflow import ENGINE_RUN, workflow_of
-from fairlead.model.workflow_graph import graph_of
+from fairlead.model.request import parse_id
+from fairlead.model.workflow import ENGINE_RUN, read_workflow
+from fairlead.model.workflow_graph import build_graph
 from fairlead.model.workflow_run import Run, RunStatus
 
 # The end of a run wakes the job that waits for it; as a fallback, the job checks this often.
@@ -88,7 +88,7 @@ class Flow:
         """
         said = {
             "payload": payload,
-            "after": [getattr(one, "name", one) for one in _listed(after)] or None,
+            "after": [getattr(one, "name", one) for one in _as_list(after)] or None,
             "when": when,
             "for_each": for_each,
             "max_items": max_items,
@@ -119,10 +119,10 @@ class Flow:
 
     def check(self) -> None:
         """Raise WorkflowInvalid unless every step can run."""
-        graph_of(workflow_of(self.document))
+        build_graph(read_workflow(self.document))
 
 
-class Runner(Protocol):
+class RunControl(Protocol):
     """The Fairlead behind a handle."""
 
     async def read_run(self, run_id: UUID | str) -> Shown:
@@ -143,7 +143,7 @@ class WorkflowRun:
 
     __slots__ = ("_fl", "deduplicated", "id")
 
-    def __init__(self, fl: Runner, started: Started) -> None:
+    def __init__(self, fl: RunControl, started: Started) -> None:
         self._fl = fl
         self.id = started.id
         self.deduplicated = started.deduplicated
@@ -170,7 +170,7 @@ class WorkflowRun:
 
         It polls after `look_seconds`, and then less and less often.
         """
-        run = await seen_over(
+        run = await poll_until(
             lambda: self._fl.run_standing(self.id),
             lambda run: run.status is not RunStatus.RUNNING,
             timeout=timeout,
@@ -179,7 +179,7 @@ class WorkflowRun:
         if run.status is RunStatus.SUCCEEDED:
             return run.output
         if run.status is not RunStatus.RUNNING:
-            raise failed(run)
+            raise run_failure(run)
         raise ResultTimeout(
             f"Run {self.id} of {run.key} is still running after {timeout:g} s. See: fairlead workflows run {self.id}"
         )
@@ -188,11 +188,11 @@ class WorkflowRun:
         return f"<run {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
 
 
-def _listed(after: "Sequence[FlowStep | str] | FlowStep | str") -> "Sequence[FlowStep | str]":
+def _as_list(after: "Sequence[FlowStep | str] | FlowStep | str") -> "Sequence[FlowStep | str]":
     return [after] if isinstance(after, FlowStep | str) else after
 
 
-def failed(run: Run) -> WorkflowRunFailed:
+def run_failure(run: Run) -> WorkflowRunFailed:
     """The error for a run that ended without output."""
     error = run.error or {}
     why = [str(error[name]) for name in ("step", "message") if error.get(name)]
@@ -273,8 +273,8 @@ class Workflows(ABC):
         flow, last = Flow("chain"), list[FlowStep]()
         taken: set[str] = set()
         for one in steps:
-            definition, payload = _with_payload(one)
-            name = _named(str(getattr(definition, "key", definition)), taken)
+            definition, payload = _split_step(one)
+            name = _unique_step_name(str(getattr(definition, "key", definition)), taken)
             last = [flow.step(name, definition, payload, after=last)]
         return await self.run_inline(flow, tenant=tenant, key=key, correlation_id=correlation_id)
 
@@ -297,7 +297,7 @@ class Workflows(ABC):
             raise InvalidInput(
                 "payloads must be a list with one payload per job.", [Fault("payloads", "must be a list")]
             )
-        flow = fan(definition, join=join, payload=payload, on_failure=on_failure)
+        flow = build_fan_out(definition, join=join, payload=payload, on_failure=on_failure)
         given = {TASKS: list(payloads)}
         return await self.run_inline(
             flow,
@@ -336,22 +336,22 @@ class Workflows(ABC):
 
     async def read_run(self, run_id: UUID | str) -> Shown:
         """The current state of a run and its steps."""
-        wanted = as_id(run_id, "run")
+        wanted = parse_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.show(tx, self.principal, wanted))
 
     async def run_standing(self, run_id: UUID | str) -> Run:
         """The current state of a run, without its steps."""
-        wanted = as_id(run_id, "run")
+        wanted = parse_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.standing(tx, self.principal, wanted))
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
         """Cancel a run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
-        wanted = as_id(run_id, "run")
+        wanted = parse_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.cancel(tx, self.principal, wanted))
 
     async def retry_run(self, run_id: UUID | str) -> Run:
         """Continue a failed or canceled run from the steps that did not succeed."""
-        wanted = as_id(run_id, "run")
+        wanted = parse_id(run_id, "run")
         return await self.database.transact(lambda tx: workflows.retry(tx, self.principal, wanted))
 
     async def _publish_flows(self) -> None:
@@ -395,11 +395,11 @@ class Workflows(ABC):
         if run is None:
             return Snooze(LOOK_SECONDS)
         if run.status is not RunStatus.SUCCEEDED:
-            raise Fatal(failed(run).message)
+            raise Fatal(run_failure(run).message)
         return {"run_id": str(run.id), "output": run.output}
 
 
-def fan(definition: Any, *, join: Any, payload: Any, on_failure: str | None = None) -> Flow:
+def build_fan_out(definition: Any, *, join: Any, payload: Any, on_failure: str | None = None) -> Flow:
     """A workflow with a job for each of `input.tasks`, and a join step that waits for all of them."""
     flow = Flow("fan-out")
     tasks = flow.step(TASKS, definition, "{{item}}", for_each="{{input.tasks}}", on_failure=on_failure)
@@ -410,7 +410,7 @@ def fan(definition: Any, *, join: Any, payload: Any, on_failure: str | None = No
     return flow
 
 
-def _with_payload(step: Any) -> tuple[Any, Any]:
+def _split_step(step: Any) -> tuple[Any, Any]:
     """The definition and the payload of a chain's step."""
     if not isinstance(step, tuple):
         return step, None
@@ -422,7 +422,7 @@ def _with_payload(step: Any) -> tuple[Any, Any]:
     return step
 
 
-def _named(key: str, taken: set[str]) -> str:
+def _unique_step_name(key: str, taken: set[str]) -> str:
     """A unique step name from a definition's key."""
     stem = re.sub(r"[^A-Za-z0-9_-]", "_", key)[:56]
     name, number = stem, 1

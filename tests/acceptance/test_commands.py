@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.actions import definitions
 from fairlead.db.tx import Tx
-from fairlead.model.command import definition_of
+from fairlead.model.command import build_command_definition
 from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.handlers.commands import MARK, marked
 from tests.handlers.test_command import HOSTILE
@@ -73,7 +73,7 @@ class Commands(Fleet):
 
         async def publish(tx: Tx) -> None:
             for command in self.fl.inner.commands.values():
-                says = definition_of(command.spec)
+                says = build_command_definition(command.spec)
                 await definitions.patch(tx, self.fl.inner.principal, says.pop("key"), says)
 
         self.fl.wait(self.fl.inner.database.transact(publish))

@@ -22,7 +22,7 @@ from psycopg.types.json import Jsonb
 
 from fairlead import Settings
 from fairlead.db.tx import Database
-from fairlead.model.own_key import key_of_trigger
+from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.trigger import Trigger
 from tests import given
 from tests.acceptance.fleet import ROOT, WorkerUnderTest
@@ -298,7 +298,7 @@ async def test_one_that_is_stopped_in_the_middle_of_a_round_holds_nobody_up_for_
     [trigger] = await made(place, {"every_seconds": 3600, "start_at": start, "label": "held"})
     key = "insert into fairlead.active_keys select tenant_id, sha256(%s), %s from fairlead.job_triggers"
     with place.scheduler() as stopped, psycopg.connect(place.url) as holder:
-        holder.execute(key, [key_of_trigger(trigger.id).encode(), trigger.id])
+        holder.execute(key, [build_trigger_key(trigger.id).encode(), trigger.id])
         place.rows("update fairlead.job_triggers set start_at = now(), next_fire_at = now()")
         _waiting(place, "active_keys|enqueue_one")
         stopped.signal(signal.SIGSTOP)

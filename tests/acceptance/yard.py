@@ -13,7 +13,7 @@ import httpx2
 from fairlead.actions import access, definitions, hosts
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.model.command import definition_of
+from fairlead.model.command import build_command_definition
 from fairlead.model.host import Host
 from fairlead.store import tenants
 from tests import given
@@ -71,7 +71,7 @@ class Yard(Fleet):
         async def publish(tx: Tx) -> None:
             principal = self.fl.inner.principal
             for command in self.fl.inner.commands.values():
-                says = definition_of(command.spec)
+                says = build_command_definition(command.spec)
                 await definitions.patch(tx, principal, says.pop("key"), says)
             tenant_id = (await tenants.ids(tx, [given.TENANT]))[given.TENANT]
             self.host = await hosts.add(tx, principal, tenant_id=tenant_id, name="box", max_running=4)

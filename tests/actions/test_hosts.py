@@ -23,10 +23,10 @@ from fairlead.errors import (
     ResourceUnknown,
 )
 from fairlead.model.access import Permission
-from fairlead.model.command import schema_of
-from fairlead.model.command_reading import commands_of
+from fairlead.model.command import derive_command_schema
+from fairlead.model.command_reader import read_commands
 from fairlead.model.host import Host, Resource
-from fairlead.model.presets import PRESETS
+from fairlead.model.definition_presets import PRESETS
 from fairlead.store import audit, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -212,11 +212,11 @@ async def test_a_field_that_no_command_of_a_host_could_use_is_refused_at_the_enq
 
 def test_the_presets_of_hosts_have_the_schema_of_a_command() -> None:
     argv = ["/usr/bin/systemctl", "start", "{payload.serverInstanceId}"]
-    [command] = commands_of({"commands": {START: {"argv": argv}}}).values()
+    [command] = read_commands({"commands": {START: {"argv": argv}}}).values()
 
     for preset in PRESETS["servers"]:
-        bounded = {**schema_of(command)["properties"]["serverInstanceId"], "maxLength": 200}
-        assert preset["arg_schema"] == {**schema_of(command), "properties": {"serverInstanceId": bounded}}
+        bounded = {**derive_command_schema(command)["properties"]["serverInstanceId"], "maxLength": 200}
+        assert preset["arg_schema"] == {**derive_command_schema(command), "properties": {"serverInstanceId": bounded}}
 
 
 async def test_a_mixed_load_is_refused_by_the_place_in_the_whole_of_it(fl: Fairlead, place: Place) -> None:

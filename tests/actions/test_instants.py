@@ -12,7 +12,7 @@ from fairlead.actions.firing import Shot
 from fairlead.actions.instants import fire_due
 from fairlead.db.tx import Tx
 from fairlead.model.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
-from fairlead.model.trigger import Firing, FiringOutcome, Trigger, schedule_for
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger, schedule_of_trigger
 from fairlead.store import firings, jobs
 from fairlead.store import triggers as stored
 from tests import given
@@ -239,7 +239,7 @@ async def test_a_schedule_that_cannot_even_be_reckoned_holds_up_no_other(
 ) -> None:
     poison = await given.due_trigger(tx, label="poison")
     fine = await given.due_trigger(tx)
-    real = schedule_for
+    real = schedule_of_trigger
 
     def failing(trigger: Trigger) -> Any:
         return 1 / 0 if trigger.label == "poison" else real(trigger)

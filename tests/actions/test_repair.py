@@ -16,7 +16,7 @@ from fairlead.cli import main
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role
-from fairlead.model.fault import Fault, Kind
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.finding import Verdict
 from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs
@@ -30,11 +30,11 @@ from tests.server.test_system import every_node
 Break = Callable[[Tx], Awaitable[UUID]]
 
 
-async def faults_of(database: Database, *, full: bool = True) -> list[Fault]:
+async def faults_of(database: Database, *, full: bool = True) -> list[Inconsistency]:
     return [one async for one in consistency.walk(database, full=full)]
 
 
-async def mend(database: Database, fault: Fault) -> bool:
+async def mend(database: Database, fault: Inconsistency) -> bool:
     return await database.transact(partial(repair.mend, principal=TESTER, fault=fault))
 
 
@@ -53,18 +53,18 @@ async def everything_in(tx: Tx) -> list[Any]:
 @pytest.mark.parametrize(
     ("breaking", "kind"),
     [
-        (broken.sleeping_parent, Kind.SLEEPING_PARENT),
-        (broken.running_without_lease, Kind.RUNNING_WITHOUT_LEASE),
-        (broken.queued_without_row, Kind.QUEUED_WITHOUT_ROW),
-        (broken.scheduled_without_row, Kind.QUEUED_WITHOUT_ROW),
-        (broken.active_without_key, Kind.ACTIVE_WITHOUT_KEY),
-        (broken.stale_key, Kind.STALE_KEY),
-        (broken.key_of_no_job, Kind.STALE_KEY),
-        (broken.wrong_counts, Kind.COUNTS),
+        (broken.sleeping_parent, InconsistencyKind.SLEEPING_PARENT),
+        (broken.running_without_lease, InconsistencyKind.RUNNING_WITHOUT_LEASE),
+        (broken.queued_without_row, InconsistencyKind.QUEUED_WITHOUT_ROW),
+        (broken.scheduled_without_row, InconsistencyKind.QUEUED_WITHOUT_ROW),
+        (broken.active_without_key, InconsistencyKind.ACTIVE_WITHOUT_KEY),
+        (broken.stale_key, InconsistencyKind.STALE_KEY),
+        (broken.key_of_no_job, InconsistencyKind.STALE_KEY),
+        (broken.wrong_counts, InconsistencyKind.COUNTS),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-async def test_a_fault_is_named_mended_once_and_audited(db: Database, breaking: Break, kind: Kind) -> None:
+async def test_a_fault_is_named_mended_once_and_audited(db: Database, breaking: Break, kind: InconsistencyKind) -> None:
     async with db.transaction() as tx:
         await given.queued_job(tx, definition="anything", dedupe_key="another")
         await given.running_job(tx, definition="anything", tenant=given.OTHER)
@@ -86,7 +86,7 @@ async def test_a_fault_is_named_mended_once_and_audited(db: Database, breaking: 
 async def test_a_job_without_a_lease_is_queued_again_at_nobodys_charge(db: Database) -> None:
     async with db.transaction() as tx:
         job_id = await broken.running_without_lease(tx)
-    [fault] = [one for one in await faults_of(db) if one.kind is Kind.RUNNING_WITHOUT_LEASE]
+    [fault] = [one for one in await faults_of(db) if one.kind is InconsistencyKind.RUNNING_WITHOUT_LEASE]
 
     await mend(db, fault)
 
@@ -104,7 +104,7 @@ async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Databas
         await given.queued_job(tx, dedupe_key="k")
     [fault] = await faults_of(db)
 
-    assert (fault.kind, fault.id) == (Kind.ACTIVE_WITHOUT_KEY, first)
+    assert (fault.kind, fault.id) == (InconsistencyKind.ACTIVE_WITHOUT_KEY, first)
     assert not await mend(db, fault)
     async with db.transaction() as tx:
         assert await repairs_in(tx) == []
@@ -121,7 +121,7 @@ async def test_a_status_that_the_times_contradict_is_named(db: Database, change:
 
     [fault] = await faults_of(db)
 
-    assert (fault.kind, fault.id) == (Kind.OTHER, job_id)
+    assert (fault.kind, fault.id) == (InconsistencyKind.OTHER, job_id)
     assert fault.problem == "is succeeded, which its times or its count of attempts contradict"
     async with db.transaction() as tx:
         assert [(job_id, fault.problem)] == await jobs.inconsistencies(tx)
@@ -147,7 +147,7 @@ async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
     assert await faults_of(database) == []
     for kind in repair.MENDS:
         for one in [*ids, *tenants, *runs]:
-            assert not await mend(database, Fault(kind, one, "as if it were wrong"))
+            assert not await mend(database, Inconsistency(kind, one, "as if it were wrong"))
 
     async with database.transaction() as tx:
         assert await everything_in(tx) == before
@@ -157,7 +157,7 @@ async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
 async def test_a_job_that_somebody_changes_at_this_moment_is_left_alone(db: Database) -> None:
     async with db.transaction() as tx:
         job_id = await broken.queued_without_row(tx)
-    [fault] = [one for one in await faults_of(db) if one.kind is Kind.QUEUED_WITHOUT_ROW]
+    [fault] = [one for one in await faults_of(db) if one.kind is InconsistencyKind.QUEUED_WITHOUT_ROW]
 
     async with db.transaction() as other:
         await other.run("select from fairlead.jobs where id = %s for update", [job_id])
@@ -170,7 +170,7 @@ async def test_only_who_manages_the_system_repairs(tx: Tx) -> None:
     operator = Principal(actor="user:o", role=Role.OPERATOR, tenant_id=UUID(int=1))
 
     with pytest.raises(Forbidden):
-        await repair.mend(tx, operator, Fault(Kind.COUNTS, UUID(int=1), ""))
+        await repair.mend(tx, operator, Inconsistency(InconsistencyKind.COUNTS, UUID(int=1), ""))
 
 
 # Runs
@@ -200,7 +200,7 @@ async def test_counters_of_a_run_are_counted_anew_and_it_goes_on_to_its_end(
         await tx.run(breakage)
     [fault] = await faults_of(fl.database)
 
-    assert (fault.kind, fault.id) == (Kind.RUN_COUNTERS, run.id)
+    assert (fault.kind, fault.id) == (InconsistencyKind.RUN_COUNTERS, run.id)
     assert await mend(fl.database, fault)
 
     assert await faults_of(fl.database) == []
@@ -299,7 +299,7 @@ async def test_a_duty_walks_through_the_whole_record_and_keeps_what_it_finds(
     places, faults = await lap(db)
 
     assert len(places) == 5  # three of jobs, then keys, runs and levels
-    assert [(one.kind, one.id) for one in faults] == [(Kind.ACTIVE_WITHOUT_KEY, job_id)]
+    assert [(one.kind, one.id) for one in faults] == [(InconsistencyKind.ACTIVE_WITHOUT_KEY, job_id)]
     async with db.transaction() as tx:
         [found] = await stored.stored(tx)
     assert (found.check, found.verdict, found.value) == ("consistency", Verdict.FAIL, 1)
@@ -311,11 +311,11 @@ async def test_a_duty_walks_through_the_whole_record_and_keeps_what_it_finds(
     assert (found.verdict, found.value) == (Verdict.OK, 0)
 
 
-async def lap(db: Database) -> tuple[list[str], list[Fault]]:
+async def lap(db: Database) -> tuple[list[str], list[Inconsistency]]:
     """Where each piece began, and what all of them found."""
     place: str | None = None
     places: list[str] = []
-    faults: list[Fault] = []
+    faults: list[Inconsistency] = []
     while True:
         sampled = await db.transact(partial(consistency.sample, place=place))
         faults += sampled.faults

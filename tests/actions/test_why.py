@@ -17,12 +17,12 @@ from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.model.why import (
     ClosedGate,
-    Code,
+    ReasonCode,
     Limit,
     Reason,
-    Standing,
-    Surroundings,
-    Workers,
+    JobSnapshot,
+    QueueConditions,
+    WorkerCounts,
     explain,
 )
 from fairlead.store import queue, rescue
@@ -501,7 +501,7 @@ async def test_jobs_of_a_definition_at_its_limit_are_in_nobodys_way_but_their_ow
 
 async def ahead(tx: Tx, job_id: UUID) -> int:
     """How many jobs are said to be ahead of a job."""
-    [number] = [one.facts["ahead"] for one in await answer(tx, job_id) if one.code is Code.QUEUED_BEHIND]
+    [number] = [one.facts["ahead"] for one in await answer(tx, job_id) if one.code is ReasonCode.QUEUED_BEHIND]
     return int(number)
 
 
@@ -613,11 +613,11 @@ async def test_a_success_is_told_as_the_queue_itself_leaves_it(tx: Tx) -> None:
 NOW = datetime(2026, 2, 16, 10, 30, tzinfo=UTC)
 
 
-def standing(**known: Any) -> Standing:
-    nothing: dict[str, Any] = dict.fromkeys(Standing.__struct_fields__)
+def standing(**known: Any) -> JobSnapshot:
+    nothing: dict[str, Any] = dict.fromkeys(JobSnapshot.__struct_fields__)
     counts = {"attempt_count": 0, "failure_count": 0, "max_attempts": 3, "waits_for_jobs": False}
     names = {"job_id": UUID(int=1), "tenant_id": UUID(int=2), "tenant": TENANT, "definition_key": "greet"}
-    return Standing(**{**nothing, "now": NOW, "status": JobStatus.QUEUED, **counts, **names, **known})
+    return JobSnapshot(**{**nothing, "now": NOW, "status": JobStatus.QUEUED, **counts, **names, **known})
 
 
 @pytest.mark.parametrize(
@@ -625,7 +625,7 @@ def standing(**known: Any) -> Standing:
     [(10_000, "10,000 jobs of tenant acme are"), (10_001, "At least 10,000 jobs of tenant acme are")],
 )
 def test_past_the_bound_the_number_is_only_the_least(ahead: int, said: str) -> None:
-    [reason] = explain(standing(), Surroundings(workers=Workers(1, 1), ahead=ahead))
+    [reason] = explain(standing(), QueueConditions(workers=WorkerCounts(1, 1), ahead=ahead))
 
     assert reason.message.startswith(said)
     assert reason.facts == {"ahead": 10_000, "at_least": ahead > 10_000}
@@ -634,7 +634,7 @@ def test_past_the_bound_the_number_is_only_the_least(ahead: int, said: str) -> N
 scopes = strategies.sampled_from(["system", "tenant", "definition", "host"])
 limited = strategies.sampled_from(["tenant", "definition", "definition_tenant", "host"])
 surroundings = strategies.builds(
-    Surroundings,
+    QueueConditions,
     gates=strategies.lists(
         strategies.builds(
             ClosedGate,
@@ -656,7 +656,7 @@ surroundings = strategies.builds(
         ),
         max_size=3,
     ),
-    workers=strategies.builds(Workers, strategies.integers(0, 3), strategies.integers(0, 3)),
+    workers=strategies.builds(WorkerCounts, strategies.integers(0, 3), strategies.integers(0, 3)),
     ahead=strategies.integers(0, 10_001),
 )
 
@@ -668,15 +668,15 @@ surroundings = strategies.builds(
     strategies.sampled_from([None, "failed", "timeout", "lost", "released", "succeeded"]),
 )
 def test_there_is_always_a_reason_and_ready_stands_alone(
-    around: Surroundings, status: JobStatus, due: timedelta | None, last: str | None
+    around: QueueConditions, status: JobStatus, due: timedelta | None, last: str | None
 ) -> None:
     job = standing(status=status, due_at=None if due is None else NOW + due, last_attempt_status=last)
 
     found = [reason.code for reason in explain(job, around)]
 
     assert found
-    assert (Code.READY not in found) or found == [Code.READY]
+    assert (ReasonCode.READY not in found) or found == [ReasonCode.READY]
     free = not (around.gates or around.ahead or any(one.running >= one.most for one in around.limits))
     due_now = due is None or due <= timedelta(0)
     can_run = status is JobStatus.QUEUED and free and due_now and around.workers.serving > 0
-    assert (found == [Code.READY]) is can_run
+    assert (found == [ReasonCode.READY]) is can_run

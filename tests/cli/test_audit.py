@@ -10,7 +10,7 @@ import pytest
 from fairlead.actions.audit import Filter
 from fairlead.cli.audit import Follower
 from fairlead.db.tx import Database
-from fairlead.model.access import trusted
+from fairlead.model.access import trusted_principal
 from fairlead.store import audit
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, run, started
@@ -57,7 +57,7 @@ async def test_a_follower_finds_each_entry_once_also_one_that_was_committed_late
 
     async def look() -> list[str]:
         async with db.transaction() as tx:
-            return [one.action for one in await follower.look(tx, trusted("test"))]
+            return [one.action for one in await follower.look(tx, trusted_principal("test"))]
 
     for action in ("A", "B", "C"):
         async with db.transaction() as tx:

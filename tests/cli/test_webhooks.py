@@ -10,7 +10,7 @@ from threading import Thread
 import msgspec
 import pytest
 
-from fairlead.model.webhook import key_of, signed
+from fairlead.model.webhook import decode_key, sign_webhook
 from tests.cli.test_command_jobs import Machine, serves
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
@@ -83,7 +83,7 @@ def test_one_command_and_a_url_is_told_how_jobs_end(
     assert (said["type"], said["data"]["job_id"], said["data"]["attempt_no"]) == ("job.failed", job, 1)
     assert receiver.got.empty()
     sent_at = int(headers["webhook-timestamp"])
-    expected = signed(key_of(SECRET), headers["webhook-id"], sent_at, body)
+    expected = sign_webhook(decode_key(SECRET), headers["webhook-id"], sent_at, body)
     assert headers["webhook-signature"] == expected["webhook-signature"]
     assert machine.json("events", "show", headers["webhook-id"])["name"] == "job.failed"
 

@@ -12,7 +12,7 @@ from fairlead.handlers.command import CommandAttempt, Way
 from fairlead.handlers.commands import Command, command_of
 from fairlead.handlers.context import Context, Progress, Ran
 from fairlead.handlers.supervised import Supervised
-from fairlead.model.command_reading import commands_of
+from fairlead.model.command_reader import read_commands
 from fairlead.model.outcome import Outcome
 from fairlead.model.redact import Mask
 from tests.handlers.attempts import context
@@ -22,7 +22,7 @@ MARK = "FAIRLEAD_TEST_MARK"
 
 def command(*argv: Any, **fields: Any) -> Command:
     """A command that may be run here, as a file would say it."""
-    return command_of(commands_of({"commands": {"work": {"argv": list(argv), **fields}}})["work"])
+    return command_of(read_commands({"commands": {"work": {"argv": list(argv), **fields}}})["work"])
 
 
 def shell(script: str, *arguments: Any, **fields: Any) -> Command:

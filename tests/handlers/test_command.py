@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fairlead.errors import CommandRefused
 from fairlead.handlers.supervised import Supervised
-from fairlead.model.argv import Facts
-from fairlead.model.command import argv_for
+from fairlead.model.argv import AttemptFacts
+from fairlead.model.command import build_command_argv
 from fairlead.model.outcome import Canceled, Failed, Snoozed, Succeeded
 from tests.handlers.attempts import dead, until
 from tests.handlers.commands import MARK, Run, Runs, command, marked, shell
@@ -107,7 +107,7 @@ async def test_the_command_sees_exactly_the_arguments_of_the_model(
     run = await runs.ended(one, payload)
 
     try:
-        wanted = argv_for(one.spec, _facts(run))
+        wanted = build_command_argv(one.spec, _facts(run))
     except CommandRefused:
         assert isinstance(run.outcome.result(), Failed)
         assert not seen.exists()
@@ -116,9 +116,9 @@ async def test_the_command_sees_exactly_the_arguments_of_the_model(
     assert seen.read_bytes().split(b"\0")[:-1] == [os.fsencode(argument) for argument in wanted[4:]]
 
 
-def _facts(run: Run) -> Facts:
+def _facts(run: Run) -> AttemptFacts:
     ctx = run.ctx
-    return Facts(
+    return AttemptFacts(
         payload=ctx.payload,
         tenant_id=ctx.tenant_id,
         tenant_slug=ctx.tenant,

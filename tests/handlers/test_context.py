@@ -8,7 +8,7 @@ import structlog
 
 from fairlead.handlers.context import Context, Progress
 from fairlead.handlers.log import Lines, Log
-from fairlead.model.job import Enqueued, NewJob
+from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import MOST_CENTS, Failed, Succeeded
 from tests.handlers.attempts import context, outcome_of, until
 
@@ -147,9 +147,9 @@ class Keyed:
 async def test_a_child_job_names_its_parent_from_the_loop_and_from_a_thread() -> None:
     asked: list[NewJob] = []
 
-    async def enqueue(new: NewJob) -> Enqueued:
+    async def enqueue(new: NewJob) -> EnqueueResult:
         asked.append(new)
-        return Enqueued(new.id)
+        return EnqueueResult(new.id)
 
     async def on_loop(ctx: Context) -> str:
         return str((await ctx.enqueue(Keyed, payload={"n": 1}, priority=3)).id)
@@ -178,9 +178,9 @@ async def test_a_thread_whose_attempt_is_over_changes_nothing() -> None:
     let_go = threading.Event()
     after: list[str] = []
 
-    async def enqueue(new: NewJob) -> Enqueued:
+    async def enqueue(new: NewJob) -> EnqueueResult:
         asked.append(new)
-        return Enqueued(uuid4())
+        return EnqueueResult(uuid4())
 
     def late(ctx: Context) -> None:
         let_go.wait(60)

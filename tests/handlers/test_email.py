@@ -12,7 +12,7 @@ import pytest
 from fairlead.handlers import built_in
 from fairlead.handlers.email import Emails
 from fairlead.handlers.email_smtp import SmtpProvider
-from fairlead.model.email_settings import email_settings_of
+from fairlead.model.email_settings import read_email_settings
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.settings import Settings
 from tests.handlers.attempts import context, outcome_of
@@ -457,5 +457,5 @@ async def test_sending_says_nothing_in_the_log(capfd: pytest.CaptureFixture[str]
 
 
 def test_the_provider_of_the_settings_is_the_one_that_is_made() -> None:
-    settings = email_settings_of({"email": smtp(25)})[None]
+    settings = read_email_settings({"email": smtp(25)})[None]
     assert isinstance(built_in._provider(None, settings), SmtpProvider)

@@ -10,11 +10,11 @@ import pytest
 
 from fairlead.handlers.answers import MOST_SNOOZES
 from fairlead.handlers.http import HttpRequests
-from fairlead.model.http_call import Call, Target, target_of
+from fairlead.model.http_call import Call, HttpTarget, parse_target
 from fairlead.model.network import Allowed
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.model.path import Flaw
-from fairlead.model.webhook import key_of, signed
+from fairlead.model.webhook import decode_key, sign_webhook
 from tests.handlers.attempts import context, outcome_of
 from tests.handlers.loopback import Asked, Reply, always, in_turn, serving
 
@@ -345,12 +345,12 @@ async def test_a_body_is_not_sent_to_another_server(method: str, status: int) ->
 
 
 def test_a_body_goes_along_from_http_to_https() -> None:
-    call = Call("POST", target_of("http://api.example/a"), {}, b"{}")
+    call = Call("POST", parse_target("http://api.example/a"), {}, b"{}")
 
-    assert call.redirected(308, "https://api.example/a").content == b"{}"
+    assert call.follow_redirect(308, "https://api.example/a").content == b"{}"
     for location in ("https://api.example:8443/a", "https://other.example/a"):
         with pytest.raises(Flaw):
-            call.redirected(308, location)
+            call.follow_redirect(308, location)
 
 
 @pytest.mark.parametrize(
@@ -417,14 +417,14 @@ async def test_headers_that_would_say_more_than_a_header_are_refused(headers: di
 
 def check_signature(asked: Asked, job_id: Any) -> None:
     at = int(asked.headers["webhook-timestamp"])
-    expected = signed(key_of(SECRET), str(job_id), at, asked.body)
+    expected = sign_webhook(decode_key(SECRET), str(job_id), at, asked.body)
     assert {name: asked.headers[name] for name in expected} == expected
 
 
 async def test_a_request_is_signed_with_the_same_id_at_every_attempt() -> None:
     ctx = context()
 
-    def secret_named(tenant: str, name: str, _: Target) -> str | None:
+    def secret_named(tenant: str, name: str, _: HttpTarget) -> str | None:
         return SECRET if (tenant, name) == ("acme", "orders") else None
 
     payload = {"method": "POST", "body": {"order": 7}, "sign_with": "orders"}

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.errors import DefinitionUnknown
 from fairlead.handlers.context import Progress
-from fairlead.model.job import Enqueued, NewJob
+from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import Canceled, Failed, Released, Snoozed, Succeeded
 from tests import processes
 from tests.handlers import decorated, work
@@ -95,9 +95,9 @@ async def test_a_child_enqueues_through_its_worker() -> None:
     asked: list[NewJob] = []
     made = uuid4()
 
-    async def enqueue(new: NewJob) -> Enqueued:
+    async def enqueue(new: NewJob) -> EnqueueResult:
         asked.append(new)
-        return Enqueued(made, deduplicated=True)
+        return EnqueueResult(made, deduplicated=True)
 
     ctx = context(enqueue=enqueue, correlation_id="c-1")
 
@@ -108,7 +108,7 @@ async def test_a_child_enqueues_through_its_worker() -> None:
 
 
 async def test_a_refused_enqueue_is_the_same_refusal_in_the_child() -> None:
-    async def enqueue(new: NewJob) -> Enqueued:
+    async def enqueue(new: NewJob) -> EnqueueResult:
         raise DefinitionUnknown(f"There is no definition {new.definition}.")
 
     outcome = await isolated(work.enqueues_in_vain, ctx=context(enqueue=enqueue))

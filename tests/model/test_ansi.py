@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.ansi import Plain, plain
+from fairlead.model.ansi import AnsiStripper, strip_ansi
 
 SEQUENCES = [
     "\x1b[31m",
@@ -25,22 +25,22 @@ SEQUENCES = [
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_a_sequence_is_taken_out_and_what_is_around_it_stays(sequence: str) -> None:
-    assert plain(f"before {sequence}after\n") == "before after\n"
+    assert strip_ansi(f"before {sequence}after\n") == "before after\n"
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_a_sequence_that_is_cut_between_two_chunks_is_taken_out(sequence: str) -> None:
     for cut in range(1, len(sequence)):
-        stream = Plain()
+        stream = AnsiStripper()
         assert stream.text(f"a{sequence[:cut]}") + stream.text(f"{sequence[cut:]}b") == "ab", cut
 
 
 def test_a_string_without_an_end_takes_its_line_only() -> None:
-    assert plain("a\x1b]0;title\nb") == "a\nb"
+    assert strip_ansi("a\x1b]0;title\nb") == "a\nb"
 
 
 def test_what_waits_for_its_end_is_bounded() -> None:
-    stream = Plain()
+    stream = AnsiStripper()
     for _ in range(100):
         stream.text("\x1b]0;" + "x" * 1000)
     assert len(stream._held) <= 2_048
@@ -48,10 +48,10 @@ def test_what_waits_for_its_end_is_bounded() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"])), st.integers(0, 20))
 def test_plain_text_stays_as_it_is_however_it_is_cut(text: str, cut: int) -> None:
-    stream = Plain()
+    stream = AnsiStripper()
     assert stream.text(text[:cut]) + stream.text(text[cut:]) == text
 
 
 @given(st.text(st.sampled_from("\x1b[]0;m\x07\\P\x9b a(\n")))
 def test_no_escape_is_ever_left(text: str) -> None:
-    assert not {"\x1b", "\x9b"} & set(plain(text))
+    assert not {"\x1b", "\x9b"} & set(strip_ansi(text))

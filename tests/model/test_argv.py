@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import CommandInvalid, CommandRefused
-from fairlead.model.argv import Facts
-from fairlead.model.command import CommandSpec, argv_for, schema_of
-from fairlead.model.command_reading import commands_of
-from fairlead.model.definition import validator
+from fairlead.model.argv import AttemptFacts
+from fairlead.model.command import CommandSpec, build_command_argv, derive_command_schema
+from fairlead.model.command_reader import read_commands
+from fairlead.model.definition import compile_schema
 from tests.anything import Hostile, HostileDict, HostileStr, json_values, junk, unhurried
 
 EXE = "/usr/local/bin/tool"
@@ -18,10 +18,10 @@ ROOT = "/srv/data"
 
 
 def command(*parts: Any) -> CommandSpec:
-    return commands_of({"commands": {"tool": {"argv": [EXE, *parts]}}})["tool"]
+    return read_commands({"commands": {"tool": {"argv": [EXE, *parts]}}})["tool"]
 
 
-def facts(payload: Any, **changes: Any) -> Facts:
+def facts(payload: Any, **changes: Any) -> AttemptFacts:
     known: dict[str, Any] = {
         "tenant_id": TENANT,
         "tenant_slug": "acme",
@@ -29,12 +29,12 @@ def facts(payload: Any, **changes: Any) -> Facts:
         "attempt": 2,
         "correlation_id": "order-7",
     }
-    return Facts(payload=payload, **{**known, **changes})
+    return AttemptFacts(payload=payload, **{**known, **changes})
 
 
 def run(parts: Any, payload: Any, **changes: Any) -> list[str]:
     """The arguments after the executable."""
-    executable, *arguments = argv_for(command(*parts), facts(payload, **changes))
+    executable, *arguments = build_command_argv(command(*parts), facts(payload, **changes))
     assert executable == EXE
     return arguments
 
@@ -47,7 +47,7 @@ def refusal(parts: Any, payload: Any, **changes: Any) -> dict[str, str]:
 
 
 def fits(parts: Any, payload: Any) -> bool:
-    return validator(schema_of(command(*parts))).is_valid(payload)
+    return compile_schema(derive_command_schema(command(*parts))).is_valid(payload)
 
 
 # Text and slots
@@ -447,7 +447,7 @@ def test_the_schema_says_what_the_slots_need() -> None:
         {"each": "payload.files", "type": "number"},
     ]
 
-    assert schema_of(command(*parts)) == {
+    assert derive_command_schema(command(*parts)) == {
         "type": "object",
         "properties": {
             "id": {"type": "string", "format": "uuid"},
@@ -467,7 +467,7 @@ def test_the_schema_says_what_the_slots_need() -> None:
 
 
 def test_a_command_without_slots_takes_an_empty_payload() -> None:
-    assert schema_of(command("sync")) == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert derive_command_schema(command("sync")) == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def test_a_field_used_twice_must_fit_both_uses() -> None:
@@ -572,7 +572,7 @@ def test_a_part_that_cannot_be_is_refused_with_where(part: Any, where: str) -> N
 )
 def test_the_executable_is_a_literal_absolute_path(argv: Any) -> None:
     with pytest.raises(CommandInvalid) as refused:
-        commands_of({"commands": {"tool": {"argv": argv}}})
+        read_commands({"commands": {"tool": {"argv": argv}}})
     [fault] = refused.value.faults
     assert fault.path in ("commands.tool.argv", "commands.tool.argv[0]")
 
@@ -621,7 +621,7 @@ def test_ifs_that_nest_without_end_are_refused() -> None:
 )
 def test_a_payload_cannot_be_the_program_of_a_shell_or_an_interpreter(argv: Any) -> None:
     with pytest.raises(CommandInvalid, match="runs must be literal"):
-        commands_of({"commands": {"tool": {"argv": argv}}})
+        read_commands({"commands": {"tool": {"argv": argv}}})
 
 
 def test_a_payload_can_be_an_argument_of_a_literal_program() -> None:
@@ -631,8 +631,8 @@ def test_a_payload_can_be_an_argument_of_a_literal_program() -> None:
         ["/usr/bin/python3", "/srv/sync.py", "{payload.a}"],
         ["/usr/bin/kubectl", "drain", "node", "{payload.a}"],
     ):
-        spec = commands_of({"commands": {"tool": {"argv": argv}}})["tool"]
-        assert argv_for(spec, facts({"a": "$(id)"})) == [one.replace("{payload.a}", "$(id)") for one in argv]
+        spec = read_commands({"commands": {"tool": {"argv": argv}}})["tool"]
+        assert build_command_argv(spec, facts({"a": "$(id)"})) == [one.replace("{payload.a}", "$(id)") for one in argv]
 
 
 # Anything

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, event, given, settings, strategies
 from hypothesis.strategies import SearchStrategy
 
 from fairlead.errors import CommandRefused
-from fairlead.model.argv import Facts
-from fairlead.model.command import argv_for, schema_of
-from fairlead.model.command_reading import commands_of
-from fairlead.model.definition import validator
+from fairlead.model.argv import AttemptFacts
+from fairlead.model.command import build_command_argv, derive_command_schema
+from fairlead.model.command_reader import read_commands
+from fairlead.model.definition import compile_schema
 from tests.anything import json_values, scalars
 from tests.thorough import examples
 
@@ -362,8 +362,8 @@ thorough = settings(
 )
 
 
-def facts(payload: Any) -> Facts:
-    return Facts(payload=payload, tenant_id=UUID(int=1), tenant_slug="acme", job_id=UUID(int=2), attempt=1)
+def facts(payload: Any) -> AttemptFacts:
+    return AttemptFacts(payload=payload, tenant_id=UUID(int=1), tenant_slug="acme", job_id=UUID(int=2), attempt=1)
 
 
 @thorough
@@ -372,7 +372,7 @@ def test_a_payload_gives_the_oracles_argv_or_a_refusal_that_tells_no_value(
     case: tuple[list[Pair], dict[str, Any]],
 ) -> None:
     template, payload = case
-    spec = commands_of(
+    spec = read_commands(
         {"commands": {"tool": {"argv": ["/bin/tool", *(written for written, _ in template)]}}}
     )["tool"]
     try:
@@ -380,7 +380,7 @@ def test_a_payload_gives_the_oracles_argv_or_a_refusal_that_tells_no_value(
     except Refusal:
         wanted = None
     try:
-        found: list[str] | None = argv_for(spec, facts(payload))
+        found: list[str] | None = build_command_argv(spec, facts(payload))
     except CommandRefused as refused:
         found = None
         assert HUSH not in str(refused.as_dict())  # noqa: PT017 - a refusal is one of two good ends
@@ -395,16 +395,16 @@ def test_a_payload_that_is_accepted_fits_the_derived_schema(
     case: tuple[list[Pair], dict[str, Any]],
 ) -> None:
     template, payload = case
-    spec = commands_of(
+    spec = read_commands(
         {"commands": {"tool": {"argv": ["/bin/tool", *(written for written, _ in template)]}}}
     )["tool"]
-    schema = schema_of(spec)
+    schema = derive_command_schema(spec)
     used = {name: value for name, value in payload.items() if name in schema["properties"]}
     try:
-        argv_for(spec, facts(used))
+        build_command_argv(spec, facts(used))
     except CommandRefused:
         event("refused")
         return
     event("accepted")
 
-    assert validator(schema).is_valid(used)
+    assert compile_schema(schema).is_valid(used)

@@ -5,9 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from fairlead.model.blame import Before, Borne, blame
+from fairlead.model.blame import EarlierLoss, WorkerLease, assign_blame
 from fairlead.model.job import JobStatus
-from fairlead.model.outcome import MAX_SUSPECTED, Backoff, Blame, Budget, Lost, decide
+from fairlead.model.outcome import MAX_SUSPECTED, Backoff, Blame, RetryBudget, Lost, decide
 
 LEASE = 30.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -17,13 +17,13 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def lease(started: float, *, ends: float = 40, probation: float | None = None) -> Borne:
+def lease(started: float, *, ends: float = 40, probation: float | None = None) -> WorkerLease:
     until = None if probation is None else at(started + probation)
-    return Borne(uuid4(), 1, "w", at(started), at(ends), until)
+    return WorkerLease(uuid4(), 1, "w", at(started), at(ends), until)
 
 
-def blames(*held: Borne, before: Before | None = None) -> list[Blame]:
-    return [blame(one, held, before, lease_seconds=LEASE) for one in held]
+def blames(*held: WorkerLease, before: EarlierLoss | None = None) -> list[Blame]:
+    return [assign_blame(one, held, before, lease_seconds=LEASE) for one in held]
 
 
 def test_a_job_that_was_all_its_worker_held_is_charged() -> None:
@@ -48,21 +48,21 @@ def test_a_suspect_beside_which_another_began_is_one_of_several() -> None:
 
 
 def test_a_lease_that_ends_last_had_the_company_of_those_that_ended_before() -> None:
-    assert blames(lease(0), before=Before("w", at(33), blamed=False)) == [Blame.SUSPECTED]
-    assert blames(lease(0), before=Before("w", at(33), blamed=True)) == [Blame.CLEARED]
-    assert blames(lease(9, probation=10), before=Before("w", at(33), blamed=True)) == [Blame.ACCUSED]
+    assert blames(lease(0), before=EarlierLoss("w", at(33), blamed=False)) == [Blame.SUSPECTED]
+    assert blames(lease(0), before=EarlierLoss("w", at(33), blamed=True)) == [Blame.CLEARED]
+    assert blames(lease(9, probation=10), before=EarlierLoss("w", at(33), blamed=True)) == [Blame.ACCUSED]
 
 
 def test_what_a_worker_lost_before_a_job_began_is_no_company() -> None:
-    assert blames(lease(0), before=Before("w", at(-1), blamed=True)) == [Blame.CHARGED]
+    assert blames(lease(0), before=EarlierLoss("w", at(-1), blamed=True)) == [Blame.CHARGED]
 
 
 def test_what_a_worker_lost_long_before_it_died_is_no_company() -> None:
-    assert blames(lease(-1000), before=Before("w", at(-300), blamed=True)) == [Blame.CHARGED]
+    assert blames(lease(-1000), before=EarlierLoss("w", at(-300), blamed=True)) == [Blame.CHARGED]
 
 
 def lost(blame: Blame, *, charged: int = 0, suspected: int = 0) -> tuple[JobStatus, int, int, bool, bool]:
-    change = decide(Budget(1, 0, charged, Backoff()), Lost(blame, suspected))
+    change = decide(RetryBudget(1, 0, charged, Backoff()), Lost(blame, suspected))
     return change.status, change.loss, change.suspicion, change.alone, change.accused
 
 
@@ -93,4 +93,4 @@ def test_what_a_loss_does_to_a_job(
 
 
 def test_a_job_of_a_host_waits_for_no_other_worker() -> None:
-    assert not decide(Budget(1, 0, 1, Backoff()), Lost(Blame.SUSPECTED, 5, on_host=True)).alone
+    assert not decide(RetryBudget(1, 0, 1, Backoff()), Lost(Blame.SUSPECTED, 5, on_host=True)).alone

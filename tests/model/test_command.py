@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import CommandInvalid
-from fairlead.model.argv import Facts
-from fairlead.model.command import CommandSpec, Limits, SecretSource, argv_for, definition_of, schema_of
-from fairlead.model.command_reading import FIELDS, commands_of
+from fairlead.model.argv import AttemptFacts
+from fairlead.model.command import CommandSpec, Limits, SecretSource, build_command_argv, build_command_definition, derive_command_schema
+from fairlead.model.command_reader import FIELDS, read_commands
 from fairlead.model.definition import DefinitionSpec, Kind
 from fairlead.model.outcome import Backoff
 from tests.anything import json_values, unhurried
@@ -26,21 +26,21 @@ snooze_exit_codes = { 75 = 60 }
 
 
 def read(**fields: Any) -> CommandSpec:
-    return commands_of({"commands": {"tool": {"argv": ["/bin/tool"], **fields}}})["tool"]
+    return read_commands({"commands": {"tool": {"argv": ["/bin/tool"], **fields}}})["tool"]
 
 
 def faults(document: Any) -> list[str]:
     with pytest.raises(CommandInvalid) as refused:
-        commands_of(document)
+        read_commands(document)
     return [fault.path for fault in refused.value.faults]
 
 
-def facts(**payload: Any) -> Facts:
-    return Facts(payload=payload, tenant_id="t-1", tenant_slug="acme", job_id="j-1", attempt=1)
+def facts(**payload: Any) -> AttemptFacts:
+    return AttemptFacts(payload=payload, tenant_id="t-1", tenant_slug="acme", job_id="j-1", attempt=1)
 
 
 def test_a_command_is_read_as_it_is_written() -> None:
-    spec = commands_of(tomllib.loads(EXAMPLE))["sync-dropbox"]
+    spec = read_commands(tomllib.loads(EXAMPLE))["sync-dropbox"]
 
     assert spec.key == "sync-dropbox"
     assert spec.timeout == 3600
@@ -49,8 +49,8 @@ def test_a_command_is_read_as_it_is_written() -> None:
     assert spec.fatal_exit_codes == {64, 65}
     assert spec.snooze_exit_codes == {75: 60}
     start = ["/usr/local/bin/zoltag", "sync-dropbox", "--tenant-id", "t-1", "--provider", "7"]
-    assert argv_for(spec, facts(provider_id="7")) == start
-    assert argv_for(spec, facts(provider_id="7", path_prefix="/a")) == [*start, "--path", "/a"]
+    assert build_command_argv(spec, facts(provider_id="7")) == start
+    assert build_command_argv(spec, facts(provider_id="7", path_prefix="/a")) == [*start, "--path", "/a"]
 
 
 def test_what_a_command_does_not_say_has_a_safe_default() -> None:
@@ -67,8 +67,8 @@ def test_what_a_command_does_not_say_has_a_safe_default() -> None:
 
 
 def test_a_file_without_commands_has_none() -> None:
-    assert commands_of({}) == {}
-    assert commands_of({"pool_size": 3, "commands": {}}) == {}
+    assert read_commands({}) == {}
+    assert read_commands({"pool_size": 3, "commands": {}}) == {}
 
 
 @pytest.mark.parametrize(
@@ -259,12 +259,12 @@ def test_an_exit_code_means_one_thing() -> None:
 
 
 def test_the_definition_says_what_the_file_says_and_no_more() -> None:
-    spec = commands_of(tomllib.loads(EXAMPLE))["sync-dropbox"]
+    spec = read_commands(tomllib.loads(EXAMPLE))["sync-dropbox"]
 
-    assert definition_of(spec) == {
+    assert build_command_definition(spec) == {
         "key": "sync-dropbox",
         "kind": "command",
-        "arg_schema": schema_of(spec),
+        "arg_schema": derive_command_schema(spec),
         "timeout_seconds": 3600,
     }
 
@@ -280,16 +280,16 @@ def test_everything_of_a_definition_can_be_said() -> None:
         "arg_schema": {"type": "object"},
     }
 
-    found = definition_of(read(timeout=60, backoff={"factor": 3}, **said))
+    found = build_command_definition(read(timeout=60, backoff={"factor": 3}, **said))
 
     assert found.items() >= {**said, "timeout_seconds": 60}.items()
     assert found["backoff"]["factor"] == 3
 
 
 def test_the_definition_is_one_that_can_be_put() -> None:
-    spec = commands_of(tomllib.loads(EXAMPLE))["sync-dropbox"]
+    spec = read_commands(tomllib.loads(EXAMPLE))["sync-dropbox"]
 
-    assert DefinitionSpec(**definition_of(spec)).kind == Kind.COMMAND
+    assert DefinitionSpec(**build_command_definition(spec)).kind == Kind.COMMAND
 
 
 # The page
@@ -300,7 +300,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_t
 def test_the_examples_of_the_page_are_read() -> None:
     blocks = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
-    assert [key for block in blocks for key in commands_of(tomllib.loads(block))] == [
+    assert [key for block in blocks for key in read_commands(tomllib.loads(block))] == [
         "sync-dropbox",
         "thumbnails",
     ]
@@ -311,7 +311,7 @@ def test_the_parts_of_the_page_are_read() -> None:
 
     assert len(rows) == 7
     for row in rows:
-        assert commands_of(tomllib.loads(f'[commands.x]\nargv = ["/bin/x", {row}]'))
+        assert read_commands(tomllib.loads(f'[commands.x]\nargv = ["/bin/x", {row}]'))
 
 
 def test_every_field_is_on_the_page_with_an_example() -> None:
@@ -321,7 +321,7 @@ def test_every_field_is_on_the_page_with_an_example() -> None:
     assert set(shown) == FIELDS
     for name, example in shown.items():
         argv = "" if name == "argv" else 'argv = ["/bin/x"]'
-        assert commands_of(tomllib.loads(f"[commands.x]\n{argv}\n{name} = {example}"))
+        assert read_commands(tomllib.loads(f"[commands.x]\n{argv}\n{name} = {example}"))
 
 
 # Anything
@@ -341,8 +341,8 @@ said_values = strategies.recursive(
 @given(strategies.dictionaries(names, said_values, max_size=5))
 def test_any_table_is_read_or_refused(table: dict[str, Any]) -> None:
     try:
-        found = commands_of({"commands": {"tool": {"argv": ["/bin/tool"], **table}}})
+        found = read_commands({"commands": {"tool": {"argv": ["/bin/tool"], **table}}})
     except CommandInvalid as refused:
         assert all(fault.path.startswith("commands.tool") for fault in refused.faults)  # noqa: PT017
     else:
-        DefinitionSpec(**{**definition_of(found["tool"]), "backoff": Backoff()})
+        DefinitionSpec(**{**build_command_definition(found["tool"]), "backoff": Backoff()})

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.actions.definitions import read
 from fairlead.errors import DefinitionInvalid, PayloadInvalid
-from fairlead.model.definition import DefinitionSpec, check_payload, validator
+from fairlead.model.definition import DefinitionSpec, check_payload, compile_schema
 
 SEED = {
     "type": "object",
@@ -15,7 +15,7 @@ SEED = {
 
 
 def test_a_payload_that_fits_passes() -> None:
-    check_payload(validator(SEED), "sync", {"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"})
+    check_payload(compile_schema(SEED), "sync", {"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"})
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_a_payload_that_fits_passes() -> None:
 )
 def test_a_payload_that_does_not_fit_is_refused_with_every_place(payload: Any, paths: set[str]) -> None:
     with pytest.raises(PayloadInvalid) as refused:
-        check_payload(validator(SEED), "sync", payload)
+        check_payload(compile_schema(SEED), "sync", payload)
     assert {fault.path for fault in refused.value.faults} == paths
 
 
 def test_a_refusal_never_repeats_a_value() -> None:
     with pytest.raises(PayloadInvalid) as refused:
         check_payload(
-            validator({"properties": {"password": {"type": "integer"}}}), "k", {"password": "hunter2"}
+            compile_schema({"properties": {"password": {"type": "integer"}}}), "k", {"password": "hunter2"}
         )
     assert "hunter2" not in str(refused.value.as_dict())
 
@@ -64,13 +64,13 @@ def test_a_refusal_never_repeats_a_value() -> None:
 )
 def test_a_schema_that_cannot_be_used_is_refused(schema: Any) -> None:
     with pytest.raises(DefinitionInvalid) as refused:
-        validator(schema)
+        compile_schema(schema)
     assert refused.value.faults[0].path == "arg_schema"
 
 
 def test_patterns_match_in_linear_time() -> None:
     """A backtracking engine would take longer than the universe has had; this test's time limit is shorter."""
-    compiled = validator({"properties": {"a": {"pattern": "^(a+)+$"}}})
+    compiled = compile_schema({"properties": {"a": {"pattern": "^(a+)+$"}}})
     with pytest.raises(PayloadInvalid):
         check_payload(compiled, "k", {"a": "a" * 50_000 + "!"})
 

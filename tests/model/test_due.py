@@ -8,8 +8,8 @@ from hypothesis import given as holds_for
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fairlead.model.due import MISSED, MOST_MISSED, OVERTAKEN, Due, due
-from fairlead.model.schedule import Cron, Every, Schedule, cron, instants
+from fairlead.model.due import MISSED, MOST_MISSED, OVERTAKEN, DueInstants, decide_due
+from fairlead.model.schedule import Cron, Every, Schedule, parse_cron_schedule, iterate_instants
 from fairlead.model.trigger import CatchUp
 
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)
@@ -33,7 +33,7 @@ schedules: st.SearchStrategy[Schedule] = st.one_of(
         st.datetimes(datetime(2026, 1, 1), datetime(2026, 6, 1)).map(lambda at: at.replace(tzinfo=UTC)),
     ),
     st.builds(
-        cron, st.sampled_from(EXPRESSIONS), st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"])
+        parse_cron_schedule, st.sampled_from(EXPRESSIONS), st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"])
     ),
 )
 # as far back as the oracle has the patience for
@@ -50,7 +50,7 @@ def first_after(schedule: Schedule, moment: datetime) -> datetime:
     return first
 
 
-def told(verdict: Due) -> list[datetime]:
+def told(verdict: DueInstants) -> list[datetime]:
     return sorted([*verdict.fire, *(at for at, _ in verdict.skip)])
 
 
@@ -61,9 +61,9 @@ def test_every_instant_is_fired_or_skipped_or_passed_and_only_once(
 ) -> None:
     first = first_after(schedule, NOON - absence)
 
-    verdict = due(schedule, first, NOON, catch_up, grace)
+    verdict = decide_due(schedule, first, NOON, catch_up, grace)
 
-    every = list(instants(schedule, first - TICK, NOON))
+    every = list(iterate_instants(schedule, first - TICK, NOON))
     kept = every[-MOST_MISSED:]
     assert told(verdict) == kept
     assert len(set(told(verdict))) == len(kept)
@@ -102,20 +102,20 @@ def test_however_often_one_looks_each_instant_comes_once(
         now += pause
         if first is None or first > now:
             continue
-        verdict = due(schedule, first, now, catch_up, GRACE)
+        verdict = decide_due(schedule, first, now, catch_up, GRACE)
         if verdict.passed is not None:
-            seen += instants(schedule, verdict.passed.first - TICK, verdict.passed.until)
+            seen += iterate_instants(schedule, verdict.passed.first - TICK, verdict.passed.until)
         seen += told(verdict)
         first = verdict.next_fire_at
 
     assert begun is not None
-    assert seen == list(instants(schedule, begun - TICK, now))
+    assert seen == list(iterate_instants(schedule, begun - TICK, now))
 
 
 def test_an_instant_that_is_overtaken_says_so_and_one_that_is_late_too() -> None:
-    minutely = cron("* * * * *", "UTC")
+    minutely = parse_cron_schedule("* * * * *", "UTC")
 
-    verdict = due(minutely, NOON - timedelta(minutes=2), NOON + 59 * SECOND, CatchUp.SKIP, 30 * SECOND)
+    verdict = decide_due(minutely, NOON - timedelta(minutes=2), NOON + 59 * SECOND, CatchUp.SKIP, 30 * SECOND)
 
     assert [why for _, why in verdict.skip] == [OVERTAKEN, OVERTAKEN, MISSED]
     assert verdict.fire == []
@@ -123,9 +123,9 @@ def test_an_instant_that_is_overtaken_says_so_and_one_that_is_late_too() -> None
 
 @pytest.mark.parametrize(("late", "fires"), [(0, True), (60, True), (61, False)])
 def test_without_catching_up_an_instant_fires_within_its_grace(late: int, fires: bool) -> None:  # noqa: FBT001
-    daily = cron("0 12 * * *", "UTC")
+    daily = parse_cron_schedule("0 12 * * *", "UTC")
 
-    verdict = due(daily, NOON, NOON + late * SECOND, CatchUp.SKIP, GRACE)
+    verdict = decide_due(daily, NOON, NOON + late * SECOND, CatchUp.SKIP, GRACE)
 
     assert bool(verdict.fire) is fires
     assert verdict.next_fire_at == NOON + timedelta(days=1)
@@ -137,7 +137,7 @@ def test_without_catching_up_an_instant_fires_within_its_grace(late: int, fires:
 def test_a_single_run_comes_once_and_never_again(catch_up: CatchUp, fires: bool) -> None:  # noqa: FBT001
     once = Every(0, NOON)
 
-    verdict = due(once, NOON, NOON + timedelta(days=400), catch_up, GRACE)
+    verdict = decide_due(once, NOON, NOON + timedelta(days=400), catch_up, GRACE)
 
     assert told(verdict) == [NOON]
     assert bool(verdict.fire) is fires
@@ -145,39 +145,39 @@ def test_a_single_run_comes_once_and_never_again(catch_up: CatchUp, fires: bool)
 
 
 def test_what_is_not_due_yet_stays_where_it_is() -> None:
-    daily = cron("0 12 * * *", "UTC")
+    daily = parse_cron_schedule("0 12 * * *", "UTC")
 
-    verdict = due(daily, NOON, NOON - SECOND, CatchUp.ALL, GRACE)
+    verdict = decide_due(daily, NOON, NOON - SECOND, CatchUp.ALL, GRACE)
 
-    assert verdict == Due(next_fire_at=NOON)
+    assert verdict == DueInstants(next_fire_at=NOON)
 
 
 def test_a_trigger_that_is_no_longer_at_an_instant_goes_on_with_the_next_one() -> None:
-    daily = cron("0 12 * * *", "UTC")
+    daily = parse_cron_schedule("0 12 * * *", "UTC")
 
-    verdict = due(daily, NOON + SECOND, NOON + 2 * SECOND, CatchUp.ALL, GRACE)
+    verdict = decide_due(daily, NOON + SECOND, NOON + 2 * SECOND, CatchUp.ALL, GRACE)
 
-    assert verdict == Due(next_fire_at=NOON + timedelta(days=1))
+    assert verdict == DueInstants(next_fire_at=NOON + timedelta(days=1))
 
 
 @pytest.mark.parametrize(
     "schedule",
     [
         Every(1, NOON - timedelta(days=20_000)),
-        cron("* * * * *", "America/New_York"),
-        cron("*/5 9-17 * * 1-5", "Australia/Lord_Howe"),
-        cron("30 2 * * *", "Europe/London"),
-        cron("0 0 29 2 *", "UTC"),
-        cron("* * * 1 *", "UTC"),
+        parse_cron_schedule("* * * * *", "America/New_York"),
+        parse_cron_schedule("*/5 9-17 * * 1-5", "Australia/Lord_Howe"),
+        parse_cron_schedule("30 2 * * *", "Europe/London"),
+        parse_cron_schedule("0 0 29 2 *", "UTC"),
+        parse_cron_schedule("* * * 1 *", "UTC"),
     ],
 )
 @pytest.mark.parametrize("days", [40, 4000, 18_000])
 def test_a_long_absence_is_seen_through_quickly(schedule: Schedule, days: int) -> None:
     first = first_after(schedule, NOON - timedelta(days=days))
-    due(schedule, first, NOON, CatchUp.ALL, GRACE)  # what is read once is known
+    decide_due(schedule, first, NOON, CatchUp.ALL, GRACE)  # what is read once is known
 
     begun = time.process_time()
-    verdict = due(schedule, first, NOON, CatchUp.ALL, GRACE)
+    verdict = decide_due(schedule, first, NOON, CatchUp.ALL, GRACE)
 
     # a hundred times what it takes here: walking through all of it would take minutes
     assert time.process_time() - begun < 5
@@ -185,5 +185,5 @@ def test_a_long_absence_is_seen_through_quickly(schedule: Schedule, days: int) -
     assert len(verdict.fire) <= MOST_MISSED
     if verdict.passed is not None:
         assert len(verdict.fire) == MOST_MISSED
-        assert verdict.passed.until == next(instants(schedule, verdict.passed.until - TICK, verdict.fire[0]))
-        assert list(instants(schedule, verdict.passed.until, verdict.fire[0])) == verdict.fire[:1]
+        assert verdict.passed.until == next(iterate_instants(schedule, verdict.passed.until - TICK, verdict.fire[0]))
+        assert list(iterate_instants(schedule, verdict.passed.until, verdict.fire[0])) == verdict.fire[:1]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from fairlead.model.email import (
     Mailbox,
     Message,
-    headers_of,
-    mailbox_of,
+    check_headers,
+    parse_mailbox,
     message_id,
-    subject_of,
-    without_addresses,
+    check_subject,
+    remove_addresses,
 )
-from fairlead.model.email_mime import mime_of
+from fairlead.model.email_mime import build_mime
 from fairlead.model.path import Flaw
 from fairlead.model.redact import Mask
 
@@ -35,15 +35,15 @@ def test_whatever_is_said_no_header_comes_of_it(name: str, subject: str, value: 
     try:
         message = Message(
             sender=SENDER,
-            to=[mailbox_of(f"{name} <ada@example.com>")],
-            bcc=[mailbox_of("eve@example.com")],
-            subject=subject_of(subject),
+            to=[parse_mailbox(f"{name} <ada@example.com>")],
+            bcc=[parse_mailbox("eve@example.com")],
+            subject=check_subject(subject),
             text=text,
-            headers=headers_of({"X-Own": value}),
+            headers=check_headers({"X-Own": value}),
         )
     except Flaw:
         return
-    mime = message_from_bytes(mime_of(message, "<1@acme.example>", AT), policy=policy.default)
+    mime = message_from_bytes(build_mime(message, "<1@acme.example>", AT), policy=policy.default)
 
     body = {"Content-Type", "Content-Transfer-Encoding", "MIME-Version"} if text else set()
     assert set(mime.keys()) - body == {"From", "To", "Subject", "Date", "Message-ID", "X-Own"}
@@ -64,8 +64,8 @@ def test_whatever_is_said_no_header_comes_of_it(name: str, subject: str, value: 
     ],
 )
 def test_a_mailbox_is_read_and_written_again(text: str, mailbox: Mailbox) -> None:
-    assert mailbox_of(text) == mailbox
-    assert mailbox_of(str(mailbox)) == mailbox
+    assert parse_mailbox(text) == mailbox
+    assert parse_mailbox(str(mailbox)) == mailbox
 
 
 def test_a_messages_id_is_made_from_the_jobs() -> None:
@@ -75,10 +75,10 @@ def test_a_messages_id_is_made_from_the_jobs() -> None:
 def test_what_a_server_says_is_masked_before_it_is_cut() -> None:
     mask = Mask(["Beadc0de-7f3a-41bc"])
     for filled in range(270, 301):
-        assert "Bead" not in without_addresses("x" * filled + "Beadc0de-7f3a-41bc and more", mask)
+        assert "Bead" not in remove_addresses("x" * filled + "Beadc0de-7f3a-41bc and more", mask)
 
 
 def test_what_a_server_says_is_told_without_addresses() -> None:
     said = "550 5.1.1 <ada@example.com>: user ada@example.com unknown\r\nx"
-    assert without_addresses(said) == "550 5.1.1 <…@…>: user …@… unknown  x"
-    assert "@" not in without_addresses("x" * 280 + " ada@example.com").replace("…@…", "")
+    assert remove_addresses(said) == "550 5.1.1 <…@…>: user …@… unknown  x"
+    assert "@" not in remove_addresses("x" * 280 + " ada@example.com").replace("…@…", "")

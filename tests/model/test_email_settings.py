@@ -5,14 +5,14 @@ import pytest
 from fairlead.errors import SettingInvalid
 from fairlead.model.command import SecretSource
 from fairlead.model.email import Mailbox
-from fairlead.model.email_settings import Graph, Resend, Smtp, email_settings_of
+from fairlead.model.email_settings import MicrosoftGraph, Resend, Smtp, read_email_settings
 
 SMTP = '[email]\nprovider = "smtp"\nfrom = "a@acme.example"\nhost = "mail.acme.example"\n'
 SENDER = Mailbox("", "a@acme.example")
 
 
 def test_without_email_there_is_nothing() -> None:
-    assert email_settings_of({}) == {}
+    assert read_email_settings({}) == {}
 
 
 def test_each_provider_is_read() -> None:
@@ -23,14 +23,14 @@ def test_each_provider_is_read() -> None:
         'client_secret = "env:S"\n'
         '[email.tenants.three]\ntls = "tls"\n'
     )
-    found = email_settings_of(tomllib.loads(text))
+    found = read_email_settings(tomllib.loads(text))
 
     smtp = Smtp(sender=SENDER, host="mail.acme.example", username="u", password=SecretSource("env", "P"))
     assert found[None] == smtp
     assert found["one"] == Resend(
         sender=Mailbox("Acme", "a@acme.example"), api_key=SecretSource("file", "/k")
     )
-    assert found["two"] == Graph(
+    assert found["two"] == MicrosoftGraph(
         sender=SENDER, directory_id="d", client_id="c", client_secret=SecretSource("env", "S")
     )
     three = found["three"]
@@ -67,7 +67,7 @@ def test_each_provider_is_read() -> None:
 )
 def test_what_cannot_work_is_refused_by_name(text: str, where: str) -> None:
     with pytest.raises(SettingInvalid) as refused:
-        email_settings_of(tomllib.loads(text))
+        read_email_settings(tomllib.loads(text))
     assert refused.value.faults[0].path == where
     assert "hunter2" not in str(refused.value.as_dict())
 
@@ -78,4 +78,4 @@ def test_what_cannot_work_is_refused_by_name(text: str, where: str) -> None:
 def test_an_address_of_a_call_is_refused_where_the_base_url_belongs(url: str) -> None:
     text = f'[email]\nprovider = "resend"\nfrom = "a@b.example"\napi_key = "env:K"\napi_url = "{url}"'
     with pytest.raises(SettingInvalid, match=r"must be only the base URL, such as https://api\.resend\.com"):
-        email_settings_of(tomllib.loads(text))
+        read_email_settings(tomllib.loads(text))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import EventInvalid, EventReserved
-from fairlead.model.event import NewEvent, checked, from_cloud_event, is_cloud_event, name_fault
+from fairlead.model.event import NewEvent, check_event, from_cloud_event, is_cloud_event, find_name_fault
 
 CLOUD: dict[str, Any] = {
     "specversion": "1.0",
@@ -31,35 +31,35 @@ def paths(refusal: pytest.ExceptionInfo[EventInvalid]) -> set[str]:
 
 @pytest.mark.parametrize("name", ["provider.folder.updated", "a", "com.example/x:y@1+2", "A" * 255])
 def test_a_name_is_free_text_of_a_pattern(name: str) -> None:
-    assert name_fault(name) is None
-    assert checked(new(name=name)).name == name
+    assert find_name_fault(name) is None
+    assert check_event(new(name=name)).name == name
 
 
 @pytest.mark.parametrize("name", ["", "1a", ".a", "a b", "ä", "a\n", "a" * 256, None, 7])
 def test_a_name_beside_the_pattern_is_refused(name: Any) -> None:
     with pytest.raises(EventInvalid) as refusal:
-        checked(new(name=name))
+        check_event(new(name=name))
     assert paths(refusal) == {"name"}
 
 
 @pytest.mark.parametrize("name", ["job.failed", "job.", "workflow.x", "usage.recorded"])
 def test_what_the_system_tells_of_is_not_for_others_to_tell(name: str) -> None:
     with pytest.raises(EventReserved):
-        checked(new(name=name))
+        check_event(new(name=name))
     with pytest.raises(EventReserved):
         from_cloud_event({**CLOUD, "type": name}, tenant="acme")
 
 
 def test_every_wrong_field_is_named() -> None:
     with pytest.raises(EventInvalid) as refusal:
-        checked(new(name="", data=[1], correlation_id="", occurred_at=datetime(2026, 1, 1)))
+        check_event(new(name="", data=[1], correlation_id="", occurred_at=datetime(2026, 1, 1)))
     assert paths(refusal) == {"name", "data", "correlation_id", "occurred_at"}
 
 
 @pytest.mark.parametrize("correlation_id", ["x" * 10_000, "\x00", "\ud800"])
 def test_a_correlation_id_that_cannot_be_kept_is_refused(correlation_id: str) -> None:
     with pytest.raises(EventInvalid) as refusal:
-        checked(new(correlation_id=correlation_id))
+        check_event(new(correlation_id=correlation_id))
     assert paths(refusal) == {"correlation_id"}
 
 

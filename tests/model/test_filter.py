@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import FilterInvalid
-from fairlead.model.filter import filter_of, same
+from fairlead.model.filter import parse_filter, is_same_json
 from tests.anything import Hostile, HostileDict, HostileStr, json_of, json_values, junk, scalars, unhurried
 
 EVENT = {
@@ -23,7 +23,7 @@ EVENT = {
 
 
 def matches(document: Any, data: Any = EVENT) -> bool:
-    return filter_of(document).matches(data)
+    return parse_filter(document).matches(data)
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_a_missing_path_fails_all_but_two_conditions() -> None:
 )
 def test_a_filter_that_cannot_be_is_refused_with_where(document: Any, path: str) -> None:
     with pytest.raises(FilterInvalid) as refused:
-        filter_of(document)
+        parse_filter(document)
     assert [fault.path for fault in refused.value.faults] == [path]
 
 
 def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(FilterInvalid) as refused:
-        filter_of({"a b": 1, "c": {"gt": "x", "lt": "y"}})
+        parse_filter({"a b": 1, "c": {"gt": "x", "lt": "y"}})
     assert [fault.path for fault in refused.value.faults] == ["/a b", "/c/gt", "/c/lt"]
 
 
@@ -164,12 +164,12 @@ def test_filters_are_bounded() -> None:
     ]
     for document in too_much:
         with pytest.raises(FilterInvalid):
-            filter_of(document)
+            parse_filter(document)
 
 
 def test_a_filter_does_not_change_with_the_document_it_was_made_of() -> None:
     document: dict[str, Any] = {"a": {"in": [1]}}
-    made = filter_of(document)
+    made = parse_filter(document)
     document["a"]["in"].append(2)
 
     assert not made.matches({"a": 2})
@@ -193,8 +193,8 @@ alike = json_of(strategies.sampled_from([0, 1, 0.0, 1.0, True, False, None, "", 
 @unhurried
 @given(alike, alike)
 def test_equality_is_that_of_json(one: Any, other: Any) -> None:
-    assert same(one, other) == (strict(one) == strict(other))
-    assert same(one, one)
+    assert is_same_json(one, other) == (strict(one) == strict(other))
+    assert is_same_json(one, one)
 
 
 conditions = strategies.dictionaries(
@@ -214,7 +214,7 @@ datas = json_of(scalars | strategies.floats())
 @given(documents, datas)
 def test_whatever_is_written_is_refused_or_tells_yes_or_no(document: Any, data: Any) -> None:
     try:
-        made = filter_of(document)
+        made = parse_filter(document)
     except FilterInvalid:
         return
     assert made.matches(data) in (True, False)
@@ -224,7 +224,7 @@ def test_whatever_is_written_is_refused_or_tells_yes_or_no(document: Any, data: 
 @given(conditions, strategies.sampled_from([Hostile, HostileDict, HostileStr]))
 def test_nothing_in_an_event_is_ever_called(says: Any, kind: type) -> None:
     try:
-        made = filter_of({"any": [{"a": says}, {"a.b": says}, {"l.0": says}]})
+        made = parse_filter({"any": [{"a": says}, {"a.b": says}, {"l.0": says}]})
     except FilterInvalid:
         return
     made.matches({"a": kind(), "l": [kind()]})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.network import Address, Allowed, host_of, is_public
+from fairlead.model.network import Address, Allowed, parse_host, is_public
 from fairlead.model.path import Flaw
 
 
@@ -53,11 +53,11 @@ def test_what_is_neither_a_network_nor_a_host_is_refused(entry: str) -> None:
 )
 def test_an_address_in_an_unusual_spelling_is_no_host(text: str) -> None:
     with pytest.raises(Flaw):
-        host_of(text)
+        parse_host(text)
 
 
 def test_a_host_has_one_form() -> None:
-    assert [host_of(one) for one in ("Example.COM", "0:0:0:0:0:0:0:1", "a_b.c.")] == [
+    assert [parse_host(one) for one in ("Example.COM", "0:0:0:0:0:0:0:1", "a_b.c.")] == [
         "example.com",
         "::1",
         "a_b.c.",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import FairleadError, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
-from fairlead.model.payload import encode, pointer
+from fairlead.model.payload import encode, json_pointer
 
 readable = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 json_values = strategies.recursive(
@@ -111,4 +111,4 @@ def test_whatever_comes_is_either_kept_or_refused(value: Any) -> None:
 
 
 def test_pointers_escape_as_the_standard_says() -> None:
-    assert pointer(["a/b", "~", 0]) == "/a~1b/~0/0"
+    assert json_pointer(["a/b", "~", 0]) == "/a~1b/~0/0"

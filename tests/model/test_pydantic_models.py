@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, field_v
 from fairlead import errors
 from fairlead.errors import PayloadNotJson, SignatureInvalid
 from fairlead.handlers.registry import Handler, PayloadInvalid
-from fairlead.model.definition import check_payload, validator
+from fairlead.model.definition import check_payload, compile_schema
 from fairlead.model.payload import encode
 from fairlead.model.redact import secret_paths
-from fairlead.model.signature import argument_schema
+from fairlead.model.signature import derive_argument_schema
 
 
 class Address(BaseModel):
@@ -58,7 +58,7 @@ def greet(
 
 def called(payload: Any) -> Any:
     """What the function is called with, if enqueue lets the payload pass."""
-    check_payload(validator(argument_schema(greet)), "greet", payload)
+    check_payload(compile_schema(derive_argument_schema(greet)), "greet", payload)
     return tuple(Handler.of("greet", greet)._converted(payload).values())
 
 
@@ -96,7 +96,7 @@ def test_what_only_the_model_refuses_is_refused_by_the_worker_without_its_value(
 
 
 def test_a_secret_of_a_model_is_found() -> None:
-    assert "/who/pin" in secret_paths(argument_schema(greet))
+    assert "/who/pin" in secret_paths(derive_argument_schema(greet))
 
 
 def test_two_models_of_one_name_keep_their_own_parts() -> None:
@@ -112,7 +112,7 @@ def test_two_models_of_one_name_keep_their_own_parts() -> None:
     def both(a: Any, b: Any) -> None: ...
 
     both.__annotations__ |= {"a": of(int), "b": of(str)}
-    schema = validator(argument_schema(both))
+    schema = compile_schema(derive_argument_schema(both))
 
     check_payload(schema, "both", {"a": {"part": {"value": 1}}, "b": {"part": {"value": "x"}}})
     with pytest.raises(errors.PayloadInvalid):
@@ -135,7 +135,7 @@ def test_a_type_without_a_json_form_is_named() -> None:
 
     function.__annotations__["x"] = Odd
     with pytest.raises(SignatureInvalid, match=r"Odd has no JSON form\. Annotate .* pydantic"):
-        argument_schema(function)
+        derive_argument_schema(function)
 
 
 def test_who_has_no_models_never_imports_pydantic() -> None:

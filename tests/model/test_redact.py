@@ -16,15 +16,15 @@ from fairlead.model.outcome import Failed, Succeeded
 from fairlead.model.redact import (
     MASK,
     Mask,
-    hidden,
-    mask_for,
-    restored,
+    mask_paths,
+    build_mask,
+    restore_masked,
     secret_paths,
-    secrets_in,
-    shown_key,
-    shown_payload,
+    find_secrets,
+    mask_dedupe_key,
+    mask_payload,
 )
-from fairlead.model.signature import argument_schema
+from fairlead.model.signature import derive_argument_schema
 
 SECRET = {"type": "string", "x-secret": True}
 
@@ -71,7 +71,7 @@ def test_a_schema_that_grows_by_its_references_ends_and_hides_everything() -> No
     schema = {"$ref": "#/$defs/L0", "$defs": {**levels, "L40": SECRET}}
 
     assert secret_paths(schema) == ["/**"]
-    assert hidden({"a": 1}, ["/**"]) == MASK
+    assert mask_paths({"a": 1}, ["/**"]) == MASK
 
 
 def test_a_secret_parameter_of_a_function_is_marked() -> None:
@@ -84,26 +84,26 @@ def test_a_secret_parameter_of_a_function_is_marked() -> None:
     ) -> None:
         """Sends."""
 
-    assert secret_paths(argument_schema(send)) == ["/login/password", "/pin", "/token"]
+    assert secret_paths(derive_argument_schema(send)) == ["/login/password", "/pin", "/token"]
 
 
 def test_secrets_are_hidden_and_the_rest_is_not() -> None:
     payload = {"to": "a", "smtp": {"password": "pw", "port": 25}, "users": [{"token": 1}, {"name": "n"}]}
     paths = ["/smtp/password", "/users/*/token", "/absent/deep"]
 
-    assert hidden(payload, paths) == {
+    assert mask_paths(payload, paths) == {
         "to": "a",
         "smtp": {"password": MASK, "port": 25},
         "users": [{"token": MASK}, {"name": "n"}],
     }
-    assert secrets_in(payload, paths) == ["pw", 1]
+    assert find_secrets(payload, paths) == ["pw", 1]
     assert "pw" in str(payload)
 
 
 def test_a_secret_in_a_tree_is_hidden_at_every_depth() -> None:
     tree = {"pin": "1111", "next": {"pin": "2222", "next": {"pin": "3333", "name": "n"}}}
 
-    assert hidden(tree, ["/**/pin", "/pin"]) == {
+    assert mask_paths(tree, ["/**/pin", "/pin"]) == {
         "pin": MASK,
         "next": {"pin": MASK, "next": {"pin": MASK, "name": "n"}},
     }
@@ -112,16 +112,16 @@ def test_a_secret_in_a_tree_is_hidden_at_every_depth() -> None:
 def test_a_mask_that_was_left_in_an_edited_payload_stands_for_the_stored_secret() -> None:
     stored = {"token": "old", "users": [{"token": "u1"}, {"token": "u2"}], "to": "a"}
     paths = ["/token", "/users/*/token"]
-    edited = {**hidden(stored, paths), "to": "b"}
+    edited = {**mask_paths(stored, paths), "to": "b"}
     edited["users"][1] = {"token": "new"}
 
-    assert restored(edited, stored, hidden(stored, paths)) == {
+    assert restore_masked(edited, stored, mask_paths(stored, paths)) == {
         "token": "old",
         "users": [{"token": "u1"}, {"token": "new"}],
         "to": "b",
     }
     # outside of secrets the word is only a word, and one that stands for nothing stays
-    assert restored({"to": MASK, "token": MASK}, {"to": "a"}, {"to": "a"}) == {"to": MASK, "token": MASK}
+    assert restore_masked({"to": MASK, "token": MASK}, {"to": "a"}, {"to": "a"}) == {"to": MASK, "token": MASK}
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_of_a_text_that_lost_its_end_nothing_is_shown_that_may_be_a_secret(cut: 
     secret, other = "correct-horse-battery", "another-word-as-large"
     text = "x" * 100 + secret[:cut]
 
-    shown = Mask([secret]).beginning(text)
+    shown = Mask([secret]).mask_beginning(text)
 
     assert set(shown) == {"x"}
-    assert shown == Mask([other]).beginning(text)
-    assert Mask([secret]).beginning(secret + "y" * 100).startswith(MASK + "y")
+    assert shown == Mask([other]).mask_beginning(text)
+    assert Mask([secret]).mask_beginning(secret + "y" * 100).startswith(MASK + "y")
 
 
 def test_a_short_secret_is_not_compared_with_what_a_user_chose() -> None:
@@ -259,7 +259,7 @@ def test_names_and_nested_values_of_an_output_are_masked() -> None:
 def test_a_payload_is_masked_by_path_and_pattern_and_its_names_stay() -> None:
     payload = {"prod": [{"prod": "prod"}], "key": "prod", "card": "no 1234"}
 
-    shown = shown_payload(payload, ["/key"], (re.compile(r"\d{4}|prod-"),))
+    shown = mask_payload(payload, ["/key"], (re.compile(r"\d{4}|prod-"),))
 
     assert shown == {"prod": [{"prod": "prod"}], "key": MASK, "card": f"no {MASK}"}
 
@@ -274,17 +274,17 @@ def test_patterns_are_masked_in_texts_and_numbers() -> None:
 
 
 def test_there_is_no_mask_where_there_is_nothing_to_mask() -> None:
-    assert mask_for({"a": "b"}, []) is None
-    assert mask_for({"a": "b"}, ["/c"]) is None
-    assert mask_for({"a": "b"}, ["/a"]) is not None
+    assert build_mask({"a": "b"}, []) is None
+    assert build_mask({"a": "b"}, ["/c"]) is None
+    assert build_mask({"a": "b"}, ["/a"]) is not None
 
 
 def test_a_dedupe_key_made_from_a_payload_is_shown_without_its_secrets() -> None:
     key = 'send::acme::{"pin":"12","to":"x::{"}'
 
-    assert shown_key(key, "send", ["/pin"], Mask([])) == f'send::acme::{{"pin":"{MASK}","to":"x::{{"}}'
+    assert mask_dedupe_key(key, "send", ["/pin"], Mask([])) == f'send::acme::{{"pin":"{MASK}","to":"x::{{"}}'
     long = "correct-horse-battery"
-    assert shown_key(f"by-hand-{long}", "send", ["/pin"], Mask([long])) == f"by-hand-{MASK}"
+    assert mask_dedupe_key(f"by-hand-{long}", "send", ["/pin"], Mask([long])) == f"by-hand-{MASK}"
 
 
 json_values = st.recursive(
@@ -296,8 +296,8 @@ json_values = st.recursive(
 
 @given(json_values, json_values, st.lists(st.text(alphabet="ab*/~", max_size=6).map("/".__add__), max_size=3))
 def test_hiding_and_restoring_gives_the_payload_back(payload: Any, other: Any, paths: list[str]) -> None:
-    assert restored(hidden(payload, paths), payload, hidden(payload, paths)) == payload
-    restored(other, payload, hidden(payload, paths))  # whatever was edited
+    assert restore_masked(mask_paths(payload, paths), payload, mask_paths(payload, paths)) == payload
+    restore_masked(other, payload, mask_paths(payload, paths))  # whatever was edited
 
 
 @given(st.text(min_size=4, max_size=30), st.text(max_size=20), st.text(max_size=20))
@@ -315,7 +315,7 @@ def test_the_default_of_a_secret_parameter_is_not_in_the_schema() -> None:
     ) -> None:
         """Sends."""
 
-    schema = argument_schema(send)
+    schema = derive_argument_schema(send)
 
     assert "canary" not in str(schema)
     assert schema["properties"]["to"]["default"] == "ada"

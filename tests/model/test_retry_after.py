@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.model.retry_after import retry_after
+from fairlead.model.retry_after import parse_retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -24,4 +24,4 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_a_server_says_seconds_or_a_time(header: str | None, seconds: float | None) -> None:
-    assert retry_after(header, NOW) == seconds
+    assert parse_retry_after(header, NOW) == seconds

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies
 from fairlead.errors import CronInvalid, ScheduleInvalid, TimezoneUnknown
 from fairlead.model import zone
 from fairlead.model.request import EARLIEST, LATEST
-from fairlead.model.schedule import Cron, Every, Schedule, cron, in_words, instants, preview
+from fairlead.model.schedule import Cron, Every, Schedule, parse_cron_schedule, in_words, iterate_instants, preview_runs
 
 NEW_YORK = "America/New_York"
 BERLIN = "Europe/Berlin"
@@ -20,8 +20,8 @@ def at(text: str) -> datetime:
 
 def runs(expr: str, where: str, after: str, n: int) -> list[str]:
     """The next runs as clocks show them."""
-    found = islice(cron(expr, where).runs(at(after)), n)
-    return [f"{one.astimezone(zone.zone(where)):%d %H:%M %z}" for one in found]
+    found = islice(parse_cron_schedule(expr, where).runs(at(after)), n)
+    return [f"{one.astimezone(zone.load_zone(where)):%d %H:%M %z}" for one in found]
 
 
 # What is taken and what is refused
@@ -43,7 +43,7 @@ def runs(expr: str, where: str, after: str, n: int) -> list[str]:
     ],
 )
 def test_an_expression_is_kept_as_five_fields(written: str, read: str) -> None:
-    assert cron(written, "UTC") == Cron(read, "UTC")
+    assert parse_cron_schedule(written, "UTC") == Cron(read, "UTC")
     assert Cron(written, "UTC").next_after(EARLIEST) == Cron(read, "UTC").next_after(EARLIEST)
 
 
@@ -76,7 +76,7 @@ def test_an_expression_is_kept_as_five_fields(written: str, read: str) -> None:
 )
 def test_a_wrong_or_impossible_expression_is_refused_with_advice(expr: str, advice: str) -> None:
     with pytest.raises(CronInvalid, match=advice) as refused:
-        cron(expr, "UTC")
+        parse_cron_schedule(expr, "UTC")
     assert refused.value.faults[0].path == "cron_expr"
     with pytest.raises(CronInvalid):
         Cron(expr, "UTC").next_after(EARLIEST)
@@ -96,7 +96,7 @@ def test_a_wrong_or_impossible_expression_is_refused_with_advice(expr: str, advi
 )
 def test_an_unknown_zone_is_refused_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(TimezoneUnknown, match=hint) as refused:
-        cron("@daily", name)
+        parse_cron_schedule("@daily", name)
     assert refused.value.faults[0].path == "timezone"
 
 
@@ -190,12 +190,12 @@ def test_a_step_in_a_span_of_one_is_that_one(field: str) -> None:
 
 
 def test_a_rare_day_is_waited_for_for_decades() -> None:
-    assert cron("0 0 29 2 */7", "UTC").next_after(at("2032-03-01T00:00")) == at("2060-02-29T00:00")
-    assert cron("* * 29 2 */7", BERLIN).next_after(at("2088-03-01T00:00")) == at("2128-02-28T23:00")
+    assert parse_cron_schedule("0 0 29 2 */7", "UTC").next_after(at("2032-03-01T00:00")) == at("2060-02-29T00:00")
+    assert parse_cron_schedule("* * 29 2 */7", BERLIN).next_after(at("2088-03-01T00:00")) == at("2128-02-28T23:00")
 
 
 def test_no_schedule_runs_past_the_latest_time() -> None:
-    for schedule in (cron("@daily", BERLIN), cron("* * * * *", BERLIN), Every(1, EARLIEST)):
+    for schedule in (parse_cron_schedule("@daily", BERLIN), parse_cron_schedule("* * * * *", BERLIN), Every(1, EARLIEST)):
         last = schedule.next_after(LATEST - timedelta(days=2))
         assert last is not None
         assert last < LATEST
@@ -234,13 +234,13 @@ def test_an_interval_keeps_its_grid_to_the_microsecond(
 
 
 def test_an_interval_counts_from_its_start_in_whatever_zone_that_was_given() -> None:
-    start = datetime(2026, 3, 8, 1, 30, 0, 250_000, zone.zone(NEW_YORK))
+    start = datetime(2026, 3, 8, 1, 30, 0, 250_000, zone.load_zone(NEW_YORK))
     assert Every(3600, start).next_after(at("2026-03-08T07:00")) == at("2026-03-08T07:30:00.250000")
 
 
 def test_instants_leave_out_the_first_bound_and_hold_the_last() -> None:
-    for schedule in (cron("* * * * *", "UTC"), Every(60, EARLIEST)):
-        found = list(instants(schedule, at("2026-01-01T00:00"), at("2026-01-01T00:02")))
+    for schedule in (parse_cron_schedule("* * * * *", "UTC"), Every(60, EARLIEST)):
+        found = list(iterate_instants(schedule, at("2026-01-01T00:00"), at("2026-01-01T00:02")))
         assert found == [at("2026-01-01T00:01"), at("2026-01-01T00:02")]
 
 
@@ -250,7 +250,7 @@ FIELDS = strategies.sampled_from(["*", "*/7", "0", "1", "2", "1-3", "2,5", "3-6/
 CRONS = strategies.builds(
     Cron, strategies.tuples(FIELDS, FIELDS, FIELDS.map(lambda day: day if day != "0" else "29"),
                             FIELDS.map(lambda month: month if month != "0" else "12"), FIELDS).map(" ".join),
-    strategies.sampled_from(sorted(zone.names())),
+    strategies.sampled_from(sorted(zone.list_zone_names())),
 )  # fmt: skip
 
 
@@ -273,11 +273,11 @@ def test_runs_go_on_strictly_and_each_is_next_until_it_comes(
 
 
 def notes(schedule: Schedule, after: str, n: int = 3, where: str = "UTC") -> list[str | None]:
-    return [run.note for run in preview(schedule, at(after), n, zone=where)]
+    return [run.note for run in preview_runs(schedule, at(after), n, zone=where)]
 
 
 def test_a_preview_shows_five_runs_in_utc_and_in_local_time() -> None:
-    first, *rest = preview(cron("30 9 * * *", NEW_YORK), at("2026-07-01T00:00"))
+    first, *rest = preview_runs(parse_cron_schedule("30 9 * * *", NEW_YORK), at("2026-07-01T00:00"))
 
     assert len(rest) == 4
     assert (first.at, first.at.tzinfo) == (at("2026-07-01T13:30"), UTC)
@@ -286,21 +286,21 @@ def test_a_preview_shows_five_runs_in_utc_and_in_local_time() -> None:
 
 
 def test_a_preview_marks_what_changes_of_clocks_do() -> None:
-    assert notes(cron("30 2 * * *", NEW_YORK), "2026-03-07T00:00") == [
+    assert notes(parse_cron_schedule("30 2 * * *", NEW_YORK), "2026-03-07T00:00") == [
         None, "clocks go forward: 02:30 does not exist, runs at 03:00", None,
     ]  # fmt: skip
-    assert notes(cron("0,30 2 * * *", NEW_YORK), "2026-03-08T00:00", 1) == [
+    assert notes(parse_cron_schedule("0,30 2 * * *", NEW_YORK), "2026-03-08T00:00", 1) == [
         "clocks go forward: 02:00 to 02:30 do not exist, runs once at 03:00"
     ]
-    assert notes(cron("0 9 * * *", "Pacific/Apia"), "2011-12-30T00:00", 1) == [
+    assert notes(parse_cron_schedule("0 9 * * *", "Pacific/Apia"), "2011-12-30T00:00", 1) == [
         "clocks go forward: 2011-12-30 09:00 does not exist, runs at 2011-12-31 00:00"
     ]
-    assert notes(cron("30 1 * * *", NEW_YORK), "2026-10-31T12:00") == [
+    assert notes(parse_cron_schedule("30 1 * * *", NEW_YORK), "2026-10-31T12:00") == [
         "clocks go back: 01:30 happens twice, runs the first time",
         "clocks changed since the run before: UTC-05:00 instead of UTC-04:00",
         None,
     ]
-    assert notes(cron("0 9 * * *", NEW_YORK), "2026-11-01T00:00", 2) == [
+    assert notes(parse_cron_schedule("0 9 * * *", NEW_YORK), "2026-11-01T00:00", 2) == [
         "clocks changed before this run: UTC-05:00 instead of UTC-04:00", None,
     ]  # fmt: skip
 
@@ -312,13 +312,13 @@ def test_a_preview_of_an_interval_is_shown_in_the_zone_that_is_named() -> None:
     assert notes(schedule, "2026-03-08T05:00", where=NEW_YORK) == [
         None, None, "clocks changed since the run before: UTC-04:00 instead of UTC-05:00",
     ]  # fmt: skip
-    assert [f"{run.local:%H:%M}" for run in preview(schedule, at("2026-03-08T05:00"), 3, zone=NEW_YORK)] == [
+    assert [f"{run.local:%H:%M}" for run in preview_runs(schedule, at("2026-03-08T05:00"), 3, zone=NEW_YORK)] == [
         "00:30", "01:30", "03:30",
     ]  # fmt: skip
 
 
 def test_a_one_shot_is_previewed_as_one_run() -> None:
-    assert len(preview(Every(0, at("2026-01-01T00:00")), EARLIEST)) == 1
+    assert len(preview_runs(Every(0, at("2026-01-01T00:00")), EARLIEST)) == 1
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_a_one_shot_is_previewed_as_one_run() -> None:
     ],
 )
 def test_a_cron_schedule_in_words(expr: str, said: str) -> None:
-    assert in_words(cron(expr, "UTC")) == said
+    assert in_words(parse_cron_schedule(expr, "UTC")) == said
 
 
 @pytest.mark.parametrize(

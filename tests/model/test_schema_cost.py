@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import PayloadInvalid, PayloadTooCostly, SchemaTooCostly
-from fairlead.model.definition import check_payload, validator
-from fairlead.model.extent import extent_of
+from fairlead.model.definition import check_payload, compile_schema
+from fairlead.model.json_extent import extent_of
 from fairlead.model.pattern_cost import count_states
-from fairlead.model.schema_cost import MOST_CHECKS, TooCostly, cost_of
+from fairlead.model.schema_cost import MOST_CHECKS, TooCostly, compute_cost
 from tests.thorough import examples
 
 # What never ends is seen as a failure, and not as a hanging run.
@@ -70,7 +70,7 @@ def in_properties(levels: int) -> dict[str, Any]:
 )
 def test_a_schema_without_a_small_bound_is_refused_before_it_is_compiled(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaTooCostly) as refused:
-        validator(schema)
+        compile_schema(schema)
     assert refused.value.code == "schema_too_costly"
     assert refused.value.faults[0].path == "arg_schema"
 
@@ -85,14 +85,14 @@ def test_a_schema_without_a_small_bound_is_refused_before_it_is_compiled(schema:
 )
 def test_numbers_that_collide_are_not_compared_with_each_other(items: list[Any]) -> None:
     """12,000 of them took half a minute."""
-    unique = validator({"properties": {"ids": {"uniqueItems": True}}})
+    unique = compile_schema({"properties": {"ids": {"uniqueItems": True}}})
     with pytest.raises(PayloadTooCostly, match="numbers beyond 2\\^53"):
         unique.is_valid({"ids": items}, 100)
-    assert validator({"type": "object"}).is_valid({"ids": items})
+    assert compile_schema({"type": "object"}).is_valid({"ids": items})
 
 
 def test_long_numbers_may_be_unique_where_they_are_few() -> None:
-    unique = validator({"properties": {"ids": {"uniqueItems": True}}})
+    unique = compile_schema({"properties": {"ids": {"uniqueItems": True}}})
     assert unique.is_valid({"ids": [2**62 + n for n in range(1000)]})
     assert unique.is_valid({"ids": list(range(100_000))})
     assert not unique.is_valid({"ids": [1, 2, 1]})
@@ -100,25 +100,25 @@ def test_long_numbers_may_be_unique_where_they_are_few() -> None:
 
 def test_the_refusal_names_a_part_and_what_to_do() -> None:
     with pytest.raises(TooCostly) as refused:
-        cost_of({"properties": {"ok": INTEGER, "bad": {"pattern": "(a{9999}){9999}"}}})
+        compute_cost({"properties": {"ok": INTEGER, "bad": {"pattern": "(a{9999}){9999}"}}})
     assert refused.value.where == "/properties/bad"
     with pytest.raises(TooCostly, match="refer to each definition less often") as refused:
-        cost_of(doubling(40))
+        compute_cost(doubling(40))
     assert refused.value.where.startswith("/$defs/d")
 
 
 def test_a_recursive_schema_is_as_good_as_another() -> None:
     tree = {"$defs": {"n": {"properties": {"kids": {"items": {"$ref": "#/$defs/n"}}}}}, "$ref": "#/$defs/n"}
-    assert cost_of(tree).deepest is None
+    assert compute_cost(tree).deepest is None
     payload: dict[str, Any] = {}
     for _ in range(30):
         payload = {"kids": [payload]}
-    check_payload(validator(tree), "k", payload)
+    check_payload(compile_schema(tree), "k", payload)
 
 
 def test_a_recursive_schema_that_branches_takes_instances_of_a_depth_that_is_affordable() -> None:
     side = {"properties": {"left": {"$ref": "#/$defs/e"}}}
-    schema = validator(
+    schema = compile_schema(
         {"$defs": {"e": {"oneOf": [side, side, INTEGER]}}, "properties": {"e": {"$ref": "#/$defs/e"}}}
     )
     deepest = schema.cost.deepest
@@ -156,12 +156,12 @@ def test_a_payload_that_would_take_too_long_is_refused(
     schema: dict[str, Any], payload: dict[str, Any]
 ) -> None:
     with pytest.raises(PayloadTooCostly, match="the limit is"):
-        check_payload(validator(schema), "k", payload, size=100_000)
+        check_payload(compile_schema(schema), "k", payload, size=100_000)
 
 
 def test_errors_are_not_made_by_the_million() -> None:
     """Each holds a copy of the value it is about."""
-    schema = validator({"allOf": [{"required": [f"x{n}"]} for n in range(200)]})
+    schema = compile_schema({"allOf": [{"required": [f"x{n}"]} for n in range(200)]})
     with pytest.raises(PayloadTooCostly, match="too large to report where"):
         check_payload(schema, "k", {"a": [{}] * 20_000})
 
@@ -169,7 +169,7 @@ def test_errors_are_not_made_by_the_million() -> None:
 def test_an_ordinary_schema_takes_the_largest_payload() -> None:
     name = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]{1,63}$"}
     row = {"type": "object", "properties": {"name": name, "size": INTEGER}, "required": ["name"]}
-    schema = validator({"type": "object", "properties": {"rows": {"type": "array", "items": row}}})
+    schema = compile_schema({"type": "object", "properties": {"rows": {"type": "array", "items": row}}})
     check_payload(schema, "k", {"rows": [{"name": "a-name", "size": n} for n in range(8_000)]})
 
 
@@ -286,7 +286,7 @@ class Count:
 @given(SCHEMAS, INSTANCES)
 def test_no_instance_takes_more_than_the_bound(schema: dict[str, Any], value: Any) -> None:
     try:
-        cost = cost_of(schema)
+        cost = compute_cost(schema)
     except TooCostly:
         return
     assert cost.checks <= MOST_CHECKS
@@ -296,5 +296,5 @@ def test_no_instance_takes_more_than_the_bound(schema: dict[str, Any], value: An
     count = Count(schema)
     count.apply(schema, value)
     assert count.applied <= cost.checks * extent.values
-    compiled = validator(schema)
+    compiled = compile_schema(schema)
     compiled.is_valid(value)  # ends, whatever the engine makes of it

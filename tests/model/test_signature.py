@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.errors import SignatureInvalid
-from fairlead.model.definition import check_payload, validator
-from fairlead.model.signature import argument_schema
+from fairlead.model.definition import check_payload, compile_schema
+from fairlead.model.signature import derive_argument_schema
 
 
 @dataclass
@@ -30,7 +30,7 @@ async def sync(  # type: ignore[no-untyped-def]
 
 
 def test_parameters_become_properties_with_their_types() -> None:
-    schema = argument_schema(sync)
+    schema = derive_argument_schema(sync)
 
     assert schema["required"] == ["provider_id"]
     assert schema["additionalProperties"] is False
@@ -59,7 +59,7 @@ def test_parameters_become_properties_with_their_types() -> None:
     ],
 )
 def test_the_schema_admits_what_the_function_takes(payload: dict[str, Any], *, fits: bool) -> None:
-    compiled = validator(argument_schema(sync))
+    compiled = compile_schema(derive_argument_schema(sync))
     assert compiled.is_valid(payload) is fits
     if fits:
         check_payload(compiled, "sync", payload)
@@ -68,13 +68,13 @@ def test_the_schema_admits_what_the_function_takes(payload: dict[str, Any], *, f
 def test_a_function_that_takes_anything_admits_anything() -> None:
     def open_ended(ctx: object, **rest: Any) -> None: ...
 
-    assert validator(argument_schema(open_ended)).is_valid({"whatever": [1, 2]})
+    assert compile_schema(derive_argument_schema(open_ended)).is_valid({"whatever": [1, 2]})
 
 
 def test_a_function_without_parameters_takes_an_empty_payload() -> None:
     def nothing() -> None: ...
 
-    compiled = validator(argument_schema(nothing))
+    compiled = compile_schema(derive_argument_schema(nothing))
     assert compiled.is_valid({})
     assert not compiled.is_valid({"a": 1})
 
@@ -94,4 +94,4 @@ def odd_type(a: Callable[[], None]) -> None: ...
 @pytest.mark.parametrize("function", [positional, starred, takes_tenant, odd_type])
 def test_a_signature_that_no_payload_can_call_is_refused(function: Callable[..., None]) -> None:
     with pytest.raises(SignatureInvalid, match=function.__name__):
-        argument_schema(function)
+        derive_argument_schema(function)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import SettingInvalid
-from fairlead.model.http_call import target_of
-from fairlead.model.signing_secrets import signing_secrets_of
+from fairlead.model.http_call import parse_target
+from fairlead.model.signing_secrets import read_signing_secrets
 
 URL = "https://hooks.example/orders"
 
@@ -14,8 +14,8 @@ URL = "https://hooks.example/orders"
 def may(secret: Any, tenant: str = "acme", url: str = URL, owner: str | None = None) -> bool:
     """Whether a tenant may sign a request with a secret, of [http.secrets] or of a tenant's own."""
     said = {"secrets": {"s": secret}}
-    found = signing_secrets_of({"http": said if owner is None else {"tenants": {owner: said}}})
-    return found[owner, "s"].why_not(tenant, target_of(url)) is None
+    found = read_signing_secrets({"http": said if owner is None else {"tenants": {owner: said}}})
+    return found[owner, "s"].why_not(tenant, parse_target(url)) is None
 
 
 def test_a_secret_that_is_bound_to_nothing_signs_for_no_tenant() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings, strategies
 
 from fairlead.errors import Fault, TemplateFailed, TemplateInvalid
-from fairlead.model.path import MISSING, Flaw, look_up, path_of
+from fairlead.model.path import MISSING, Flaw, look_up, parse_path
 from fairlead.model.payload import encode
-from fairlead.model.place import read
-from fairlead.model.template import Template, compiled, misfits
+from fairlead.model.placeholder import parse_template_string
+from fairlead.model.template import Template, compile_template, find_template_faults
 from tests.anything import (
     Hostile,
     HostileDict,
@@ -41,12 +41,12 @@ contexts = strategies.fixed_dictionaries(
 
 
 def rendered(template: Any, max_bytes: int = 262_144, **context: Any) -> Any:
-    return compiled(template, ROOTS).render(context, max_bytes=max_bytes)
+    return compile_template(template, ROOTS).render(context, max_bytes=max_bytes)
 
 
 def refused(template: Any) -> tuple[Fault, ...]:
     with pytest.raises(TemplateInvalid) as invalid:
-        compiled(template, ROOTS)
+        compile_template(template, ROOTS)
     return invalid.value.faults
 
 
@@ -94,7 +94,7 @@ def test_a_path_leads_into_objects_by_key_and_into_lists_by_number(path: str, fo
         "": 6,
     }
 
-    assert look_up(path_of(path), {"event": event}) == found
+    assert look_up(parse_path(path), {"event": event}) == found
 
 
 @pytest.mark.parametrize(
@@ -103,30 +103,30 @@ def test_a_path_leads_into_objects_by_key_and_into_lists_by_number(path: str, fo
 )
 def test_what_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(Flaw, match="expected a path"):
-        path_of(text)
+        parse_path(text)
 
 
 def test_paths_are_bounded_in_length_and_segments() -> None:
-    assert len(path_of("a" * 500).segments) == 1
-    assert len(path_of(".".join("a" * 32)).segments) == 32
+    assert len(parse_path("a" * 500).segments) == 1
+    assert len(parse_path(".".join("a" * 32)).segments) == 32
     for text in ("a" * 501, ".".join("a" * 33), '"' + "a" * 500 + '"'):
         with pytest.raises(Flaw, match="at most 500 characters and 32 segments"):
-            path_of(text)
+            parse_path(text)
 
 
 @unhurried
 @given(strategies.lists(readable.filter(lambda text: len(text) < 10), min_size=1, max_size=5))
 def test_a_path_reads_back_as_it_is_shown(segments: list[str]) -> None:
-    path = path_of(".".join(json.dumps(segment, ensure_ascii=False) for segment in segments))
+    path = parse_path(".".join(json.dumps(segment, ensure_ascii=False) for segment in segments))
 
     assert path.segments == tuple(segments)
-    assert path_of(str(path)) == path
+    assert parse_path(str(path)) == path
 
 
 def test_a_segment_that_nothing_could_be_called_is_refused() -> None:
     for text in ('"\\u0000"', 'a."\\ud800"'):
         with pytest.raises(Flaw, match="cannot be stored"):
-            path_of(text)
+            parse_path(text)
 
 
 # Filling
@@ -213,7 +213,7 @@ def test_two_places_with_one_path_have_each_their_default() -> None:
 
 def test_a_result_shares_nothing() -> None:
     written = {"a": {"b": [1]}}
-    template = compiled({"literal": written, "v": "{{event}}", "d": "{{meta.x | default: []}}"}, ROOTS)
+    template = compile_template({"literal": written, "v": "{{event}}", "d": "{{meta.x | default: []}}"}, ROOTS)
     event = {"list": [1]}
     first = template.render({"event": event}, max_bytes=1000)
     first["literal"]["a"]["b"].append(2)
@@ -228,7 +228,7 @@ def test_a_result_shares_nothing() -> None:
 
 
 def test_a_template_tells_its_paths_once_each() -> None:
-    template = compiled(["{{event.a}} {{meta.b}}", '{{event."a"}}', {"x": "\\{{event.c}}"}], ROOTS)
+    template = compile_template(["{{event.a}} {{meta.b}}", '{{event."a"}}', {"x": "\\{{event.c}}"}], ROOTS)
 
     assert [str(path) for path in template.paths] == ["event.a", "meta.b"]
 
@@ -294,7 +294,7 @@ def test_what_could_not_be_kept_is_refused() -> None:
 
 
 def test_places_and_faults_are_bounded() -> None:
-    assert len(compiled(["{{event}}"] * 1_000, ROOTS).tree) == 1_000
+    assert len(compile_template(["{{event}}"] * 1_000, ROOTS).tree) == 1_000
     assert "at most 1000 placeholders" in refused("{{event.a}} " * 1_001)[0].message
     assert len(refused(["{{"] * 100)) == 20
     assert len(failed(["{{event}}"] * 100)) == 20
@@ -315,7 +315,7 @@ def size(value: Any) -> int:
 def test_a_result_is_bounded_to_the_byte(template: Any, context: Any) -> None:
     context["meta"] = {"s": 'é"\n', "n": 1.5}
     try:
-        ready = compiled(template, ROOTS)
+        ready = compile_template(template, ROOTS)
         result = ready.render(context, max_bytes=1_000_000)
     except (TemplateInvalid, TemplateFailed):
         return
@@ -327,7 +327,7 @@ def test_a_result_is_bounded_to_the_byte(template: Any, context: Any) -> None:
 
 @pytest.mark.parametrize("place", ["{{event.big}}", "a{{event.big}}"])
 def test_many_places_over_a_large_value_never_build_it_all(place: str) -> None:
-    template = compiled([place] * 1_000, ROOTS)
+    template = compile_template([place] * 1_000, ROOTS)
     event = {"big": "x" * 1_000_000}
     tracemalloc.start()
     try:
@@ -345,7 +345,7 @@ def test_a_value_is_encoded_once_however_often_it_is_used(monkeypatch: pytest.Mo
         encoded.append(value)
         return encode(value, **bounds)
 
-    monkeypatch.setattr("fairlead.model.rendering.encode", counted)
+    monkeypatch.setattr("fairlead.model.template_rendering.encode", counted)
 
     rendered(["{{event.a}}", "{{event.a}} {{event.a}}", "{{event.b}}"], event={"a": "one", "b": ["two"]})
 
@@ -378,7 +378,7 @@ def test_what_is_no_json_is_an_error_that_names_the_path(value: Any) -> None:
 def outcome(template: Any, context: dict[str, Any]) -> Any:
     """What a template comes to; every way but these two refusals fails the test."""
     try:
-        return compiled(template, ROOTS).render(context, max_bytes=10_000)
+        return compile_template(template, ROOTS).render(context, max_bytes=10_000)
     except (TemplateInvalid, TemplateFailed) as refusal:
         return refusal
 
@@ -475,7 +475,7 @@ def test_reading_takes_time_in_proportion_to_the_text(adverse: Any) -> None:
     def seconds(text: str) -> float:
         start = time.thread_time()  # whatever else this machine does
         with suppress(Flaw):
-            read(text)
+            parse_template_string(text)
         return time.thread_time() - start
 
     short = min(seconds(adverse(2_000)) for _ in range(3))
@@ -487,7 +487,7 @@ def test_reading_takes_time_in_proportion_to_the_text(adverse: Any) -> None:
 
 
 def seen(template: Any, schema: Any = SEED) -> list[str]:
-    return [f"{fault.path}: {fault.message}" for fault in misfits(compiled(template, ROOTS), schema)]
+    return [f"{fault.path}: {fault.message}" for fault in find_template_faults(compile_template(template, ROOTS), schema)]
 
 
 def test_the_examples_of_the_design_are_told_apart() -> None:
@@ -544,7 +544,7 @@ MIXED = "a {{event.x}}"
     ],
 )
 def test_only_what_no_filling_could_mend_is_a_misfit(schema: Any, template: Any, paths: list[str]) -> None:
-    assert [fault.path for fault in misfits(compiled(template, ROOTS), schema)] == paths
+    assert [fault.path for fault in find_template_faults(compile_template(template, ROOTS), schema)] == paths
 
 
 def test_a_misfit_never_repeats_a_value() -> None:
@@ -554,6 +554,6 @@ def test_a_misfit_never_repeats_a_value() -> None:
 
 
 def test_a_template_cannot_be_changed() -> None:
-    template: Template = compiled({"a": 1}, ROOTS)
+    template: Template = compile_template({"a": 1}, ROOTS)
     with pytest.raises(AttributeError):
         template.tree = {}  # type: ignore[misc]

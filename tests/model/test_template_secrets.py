@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.model.redact import MASK, hidden, restored
-from fairlead.model.template_secrets import secret_fields, shown_template
+from fairlead.model.redact import MASK, mask_paths, restore_masked
+from fairlead.model.template_secrets import find_secret_fields, mask_template
 from fairlead.model.trigger import EVENT_ROOTS
 
 PATHS = ["/password", "/smtp/key", "/users/*/token"]
@@ -40,20 +40,20 @@ PATHS = ["/password", "/smtp/key", "/users/*/token"]
 def test_a_template_shows_where_secrets_come_from_and_never_what_they_are(
     template: Any, shown: Any, fields: list[str]
 ) -> None:
-    assert shown_template(template, PATHS) == shown
-    assert secret_fields(template, PATHS, EVENT_ROOTS) == fields
-    assert restored(shown, template, shown) == template, "sent back as it was shown, it stays as it is"
+    assert mask_template(template, PATHS) == shown
+    assert find_secret_fields(template, PATHS, EVENT_ROOTS) == fields
+    assert restore_masked(shown, template, shown) == template, "sent back as it was shown, it stays as it is"
 
 
 def test_a_template_without_secrets_is_shown_as_it_is() -> None:
     template = {"a": "{{event.a}}", "password": "p"}
 
-    assert shown_template(template, []) == template
-    assert secret_fields(template, [], EVENT_ROOTS) == []
+    assert mask_template(template, []) == template
+    assert find_secret_fields(template, [], EVENT_ROOTS) == []
 
 
 def test_where_everything_may_be_a_secret_all_of_the_template_is_hidden_and_all_of_its_event() -> None:
-    fields = secret_fields("{{event}}", ["/**"], EVENT_ROOTS)
+    fields = find_secret_fields("{{event}}", ["/**"], EVENT_ROOTS)
 
-    assert shown_template({"a": 1, "b": "{{event.b}}"}, ["/**"]) == MASK
-    assert hidden({"a": 1, "b": {"c": 2}}, fields) == MASK
+    assert mask_template({"a": 1, "b": "{{event.b}}"}, ["/**"]) == MASK
+    assert mask_paths({"a": 1, "b": {"c": 2}}, fields) == MASK

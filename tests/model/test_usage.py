@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import InvalidInput
-from fairlead.model.spreadsheet import as_csv
-from fairlead.model.usage import HOUR, MOST_STEPS, By, Period, Used, period, total
+from fairlead.model.spreadsheet import format_csv
+from fairlead.model.usage import HOUR, MOST_STEPS, By, Period, UsageFigures, period, sum_usage
 
 NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 ZONES = [
@@ -99,16 +99,16 @@ def test_as_many_steps_as_are_admitted_are_told() -> None:
 
 
 def test_a_total_is_the_sum_of_every_figure() -> None:
-    one = Used(runs=1, failed=1, run_ms=5, queue_ms=6, cost_cents=7)
-    assert total([]) == Used()
-    assert total([one, one, Used(runs=1, released=1)]) == Used(
+    one = UsageFigures(runs=1, failed=1, run_ms=5, queue_ms=6, cost_cents=7)
+    assert sum_usage([]) == UsageFigures()
+    assert sum_usage([one, one, UsageFigures(runs=1, released=1)]) == UsageFigures(
         runs=3, failed=2, released=1, run_ms=10, queue_ms=12, cost_cents=14
     )
 
 
 def test_a_table_holds_no_formulas_and_keeps_its_cells_apart() -> None:
     keys = ["=1+1", "+a", "-b", "@c", "\td", "\re", 'a "b", c', "fine"]
-    text = as_csv(("key", "n"), [(key, -1) for key in keys])
+    text = format_csv(("key", "n"), [(key, -1) for key in keys])
 
     assert text.split("\r\n")[0] == "key,n"
     assert [line.rsplit(",", 1) for line in text.split("\r\n")[1:-1]] == [

@@ -1,9 +1,9 @@
-from fairlead.model.webhook import key_of, signed
+from fairlead.model.webhook import decode_key, sign_webhook
 
 
 def test_a_signature_is_the_one_of_the_standards_example() -> None:
-    headers = signed(
-        key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    headers = sign_webhook(
+        decode_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         1614265330,
         b'{"test": 2432232314}',

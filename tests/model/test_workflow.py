@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import WorkflowInvalid
-from fairlead.model.workflow import MAX_STEPS, document_of, workflow_of
-from fairlead.model.workflow_graph import graph_of
-from fairlead.model.workflow_step import recipe_of
+from fairlead.model.workflow import MAX_STEPS, build_document, read_workflow
+from fairlead.model.workflow_graph import build_graph
+from fairlead.model.workflow_step import build_recipe
 
 
 def flow(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def flow(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def refused(document: Any) -> WorkflowInvalid:
     with pytest.raises(WorkflowInvalid) as caught:
-        graph_of(workflow_of(document))
+        build_graph(read_workflow(document))
     return caught.value
 
 
@@ -47,10 +47,10 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
         output={"all": "{{steps.c.output}}"},
         input_schema={"type": "object"},
     )
-    workflow = workflow_of(document)
+    workflow = read_workflow(document)
 
-    assert document_of(workflow) == document
-    nodes = graph_of(workflow)
+    assert build_document(workflow) == document
+    nodes = build_graph(workflow)
     assert [(node.before, node.next) for node in nodes] == [
         ((), (1, 2)),
         ((0,), (2,)),
@@ -59,7 +59,7 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
     ]
     assert [node.compensation for node in nodes] == [None, 3, None, None]
     assert [node.is_compensation for node in nodes] == [False, False, False, True]
-    assert recipe_of(workflow.steps[2]).needs == {"a"}
+    assert build_recipe(workflow.steps[2]).needs == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_what_is_no_workflow_is_refused(document: Any) -> None:
 
 
 def test_an_output_may_look_at_every_step_and_no_other() -> None:
-    graph_of(
-        workflow_of(
+    build_graph(
+        read_workflow(
             flow({"name": "a"}, {"name": "b"}, output={"x": ["{{steps.a.output}}", "{{steps.b.status}}"]})
         )
     )
@@ -163,7 +163,7 @@ def test_any_graph_without_a_circle_is_one_and_any_with_is_not(size: int, chance
     ]
     chance.shuffle(steps)
 
-    nodes = graph_of(workflow_of(flow(*steps)))
+    nodes = build_graph(read_workflow(flow(*steps)))
 
     assert {(node.step.name, nodes[m].step.name) for node in nodes for m in node.before} == {
         (names[n], names[m]) for n in range(size) for m in before[n]

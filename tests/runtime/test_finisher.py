@@ -11,7 +11,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Change, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Change, Succeeded, decide
 from fairlead.runtime import finisher
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.source import Held
@@ -19,7 +19,7 @@ from fairlead.runtime.store_source import StoreSource
 from fairlead.store.queue import Beat
 from tests import given
 
-DONE = decide(Budget(1, 0, 0, Backoff()), Succeeded(None))
+DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
 
 
 class Source:

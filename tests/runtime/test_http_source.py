@@ -20,7 +20,7 @@ from fairlead.errors import (
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
-    Budget,
+    RetryBudget,
     Canceled,
     Change,
     Failed,
@@ -39,7 +39,7 @@ from fairlead.store.queue import Beat
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 HOST = uuid4()
-BUDGET = Budget(max_attempts=3, failure_count=0, lost_count=0, backoff=Backoff())
+BUDGET = RetryBudget(max_attempts=3, failure_count=0, lost_count=0, backoff=Backoff())
 
 
 def fine(request: httpx2.Request) -> httpx2.Response:

@@ -8,7 +8,7 @@ import pytest
 from fairlead import Fairlead, JobStatus
 from fairlead.db.tx import Tx
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Backoff, Budget, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.source import EndsPostponed
 from fairlead.runtime.stager import Stager
@@ -18,7 +18,7 @@ from tests import given
 from tests.runs import begun, diamond
 from tests.waiting import eventually
 
-DONE = decide(Budget(1, 0, 0, Backoff()), Succeeded(None))
+DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
 HOLD_RUN = "select from fairlead.workflow_runs where id = %s for update"
 
 

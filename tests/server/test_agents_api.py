@@ -10,7 +10,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.actions import definitions, hosts
 from fairlead.model.access import Principal, Role
-from fairlead.model.secret import secret_hash
+from fairlead.model.generated_secret import hash_secret
 from fairlead.store import access, rescue
 from tests import given
 from tests.server.world import World
@@ -296,7 +296,7 @@ async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World
     await revoking
 
     async with world.fl.database.transaction() as tx:
-        assert await access.token(tx, secret_hash(made.secret)) is None
+        assert await access.token(tx, hash_secret(made.secret)) is None
 
 
 async def test_another_hosts_jobs_are_not_there(world: World) -> None:

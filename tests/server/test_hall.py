@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.actions import definitions
 from fairlead.db.tx import Database
-from fairlead.model.secret import secret_hash
+from fairlead.model.generated_secret import hash_secret
 from fairlead.server.app import bind, create_app, make_server
 from fairlead.store import hosts
 from tests import given
@@ -274,13 +274,13 @@ async def test_what_is_over_is_forgotten_and_what_is_on_its_way_is_not(world: Wo
     ]
     async with world.fl.database.transaction() as tx:
         old = "update fairlead.enrolment_codes set expires_at = clock_timestamp() - interval '2 days' where code_hash = %s"
-        await tx.run(old, [secret_hash(codes[0])])
+        await tx.run(old, [hash_secret(codes[0])])
         await hosts.forget(tx)
         left = await tx.values("select job_id from fairlead.deliveries")
         [(kept,)] = await tx.values("select code_hash from fairlead.enrolment_codes")
 
     assert left == [(on_its_way,)]
-    assert bytes(kept) == secret_hash(codes[1])
+    assert bytes(kept) == hash_secret(codes[1])
 
 
 async def test_a_glance_goes_from_host_to_host_however_much_waits_for_each(

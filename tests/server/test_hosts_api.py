@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from fairlead.actions import definitions
-from fairlead.model.presets import PRESETS
+from fairlead.model.definition_presets import PRESETS
 from tests import given
 from tests.server.world import World
 

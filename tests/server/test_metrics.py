@@ -16,7 +16,7 @@ from fairlead import Context, Fairlead, Settings
 from fairlead.cli import log
 from fairlead.cli.session import Session
 from fairlead.db.tx import Database
-from fairlead.model.outcome import Backoff, Budget, Failed, Lost, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Failed, Lost, Succeeded, decide
 from fairlead.runtime import meter as metering
 from fairlead.server import metrics as scraping
 from fairlead.store import metrics, queue, retention
@@ -299,7 +299,7 @@ async def test_what_became_of_runs_is_counted_by_tenant(world: World) -> None:
         for outcome in (Succeeded(None), Failed("x", "x"), Failed("x", "x", retryable=False), Lost()):
             await given.queued_job(tx)
             claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
-            change = decide(Budget(3, 0, 0, Backoff()), outcome)
+            change = decide(RetryBudget(3, 0, 0, Backoff()), outcome)
             await queue.finish(tx, [(claim.lease(claim.jobs[0]), change)], actor="w")
     wanted = {"succeeded": 1, "failed": 1, "dead_letter": 0, "retried": 2, "lost": 1}
 

@@ -21,7 +21,7 @@ from fairlead.actions.enqueue import enqueue
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import JobNotCancelable
 from fairlead.model.job import Lease, NewJob
-from fairlead.model.outcome import Backoff, Budget, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.store import jobs, queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -37,7 +37,7 @@ SHORT_SECONDS = 0.3
 STOCK, ENOUGH = 15, 600
 # The longest that an enqueue may wait for any lock: a claim must not hold what it needs.
 ENQUEUE_LOCK = "set local lock_timeout = '500ms'"
-AT_ONCE = Budget(1000, 0, 0, Backoff(base_seconds=0))
+AT_ONCE = RetryBudget(1000, 0, 0, Backoff(base_seconds=0))
 OUTCOMES: list[Outcome] = [Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m"), Snoozed(0.01)]
 
 FREE, SINGLE = "free", "single"

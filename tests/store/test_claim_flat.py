@@ -15,7 +15,7 @@ import pytest
 from fairlead import Settings
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Backoff, Budget, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.store_source import PLANNER
 from fairlead.store import queue
 from tests import given
@@ -24,7 +24,7 @@ from tests.store.test_claim_fairness import fill
 
 SMALL, LARGE = 100, 5000
 TAKEABLE = 40
-DONE = decide(Budget(3, 0, 0, Backoff()), Succeeded())
+DONE = decide(RetryBudget(3, 0, 0, Backoff()), Succeeded())
 Work = Callable[[Tx], Awaitable[object]]
 
 

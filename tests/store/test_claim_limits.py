@@ -9,13 +9,13 @@ import pytest
 from fairlead.actions import tenants
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Released, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Released, Succeeded, decide
 from fairlead.store import jobs, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store import test_claim_fairness as fairness
 
-AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
+AT_ONCE = RetryBudget(3, 0, 0, Backoff(base_seconds=0))
 NAMES = {"greet": {"name": "Ada"}, "anything": {}}
 
 # every limited scope, what it allows, and who is in it

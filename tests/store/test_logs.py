@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import JobStatus
-from fairlead.model.outcome import Backoff, Budget, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.source import Held
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, logs, queue
@@ -16,7 +16,7 @@ from fairlead.store.logs import Appended, NewChunk
 from tests import given
 from tests.waiting import until_somebody_waits
 
-SUCCESS = decide(Budget(1, 0, 0, Backoff()), Succeeded("x"))
+SUCCESS = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded("x"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import Job, JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
-    Budget,
+    RetryBudget,
     Canceled,
     Change,
     Failed,
@@ -27,8 +27,8 @@ from fairlead.store import bulk, definitions, jobs, queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
-BUDGET = Budget(3, 0, 0, Backoff(jitter=0))
-AT_ONCE = Budget(3, 0, 0, Backoff(base_seconds=0))
+BUDGET = RetryBudget(3, 0, 0, Backoff(jitter=0))
+AT_ONCE = RetryBudget(3, 0, 0, Backoff(base_seconds=0))
 BROKEN = Failed("ValueError", "it broke")
 
 
@@ -56,7 +56,7 @@ async def running(tx: Tx, **fields: Any) -> Lease:
 
 
 async def finish(
-    tx: Tx, lease: Lease, outcome: Outcome | Change, budget: Budget = BUDGET
+    tx: Tx, lease: Lease, outcome: Outcome | Change, budget: RetryBudget = BUDGET
 ) -> JobStatus | None:
     change = outcome if isinstance(outcome, Change) else decide(budget, outcome)
     return (await queue.finish(tx, [(lease, change)], actor="worker:w1")).get(lease.job_id)
@@ -254,11 +254,11 @@ async def test_success_is_recorded_and_audited_as_the_definition_says(tx: Tx, ac
     assert await given.count(tx, "active_keys") == 0
 
 
-ENDS: list[tuple[Outcome, Budget, JobStatus, str, int, list[str]]] = [
+ENDS: list[tuple[Outcome, RetryBudget, JobStatus, str, int, list[str]]] = [
     (BROKEN, BUDGET, JobStatus.QUEUED, "failed", 1, []),
     (BROKEN, AT_ONCE, JobStatus.QUEUED, "failed", 1, []),
     (replace(BROKEN, timed_out=True), BUDGET, JobStatus.QUEUED, "timeout", 1, []),
-    (BROKEN, Budget(1, 0, 0, Backoff()), JobStatus.DEAD_LETTER, "failed", 1, ["JOB_EXHAUSTED_RETRIES"]),
+    (BROKEN, RetryBudget(1, 0, 0, Backoff()), JobStatus.DEAD_LETTER, "failed", 1, ["JOB_EXHAUSTED_RETRIES"]),
     (replace(BROKEN, retryable=False), BUDGET, JobStatus.FAILED, "failed", 1, ["JOB_FAILED"]),
     (Snoozed(60), BUDGET, JobStatus.QUEUED, "released", 0, []),
     (Released(), BUDGET, JobStatus.QUEUED, "released", 0, []),
@@ -270,7 +270,7 @@ ENDS: list[tuple[Outcome, Budget, JobStatus, str, int, list[str]]] = [
 async def test_each_outcome_leaves_the_job_where_it_belongs(
     tx: Tx,
     outcome: Outcome,
-    budget: Budget,
+    budget: RetryBudget,
     status: JobStatus,
     attempt: str,
     charged: int,

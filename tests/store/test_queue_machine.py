@@ -25,7 +25,7 @@ from fairlead.errors import JobNotCancelable, JobNotRetryable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
-    Budget,
+    RetryBudget,
     Canceled,
     Change,
     Failed,
@@ -42,7 +42,7 @@ from tests.given import OTHER, TENANT, TESTER
 from tests.thorough import examples
 
 T = TypeVar("T")
-SUCCESS = decide(Budget(1, 0, 0, Backoff()), Succeeded("x"))
+SUCCESS = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded("x"))
 TENANTS = st.sampled_from([TENANT, OTHER])
 DEFINITIONS = st.sampled_from(["greet", "anything"])
 OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
@@ -58,7 +58,7 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
     ]
 )
 BUDGETS = st.builds(
-    Budget,
+    RetryBudget,
     max_attempts=st.integers(1, 3),
     failure_count=st.just(0),
     lost_count=st.just(0),
@@ -186,7 +186,7 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.issued)
     @rule(data=st.data(), outcome=OUTCOMES, budget=BUDGETS)
-    def finish(self, data: st.DataObject, outcome: Outcome, budget: Budget) -> None:
+    def finish(self, data: st.DataObject, outcome: Outcome, budget: RetryBudget) -> None:
         lease = data.draw(st.sampled_from(self.issued))
         change = decide(budget, outcome)
         owner = self.owned.get(lease.job_id) == lease

@@ -9,12 +9,12 @@ from fairlead.actions import definitions, gates
 from fairlead.actions import jobs as actions
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Failed, Released, Succeeded, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Failed, Released, Succeeded, decide
 from fairlead.store import jobs, queue, rescue, testing
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
-BUDGET = Budget(3, 0, 0, Backoff())
+BUDGET = RetryBudget(3, 0, 0, Backoff())
 
 
 async def take(tx: Tx, wanted: int = 1, *, worker: str = "w") -> list[Lease]:

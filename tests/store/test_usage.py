@@ -13,15 +13,15 @@ from fairlead.actions import usage as actions
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import InvalidInput, TenantUnknown, TimezoneUnknown
 from fairlead.model.access import Principal, Role
-from fairlead.model.outcome import Backoff, Budget, Failed, Outcome, Released, Snoozed, Succeeded, decide
-from fairlead.model.usage import By, Per, Used
+from fairlead.model.outcome import Backoff, RetryBudget, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.usage import By, Per, UsageFigures
 from fairlead.store import counts, jobs, queue, rescue, retention
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_retention import id_of
 
-AT_ONCE = Budget(9, 0, 0, Backoff(base_seconds=0))
-SPENT = Budget(1, 0, 0, Backoff())
+AT_ONCE = RetryBudget(9, 0, 0, Backoff(base_seconds=0))
+SPENT = RetryBudget(1, 0, 0, Backoff())
 BROKEN = Failed("ValueError", "it broke", cost_cents=10)
 SLOW = Failed("TimeoutError", "too slow", timed_out=True, cost_cents=20)
 FATAL = Failed("Fatal", "no", retryable=False, cost_cents=40)
@@ -52,7 +52,7 @@ async def _consistent(tx: Tx) -> AsyncIterator[None]:
     assert await jobs.inconsistencies(tx) == []
 
 
-async def run(tx: Tx, *ends: tuple[Budget, Outcome], **fields: Any) -> None:
+async def run(tx: Tx, *ends: tuple[RetryBudget, Outcome], **fields: Any) -> None:
     """A job whose attempts end so, one after the other."""
     await given.queued_job(tx, **fields)
     for budget, outcome in ends:
@@ -79,7 +79,7 @@ async def every_fate(tx: Tx) -> None:
     assert len(await rescue.rescue(tx)) == 1
 
 
-async def used(tx: Tx, **asked: Any) -> Used:
+async def used(tx: Tx, **asked: Any) -> UsageFigures:
     return (await actions.report(tx, TESTER, **asked)).totals
 
 
@@ -202,7 +202,7 @@ async def test_it_is_told_in_steps_of_the_tenants_own_days(tx: Tx) -> None:
     ]
     assert [(one.tenant, one.definition_key, one.runs) for one in utc.items] == [(TENANT, None, 2)]
     assert [(one.starts_at.day, one.cost_cents) for one in month.items] == [(1, 14)]
-    assert (none.items, none.totals) == ([], Used())
+    assert (none.items, none.totals) == ([], UsageFigures())
     assert own.as_csv().splitlines()[1] == "2026-03-02T00:00:00+05:30,,greet,1,1,0,0,0,0,0,5,6,7"
     await tx.run("delete from fairlead.usage_hourly")
 

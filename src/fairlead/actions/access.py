@@ -18,8 +18,8 @@ from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserEx
 from fairlead.model.access import ACCESS_CHANGED, GRANTS, PEOPLE, Permission, Principal, Role, Token, User
 from fairlead.model.definition import KEY
 from fairlead.model.page import Page
-from fairlead.model.payload import unreadable
-from fairlead.model.secret import new_secret, secret_hash
+from fairlead.model.payload import find_storage_flaw
+from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.store import access, audit, definitions
 
 SHORTEST_PASSWORD = 12
@@ -74,7 +74,7 @@ async def create_token(
     faults = [
         *(
             []
-            if 0 < len(name) <= LONGEST_NAME and name.isprintable() and not unreadable(name)
+            if 0 < len(name) <= LONGEST_NAME and name.isprintable() and not find_storage_flaw(name)
             else [Fault("name", "must have 1 to 200 characters, without control characters")]
         ),
         *_role_faults(role, tenant_id, host_id),
@@ -87,7 +87,7 @@ async def create_token(
         raise InvalidInput(f"Cannot create the token: {faults[0].path} {faults[0].message}.", faults)
     if tenant_id is not None:
         await quotas.require_token(tx, tenant_id)
-    secret = new_secret()
+    secret = generate_secret()
     token = await access.add_token(
         tx,
         tenant_id=tenant_id,
@@ -154,7 +154,7 @@ async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, lim
 
 async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | None:
     """Revoke the token that has this secret, if it is valid."""
-    known = await access.token(tx, secret_hash(secret))
+    known = await access.token(tx, hash_secret(secret))
     return None if known is None else await revoke_token(tx, principal, known.id)
 
 
@@ -219,7 +219,7 @@ async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limi
 async def find_user(tx: Tx, principal: Principal, name: str) -> User:
     """A user by address or id."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    found = [] if unreadable(name) else await access.find_users(tx, name, tenant_id=principal.tenant_id)
+    found = [] if find_storage_flaw(name) else await access.find_users(tx, name, tenant_id=principal.tenant_id)
     if not found:
         raise UserUnknown(f"There is no user {name[:200]!r}.", [Fault("user", "unknown")])
     if len(found) > 1:
@@ -281,7 +281,7 @@ async def change_user(
 
 async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
     """The principal of a token's secret, and the token's id."""
-    known = await access.token(tx, secret_hash(secret))
+    known = await access.token(tx, hash_secret(secret))
     if known is None:
         return None
     principal = Principal(
@@ -298,7 +298,7 @@ async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
 
 async def signed_in(tx: Tx, secret: str) -> Principal | None:
     """The principal of a session's cookie."""
-    user = await access.session(tx, secret_hash(secret))
+    user = await access.session(tx, hash_secret(secret))
     return None if user is None else _person(user)
 
 
@@ -308,7 +308,7 @@ def _person(user: access.SignedIn | access.Credentials) -> Principal:
 
 async def is_made_up(tx: Tx, secret: str) -> bool:
     """Whether a cookie never was a session's; the cookie of an ended session is not a guess."""
-    return not await access.session_was_there(tx, secret_hash(secret))
+    return not await access.session_was_there(tx, hash_secret(secret))
 
 
 async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
@@ -316,7 +316,7 @@ async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials |
 
     Several tenants may have the address: the password selects the user.
     """
-    found = [] if unreadable(email) else await access.credentials(tx, email)
+    found = [] if find_storage_flaw(email) else await access.credentials(tx, email)
     for user in found:
         if await _fits(user.password_hash, password):
             return user
@@ -327,7 +327,7 @@ async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials |
 
 async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
     """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile."""
-    secret = new_secret()
+    secret = generate_secret()
     if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
         return None
     principal = _person(user)
@@ -345,7 +345,7 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
 
 async def sign_in_failed(tx: Tx, *, email: str) -> None:
     """Record a failed sign-in, in each tenant that has the address."""
-    email = "" if unreadable(email) else email[:LONGEST_NAME]
+    email = "" if find_storage_flaw(email) else email[:LONGEST_NAME]
     found = await access.credentials(tx, email)
     users: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
     for user_id, tenant_id in users or [(None, None)]:
@@ -362,8 +362,8 @@ async def sign_in_failed(tx: Tx, *, email: str) -> None:
 
 async def sign_out(tx: Tx, secret: str) -> None:
     """End the session of this cookie, if it exists."""
-    user = await access.session(tx, secret_hash(secret))
-    if user is None or not await access.end_session(tx, secret_hash(secret)):
+    user = await access.session(tx, hash_secret(secret))
+    if user is None or not await access.end_session(tx, hash_secret(secret)):
         return
     await audit.write(
         tx,
@@ -412,13 +412,13 @@ def _require_within(principal: Principal, role: Role) -> None:
 def _email_faults(email: str) -> list[Fault]:
     return (
         []
-        if _EMAIL.fullmatch(email) and email.isprintable() and not unreadable(email)
+        if _EMAIL.fullmatch(email) and email.isprintable() and not find_storage_flaw(email)
         else [Fault("email", "must be an e-mail address such as ada@example.com")]
     )
 
 
 def _password_faults(password: str) -> list[Fault]:
-    if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD and not unreadable(password):
+    if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD and not find_storage_flaw(password):
         return []
     return [Fault("password", f"must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")]
 

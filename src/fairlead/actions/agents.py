@@ -14,7 +14,7 @@ from fairlead.errors import AgentSuperseded
 from fairlead.model.access import Permission, Principal
 from fairlead.model.host import Host
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Backoff, Budget, Released, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Released, decide
 from fairlead.store import audit, bulk, hosts, queue
 from fairlead.store.hosts import HostState
 from fairlead.store.queue import Claim, Claimed
@@ -53,7 +53,7 @@ async def _take_back(tx: Tx, principal: Principal, host_id: UUID, session_id: UU
     """Release, uncharged, the jobs that an older agent has not accepted: two agents could run them under one lease."""
     waiting = await hosts.undelivered(tx, host_id, session_id, limit=MOST_TAKEN_BACK)
     if waiting:
-        change = decide(Budget(1, 0, 0, Backoff()), Released())
+        change = decide(RetryBudget(1, 0, 0, Backoff()), Released())
         await settling.finish(tx, [(lease, change) for lease in waiting], actor=principal.actor)
         await bulk.notify(tx, "ready")
 

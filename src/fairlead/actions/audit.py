@@ -12,7 +12,7 @@ from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Job
 from fairlead.model.page import Page as Rows
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.store import audit
 from fairlead.store.audit import Entry, Filed, Filter, Place
 
@@ -71,7 +71,7 @@ async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) ->
 def _check(wanted: Filter, limit: int) -> None:
     faults = [] if 1 <= limit <= MAX_PAGE else [Fault("limit", f"use 1 to {MAX_PAGE}")]
     texts = {name: getattr(wanted, name) for name in ("actor", "action", "resource_type", "resource_id")}
-    faults += [Fault(name, why) for name, text in texts.items() if text and (why := unreadable(text))]
+    faults += [Fault(name, why) for name, text in texts.items() if text and (why := find_storage_flaw(text))]
     moments = {"after": wanted.after, "before": wanted.before}
     faults += [
         Fault(name, "must be a time with its zone, in the years 1970 to 2999")

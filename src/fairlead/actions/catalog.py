@@ -7,9 +7,9 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import PayloadInvalid
-from fairlead.model.definition import Definition, Validator, check_payload, validator
+from fairlead.model.definition import Definition, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
-from fairlead.model.path import look_up, path_of_pointer
+from fairlead.model.path import look_up, parse_pointer
 from fairlead.model.payload import encode
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.redact import secret_paths
@@ -44,7 +44,7 @@ class Catalog:
         """Compile a definition's schema, unless this version is cached."""
         known = self._known.get(key)
         if known is None or known.version != version:
-            compiled, paths = validator(arg_schema), tuple(secret_paths(arg_schema))
+            compiled, paths = compile_schema(arg_schema), tuple(secret_paths(arg_schema))
             known = self._known[key] = Known(version, compiled, resource_pointer, paths)
         return known
 
@@ -59,7 +59,7 @@ class Catalog:
         known = self._known.get(new.definition)
         if known is None or known.resource_pointer is None:
             return None
-        named = look_up(path_of_pointer(known.resource_pointer), new.payload)
+        named = look_up(parse_pointer(known.resource_pointer), new.payload)
         return (known.resource_pointer, named) if isinstance(named, str) else None
 
     def learn_ids(self, new: NewJob, tenant_id: UUID, definition_id: UUID) -> None:

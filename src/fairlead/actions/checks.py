@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fairlead.actions import server_checks
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
-from fairlead.model.finding import Finding, Verdict, graded
+from fairlead.model.finding import Finding, Verdict, grade_finding
 from fairlead.store import checks
 from fairlead.store.checks import Holder, Idle, LateDuty
 
@@ -66,7 +66,7 @@ def judge_age(seconds: float | None) -> Finding:
     """Whether the duty `checks` was done recently."""
     if seconds is None:
         return Finding("checks", Verdict.WARN, "no process has run the checks yet", NO_MAINTENANCE)
-    return graded(
+    return grade_finding(
         "checks",
         seconds,
         warn=STALE_SECONDS,
@@ -107,7 +107,7 @@ def judge_xmin(holder: Holder | None) -> Finding:
     )
     if holder.seconds is None:
         transactions = holder.transactions or 0
-        return graded(
+        return grade_finding(
             "oldest_xmin",
             transactions,
             warn=XMIN_TRANSACTIONS,
@@ -116,7 +116,7 @@ def judge_xmin(holder: Holder | None) -> Finding:
             detail=f"{holder.holder} has held back vacuum for {transactions} transactions",
             advice=advice,
         )
-    return graded(
+    return grade_finding(
         "oldest_xmin",
         holder.seconds,
         warn=XMIN_SECONDS,
@@ -129,7 +129,7 @@ def judge_xmin(holder: Holder | None) -> Finding:
 
 async def _expired_leases(tx: Tx) -> Finding:
     found = await checks.expired_leases(tx)
-    return graded(
+    return grade_finding(
         "expired_leases",
         found.leases,
         warn=0,
@@ -142,7 +142,7 @@ async def _expired_leases(tx: Tx) -> Finding:
 
 async def _overdue_later(tx: Tx) -> Finding:
     seconds = await checks.overdue_later(tx)
-    return graded(
+    return grade_finding(
         "overdue_jobs",
         seconds,
         warn=OVERDUE_SECONDS,
@@ -156,7 +156,7 @@ async def _overdue_later(tx: Tx) -> Finding:
 async def _sleepers(tx: Tx) -> Finding:
     found = await checks.sleepers(tx, seconds=SLEEPER_SECONDS)
     shown = ", ".join(str(one.job_id) for one in found[:5])
-    return graded(
+    return grade_finding(
         "sleeping_parents",
         len(found),
         warn=0,
@@ -170,7 +170,7 @@ async def _sleepers(tx: Tx) -> Finding:
 async def _orphans(tx: Tx) -> Finding:
     found = await checks.orphans(tx)
     shown = ", ".join(str(one.job_id) for one in found[:5])
-    return graded(
+    return grade_finding(
         "running_without_lease",
         len(found),
         warn=0,
@@ -205,7 +205,7 @@ def _told(one: LateDuty) -> str:
 async def _audit_rest(tx: Tx) -> Finding:
     rows = await checks.audit_rest(tx)
     least = " or more" if rows == checks.LOOK else ""
-    return graded(
+    return grade_finding(
         "audit_rest",
         rows,
         warn=0,
@@ -219,7 +219,7 @@ async def _audit_rest(tx: Tx) -> Finding:
 
 async def _unfolded(tx: Tx) -> Finding:
     rows = await checks.unfolded(tx)
-    return graded(
+    return grade_finding(
         "unfolded_counts",
         rows,
         warn=UNFOLDED_ROWS,

@@ -9,7 +9,7 @@ from fairlead.actions import definitions
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionExists, Fault
 from fairlead.model.access import Permission, Principal
-from fairlead.model.command import CommandSpec, definition_of
+from fairlead.model.command import CommandSpec, build_command_definition
 from fairlead.model.definition import Definition, DefinitionSpec, Kind
 
 
@@ -31,7 +31,7 @@ async def sync(
     unless `force` turns it into a command.
     """
     principal.require(Permission.MANAGE_DEFINITIONS)
-    wanted = {spec.key: definition_of(spec) for spec in commands}
+    wanted = {spec.key: build_command_definition(spec) for spec in commands}
     there = await definitions.by_keys(tx, principal, list(wanted))
     if not force:
         _check_kinds(there)

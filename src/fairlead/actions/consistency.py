@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.actions.checks import SLEEPER_SECONDS
 from fairlead.db.tx import Database, Tx
-from fairlead.model.fault import Fault, Kind
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.finding import Finding, Verdict
 from fairlead.store import checks, consistency
 
@@ -20,16 +20,16 @@ NEWEST_RUNS = 1000
 SAMPLED = 1000
 
 
-async def walk(database: Database, *, full: bool) -> AsyncIterator[Fault]:
+async def walk(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     """Every fault, once: of all jobs, or of the newest and the unfinished ones."""
-    seen: set[Fault] = set()
+    seen: set[Inconsistency] = set()
     async for fault in _walk(database, full=full):
         if fault not in seen:
             seen.add(fault)
             yield fault
 
 
-async def _walk(database: Database, *, full: bool) -> AsyncIterator[Fault]:
+async def _walk(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     for look in (_sleepers, consistency.leases, consistency.levels):
         for fault in await database.transact(look):
             yield fault
@@ -44,14 +44,14 @@ async def _walk(database: Database, *, full: bool) -> AsyncIterator[Fault]:
                 yield fault
 
 
-async def _sleepers(tx: Tx) -> list[Fault]:
+async def _sleepers(tx: Tx) -> list[Inconsistency]:
     return [
-        Fault(Kind.SLEEPING_PARENT, one.job_id, f"waits for run {one.run_id}, which is over")
+        Inconsistency(InconsistencyKind.SLEEPING_PARENT, one.job_id, f"waits for run {one.run_id}, which is over")
         for one in await checks.sleepers(tx, seconds=SLEEPER_SECONDS)
     ]
 
 
-async def _jobs(database: Database, *, full: bool) -> AsyncIterator[Fault]:
+async def _jobs(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     place = None if full else await database.transact(partial(consistency.newest_place, look=NEWEST))
     while True:
         piece = await database.transact(partial(consistency.jobs, place=place))
@@ -61,7 +61,7 @@ async def _jobs(database: Database, *, full: bool) -> AsyncIterator[Fault]:
             return
 
 
-async def _keys(database: Database, *, full: bool) -> AsyncIterator[Fault]:
+async def _keys(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     place = consistency.KeyPlace()
     while True:
         faults, after = await database.transact(partial(consistency.keys, place=place))
@@ -72,7 +72,7 @@ async def _keys(database: Database, *, full: bool) -> AsyncIterator[Fault]:
         place = after
 
 
-async def _runs(database: Database, *, full: bool) -> AsyncIterator[Fault]:
+async def _runs(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     place = None if full else await database.transact(partial(consistency.newest_run, look=NEWEST_RUNS))
     while True:
         piece = await database.transact(partial(consistency.runs, place=place))
@@ -97,7 +97,7 @@ class Walked(msgspec.Struct, omit_defaults=True):
 class Sampled(NamedTuple):
     """The faults of a piece of the walk, and the place of the next piece; None: the lap is over."""
 
-    faults: list[Fault]
+    faults: list[Inconsistency]
     place: str | None
 
 
@@ -114,7 +114,7 @@ async def sample(tx: Tx, place: str | None) -> Sampled:
     return Sampled(faults, msgspec.json.encode(after).decode())
 
 
-def judge_lap(found: int, faults: Sequence[Fault], *, is_over: bool) -> Finding:
+def judge_lap(found: int, faults: Sequence[Inconsistency], *, is_over: bool) -> Finding:
     """The finding of a lap through the whole record, or of its part so far."""
     if not found:
         return Finding("consistency", Verdict.OK, "queue and record agree, of all jobs", value=0)
@@ -129,7 +129,7 @@ def judge_lap(found: int, faults: Sequence[Fault], *, is_over: bool) -> Finding:
     )
 
 
-Piece = tuple[list[Fault], Walked | None]
+Piece = tuple[list[Inconsistency], Walked | None]
 
 
 async def _piece_of_jobs(tx: Tx, walked: Walked) -> Piece:

@@ -12,7 +12,7 @@ from fairlead.errors import DefinitionExists, DefinitionInvalid, Fault
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.store import audit, definitions, tenants
 
 # Not part of DefinitionSpec: registrations by code do not change it.
@@ -36,7 +36,7 @@ async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[
 async def find(tx: Tx, principal: Principal, name: str) -> Definition | None:
     """A definition by key or id, if it exists."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    found = None if unreadable(name) else await definitions.get(tx, name)
+    found = None if find_storage_flaw(name) else await definitions.get(tx, name)
     return next(iter(_shown(principal, [] if found is None else [found])), None)
 
 
@@ -106,7 +106,7 @@ async def limit(tx: Tx, principal: Principal, key: str, only: Sequence[str] | No
     """Let only these tenants, by slug or id, see and use a definition. None or empty: all tenants."""
     principal.require(Permission.MANAGE_DEFINITIONS)
     names = [str(one) for one in only or ()]
-    known = await tenants.ids(tx, [one for one in names if not unreadable(one)])
+    known = await tenants.ids(tx, [one for one in names if not find_storage_flaw(one)])
     if faults := [Fault(ONLY_TENANTS, f"unknown: {one[:80]!r}") for one in names if one not in known]:
         raise DefinitionInvalid(
             f"The definition {key!r} is not valid: {ONLY_TENANTS}: {faults[0].message}.", faults

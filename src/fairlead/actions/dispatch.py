@@ -13,10 +13,10 @@ from fairlead.actions.triggers import secret_event_paths
 from fairlead.db.tx import Tx
 from fairlead.errors import FilterInvalid, TriggerCircle
 from fairlead.model.event import Event
-from fairlead.model.filter import Filter, filter_of
+from fairlead.model.filter import Filter, parse_filter
 from fairlead.model.job import Source
-from fairlead.model.redact import Mask, mask_for
-from fairlead.model.trigger import Trigger, event_context
+from fairlead.model.redact import Mask, build_mask
+from fairlead.model.trigger import Trigger, build_event_context
 from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring
 
@@ -85,7 +85,7 @@ async def _rules(tx: Tx, found: Iterable[Event]) -> Rules:
 
 def _filter(trigger: Trigger) -> Filter | FilterInvalid:
     try:
-        return filter_of(trigger.filter)
+        return parse_filter(trigger.filter)
     except FilterInvalid as refusal:
         return refusal
 
@@ -151,7 +151,7 @@ def _circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most: int) ->
 
 def _aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Aim:
     aim = Aim(event, [], [])
-    mask = mask_for(event.data, sorted(_secret_paths(event, rules)))
+    mask = build_mask(event.data, sorted(_secret_paths(event, rules)))
     for trigger, wanted, _ in rules[event.tenant_id, event.name]:
         if event.only_trigger_id not in (None, trigger.id):
             continue  # a replay for one trigger only
@@ -194,7 +194,7 @@ def _secret_paths(event: Event, rules: Rules) -> set[str]:
 
 def matches(trigger: Trigger, event: Event) -> bool:
     """Whether an event matches the trigger's filter; FilterInvalid if the filter is broken."""
-    return filter_of(trigger.filter).matches(event.data)
+    return parse_filter(trigger.filter).matches(event.data)
 
 
 def event_shot(trigger: Trigger, event: Event, mask: Mask | None = None) -> Shot:
@@ -202,7 +202,7 @@ def event_shot(trigger: Trigger, event: Event, mask: Mask | None = None) -> Shot
     return Shot(
         trigger=trigger,
         slot=str(event.id),
-        context=event_context(trigger, event),
+        context=build_event_context(trigger, event),
         source=Source.EVENT,
         source_ref=str(event.id),
         event_id=event.id,

@@ -9,7 +9,7 @@ from fairlead.db.listen import round_trip
 from fairlead.db.refusals import describe
 from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
-from fairlead.model.fault import Fault
+from fairlead.model.inconsistency import Inconsistency
 from fairlead.model.finding import Finding, Verdict
 from fairlead.settings import Settings
 from fairlead.store import checks as stored
@@ -170,7 +170,7 @@ async def _audit(tx: Tx) -> Finding:
     )
 
 
-def judge_faults(faults: Sequence[Fault], *, full: bool) -> Finding:
+def judge_faults(faults: Sequence[Inconsistency], *, full: bool) -> Finding:
     """The finding of the walk through queue and record."""
     if not faults:
         looked = "of all jobs" if full else f"of the newest {consistency.NEWEST} jobs (--full: of all)"

@@ -7,7 +7,7 @@ from fairlead.actions.workflows import Start, reopen, start
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.model.workflow_run import Run, RunStatus
-from fairlead.model.workflow_secrets import shown_run
+from fairlead.model.workflow_secrets import mask_run
 from fairlead.store import jobs, workflows
 
 
@@ -48,4 +48,4 @@ async def go_on(
     if held.status is RunStatus.CANCELED:
         await jobs.request_cancel(tx, job_id)  # so that the job, which can only fail, ends as its run did
     run = await workflows.run(tx, run_id, tenant_id=None)
-    return None if run is None else shown_run(run, tx.redact_patterns)
+    return None if run is None else mask_run(run, tx.redact_patterns)

@@ -29,9 +29,9 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
-from fairlead.model.job import Enqueued, NewJob
-from fairlead.model.quota import exceeded_as_told
-from fairlead.model.request import checked, unknown_definition, unknown_tenant
+from fairlead.model.job import EnqueueResult, NewJob
+from fairlead.model.quota import quota_error_from_database
+from fairlead.model.request import check_request, unknown_definition, unknown_tenant
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
@@ -44,12 +44,12 @@ CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try a
 
 async def enqueue(
     tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False, own_key: bool = False
-) -> Enqueued:
+) -> EnqueueResult:
     """Enqueue one job. `again`: an earlier call with this id may have succeeded without an answer.
 
     Only with `own_key` may its dedupe key be one that is reserved for the system.
     """
-    span = tracing.enqueueing(new.definition, new.tenant)
+    span = tracing.start_enqueue_span(new.definition, new.tenant)
     if span is None:
         return await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
     with span:
@@ -67,11 +67,11 @@ async def _enqueue(
     again: bool,
     own_key: bool = False,
     trace: str | None = None,
-) -> Enqueued:
+) -> EnqueueResult:
     _allow(principal, [new])
-    checked(new, own_key=own_key)
+    check_request(new, own_key=own_key)
     if new.delay is not None:
-        new = new.timed(await bulk.moment(tx))
+        new = new.resolve_delay(await bulk.moment(tx))
     current: set[str] = set()
     for _ in range(ROUNDS):
         payload, version = catalog.prepare(new, current)
@@ -80,19 +80,19 @@ async def _enqueue(
             if known and await jobs.enqueue_plain(
                 tx, new, *known, payload=payload, version=version, actor=principal.actor
             ):
-                return Enqueued(new.id)
+                return EnqueueResult(new.id)
             answer = await jobs.enqueue(
                 tx, new, payload=payload, version=version, actor=principal.actor, trace=trace
             )
         except UniqueViolation as error:
             if again:
-                return Enqueued(new.id)
+                return EnqueueResult(new.id)
             raise id_taken(new.id) from error
         if answer.job_id is not None and answer.tenant_id is not None and answer.definition_id is not None:
             catalog.learn_ids(new, answer.tenant_id, answer.definition_id)
-            return Enqueued(answer.job_id, deduplicated=answer.job_id != new.id)
+            return EnqueueResult(answer.job_id, deduplicated=answer.job_id != new.id)
         if answer.quota is not None:
-            raise exceeded_as_told(answer.quota)
+            raise quota_error_from_database(answer.quota)
         current.add(_learn_or_refuse(catalog, new, answer.outcome, answer.definition))
     raise DefinitionUnsettled(CHANGING.format(key=new.definition))
 
@@ -114,7 +114,7 @@ def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
 
 def joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob]
-) -> Generator[str, str, list[Enqueued]]:
+) -> Generator[str, str, list[EnqueueResult]]:
     """Enqueue all or none inside the caller's transaction: yields the text to send, and is sent the answer."""
     span = _span(requests)
     if span is None:
@@ -123,15 +123,15 @@ def joined(
         return (yield from _joined(principal, catalog, requests, trace=span.carried))
 
 
-def _span(requests: Sequence[NewJob]) -> tracing.Enqueueing | None:
+def _span(requests: Sequence[NewJob]) -> tracing.EnqueueSpan | None:
     if len(requests) == 1:
-        return tracing.enqueueing(requests[0].definition, requests[0].tenant)
-    return tracing.enqueueing_many(new.definition for new in requests) if requests else None
+        return tracing.start_enqueue_span(requests[0].definition, requests[0].tenant)
+    return tracing.start_bulk_enqueue_span(new.definition for new in requests) if requests else None
 
 
 def _joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob], *, trace: str | None = None
-) -> Generator[str, str, list[Enqueued]]:
+) -> Generator[str, str, list[EnqueueResult]]:
     _allow(principal, requests)
     if not requests:
         return []
@@ -145,7 +145,7 @@ def _joined(
         answer = msgspec.json.decode((yield document))
         for refused in answer.get("refused", ()):
             if "quota" in refused:
-                raise exceeded_as_told(refused["quota"], more=len(requests))
+                raise quota_error_from_database(refused["quota"], more=len(requests))
             index = refused["at"]
             try:
                 current.add(
@@ -155,7 +155,7 @@ def _joined(
                 _raise_at(index, error, requests)
         if "enqueued" in answer:
             return [
-                Enqueued(UUID(one["job_id"]), deduplicated=one["outcome"] == "deduplicated")
+                EnqueueResult(UUID(one["job_id"]), deduplicated=one["outcome"] == "deduplicated")
                 for one in answer["enqueued"]
             ]
     raise DefinitionUnsettled(CHANGING.format(key=requests[0].definition))
@@ -244,7 +244,7 @@ async def enqueue_many(
     requests: Sequence[NewJob],
     *,
     progress: Callable[[int], None] | None = None,
-) -> list[Enqueued]:
+) -> list[EnqueueResult]:
     """Enqueue all of them or none. The results are in the order of the requests."""
     span = _span(requests)
     if span is None:
@@ -261,7 +261,7 @@ async def _enqueue_many(
     progress: Callable[[int], None] | None,
     *,
     trace: str | None = None,
-) -> list[Enqueued]:
+) -> list[EnqueueResult]:
     _allow(principal, requests)
     if not requests:
         return []
@@ -281,7 +281,7 @@ async def _enqueue_many(
                     payload, _ = catalog.prepare(new, found)
                 except FairleadError:
                     _explain(catalog, requests, index, found)
-                timed = new if new.delay is None else new.timed(now)
+                timed = new if new.delay is None else new.resolve_delay(now)
                 yield timed, payload, places[new.tenant, new.definition]
             if progress is not None and index % 1000 == 0:
                 progress(index)
@@ -303,7 +303,7 @@ async def _enqueue_many(
 async def _require_room(
     tx: Tx,
     requests: Sequence[NewJob],
-    answers: Sequence[Enqueued],
+    answers: Sequence[EnqueueResult],
     places: Mapping[tuple[str, str], bulk.Place],
 ) -> dict[UUID, UUID]:
     """Refuse a load that exceeds the quotas. The root runs of its jobs."""
@@ -314,7 +314,7 @@ async def _require_room(
     roots = {new.id: roots_of[new.parent_id] for new in made if new.parent_id in roots_of}
     runs_jobs = Counter(roots.values())
     for where, told in (await quotas.refusals(tx, tenants=tenants_jobs, runs=runs_jobs)).items():
-        raise exceeded_as_told(told, more=tenants_jobs[where] or runs_jobs[where])
+        raise quota_error_from_database(told, more=tenants_jobs[where] or runs_jobs[where])
     return roots
 
 
@@ -334,7 +334,7 @@ async def _with_hosts(
     *,
     found: Mapping[str, Definition],
     trace: str | None,
-) -> list[Enqueued]:
+) -> list[EnqueueResult]:
     """Enqueue all or none of a load with jobs for hosts: these one by one, the others together."""
     prepared = 0
     await _places(tx, requests, found)  # raises with the index in the whole load
@@ -369,7 +369,7 @@ def _check_each(requests: Sequence[NewJob]) -> None:
     index = 0
     try:
         for index, new in enumerate(requests):  # noqa: B007 - the index of the refused job
-            checked(new)
+            check_request(new)
     except FairleadError as error:
         _raise_at(index, error, requests)
     if len({new.id.int for new in requests}) != len(requests):
@@ -432,10 +432,10 @@ async def _places(
 
 async def _claim(
     tx: Tx, requests: Sequence[NewJob], places: Mapping[tuple[str, str], bulk.Place]
-) -> list[Enqueued]:
+) -> list[EnqueueResult]:
     """The job of each request: a new one, or the active one that holds its dedupe key."""
     if all(new.dedupe_key is None for new in requests):
-        return [Enqueued(new.id) for new in requests]
+        return [EnqueueResult(new.id) for new in requests]
     wanted: dict[bulk.Key, UUID] = {}
     keys: dict[int, bulk.Key] = {}
     for index, new in enumerate(requests):
@@ -447,7 +447,7 @@ async def _claim(
     answers = []
     for index, new in enumerate(requests):
         holder = holders[keys[index]] if index in keys else new.id
-        answers.append(Enqueued(holder, holder != new.id))
+        answers.append(EnqueueResult(holder, holder != new.id))
     return answers
 
 

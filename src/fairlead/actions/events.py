@@ -14,10 +14,10 @@ from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import EventInvalid, EventUnknown, Fault
 from fairlead.model.access import Permission, Principal
-from fairlead.model.event import Event, NewEvent, checked
+from fairlead.model.event import Event, NewEvent, check_event
 from fairlead.model.page import Page
 from fairlead.model.payload import encode
-from fairlead.model.redact import mask_for, shown_payload
+from fairlead.model.redact import build_mask, mask_payload
 from fairlead.model.request import unknown_tenant
 from fairlead.model.trigger import Firing, FiringOutcome
 from fairlead.store import audit, bulk, events, firings, triggers
@@ -52,7 +52,7 @@ def _data(principal: Principal, catalog: Catalog, new: NewEvent) -> bytes:
     principal.require(Permission.EMIT_EVENTS, principal.tenant_id)
     if principal.tenant_id is not None and new.tenant != str(principal.tenant_id):
         raise unknown_tenant(new.tenant)
-    checked(new)
+    check_event(new)
     return encode(new.data, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)[1]
 
 
@@ -177,10 +177,10 @@ async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
 
     def shown(event: Event) -> Event:
         paths = [*event.secret_paths, *secret[event.tenant_id, event.name]]
-        mask = mask_for(event.data, paths, tx.redact_patterns)
+        mask = build_mask(event.data, paths, tx.redact_patterns)
         if mask is None:
             return event
-        data = shown_payload(event.data, paths, tx.redact_patterns)
+        data = mask_payload(event.data, paths, tx.redact_patterns)
         return replace(event, data=data, correlation_id=mask.chosen(event.correlation_id))
 
     return [shown(event) for event in found]

@@ -14,12 +14,12 @@ from fairlead.actions.catalog import Catalog
 from fairlead.db.session import idle_seconds
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
-from fairlead.model.access import Principal, trusted
-from fairlead.model.dedupe import canonical
+from fairlead.model.access import Principal, trusted_principal
+from fairlead.model.dedupe import canonical_json
 from fairlead.model.job import NewJob, Source
-from fairlead.model.own_key import key_of_trigger
-from fairlead.model.redact import Mask, places, shorten
-from fairlead.model.template import Template, compiled
+from fairlead.model.reserved_key import build_trigger_key
+from fairlead.model.redact import Mask, find_secret_places, shorten
+from fairlead.model.template import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.store import firings, jobs, triggers
 from fairlead.store.firings import Claim, NewFiring, Window
@@ -90,7 +90,7 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewF
     return [
         load
         if isinstance(load, NewFiring)
-        else await _fired(tx, trusted(f"trigger:{load.shot.trigger.id}"), catalog, load, holders)
+        else await _fired(tx, trusted_principal(f"trigger:{load.shot.trigger.id}"), catalog, load, holders)
         for load in loads
     ]
 
@@ -107,7 +107,7 @@ async def _loads(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[Load |
 
 
 def _template(trigger: Trigger) -> Template:
-    return compiled(trigger.payload_template, trigger.roots)
+    return compile_template(trigger.payload_template, trigger.roots)
 
 
 def _once_each() -> Callable[[Trigger], Template]:
@@ -139,7 +139,7 @@ def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template])
         source_ref=shot.source_ref,
         correlation_id=shot.correlation_id,
         scheduled_for=shot.scheduled_at,
-        dedupe_key=key_of_trigger(trigger.id) if trigger.overlap is Overlap.SKIP else None,
+        dedupe_key=build_trigger_key(trigger.id) if trigger.overlap is Overlap.SKIP else None,
     )
     return Load(shot, new, window)
 
@@ -158,7 +158,7 @@ async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, hol
         await _leave(tx, load, holders)
         return failed(load.shot, refusal)
     if not answer.deduplicated:
-        if load.shot.mask is not None and (found := places(load.new.payload, load.shot.mask)):
+        if load.shot.mask is not None and (found := find_secret_places(load.new.payload, load.shot.mask)):
             await jobs.hide(tx, answer.id, found)
         return _record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
     await _leave(tx, load, holders)
@@ -205,4 +205,4 @@ def _record(shot: Shot, outcome: FiringOutcome, **rest: Any) -> NewFiring:
 
 def window_of(trigger: Trigger, payload: Any) -> Window:
     """The dedupe window of a trigger and a payload."""
-    return Window(trigger.tenant_id, hashlib.sha256(trigger.id.bytes + canonical(payload)).digest())
+    return Window(trigger.tenant_id, hashlib.sha256(trigger.id.bytes + canonical_json(payload)).digest())

@@ -5,7 +5,7 @@ from uuid import UUID
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, HostUnknown, InvalidInput
 from fairlead.model.access import Permission, Principal
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.store import audit, gates
 from fairlead.store.gates import Gate, GateKind
@@ -104,7 +104,7 @@ def _check(wanted: list[tuple[GateKind, str]], note: str | None) -> None:
             [Fault(kind, "name only one") for kind, _ in wanted[1:]],
         )
     texts = [*wanted, *([] if note is None else [("note", note)])]
-    faults = [Fault(field, why) for field, text in texts if (why := unreadable(text))]
+    faults = [Fault(field, why) for field, text in texts if (why := find_storage_flaw(text))]
     if note is not None and len(note) > MAX_NOTE:
         faults.append(Fault("note", f"must have at most {MAX_NOTE} characters"))
     if faults:

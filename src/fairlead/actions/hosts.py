@@ -23,8 +23,8 @@ from fairlead.errors import (
 from fairlead.model.access import ACCESS_CHANGED, Permission, Principal, Role, Token
 from fairlead.model.host import Host, Resource
 from fairlead.model.page import Page
-from fairlead.model.payload import encode, unreadable
-from fairlead.model.secret import new_secret, secret_hash
+from fairlead.model.payload import encode, find_storage_flaw
+from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.store import access, audit, bulk, hosts
 from fairlead.store.hosts import RunningJob
 
@@ -132,7 +132,7 @@ async def find(
 ) -> Host:
     """A host by id or name; refuses a name of several hosts."""
     principal.require(permission, principal.tenant_id)
-    found = [] if unreadable(name) else await hosts.named(tx, name, tenant_id=principal.tenant_id)
+    found = [] if find_storage_flaw(name) else await hosts.named(tx, name, tenant_id=principal.tenant_id)
     if not found:
         raise unknown_host(name)
     return _only(found, f"hosts are named {name!r}", "host_id")
@@ -207,7 +207,7 @@ async def find_resource(
 ) -> Resource:
     """A resource by id or name; refuses a name of several resources."""
     principal.require(permission, principal.tenant_id)
-    found = [] if unreadable(name) else await hosts.resources_named(tx, name, tenant_id=principal.tenant_id)
+    found = [] if find_storage_flaw(name) else await hosts.resources_named(tx, name, tenant_id=principal.tenant_id)
     if not found:
         raise unknown_resource(name)
     return _only(found, f"resources are named {name!r}", "resource_id")
@@ -246,7 +246,7 @@ async def resources(
 async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
     """Create a code for an agent of this host, valid once, for 15 minutes."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
-    secret = new_secret()
+    secret = generate_secret()
     expires_at = await hosts.add_code(
         tx,
         code_hash=secret.hash,
@@ -261,7 +261,7 @@ async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
 
 async def enrol(tx: Tx, code: str) -> Enrolled:
     """Exchange a code for the agent's own token. Earlier tokens of the host's agents stay valid until revoked."""
-    found = await hosts.use_code(tx, secret_hash(code))
+    found = await hosts.use_code(tx, hash_secret(code))
     if found is None:
         raise EnrolmentRefused(
             "This code is unknown, used or expired. Get another with: fairlead hosts enrol HOST"
@@ -297,7 +297,7 @@ async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
 
 
 async def _new_token(tx: Tx, principal: Principal, host: Host, action: str) -> Enrolled:
-    secret = new_secret()
+    secret = generate_secret()
     token = await access.add_token(
         tx,
         tenant_id=host.tenant_id,
@@ -386,7 +386,7 @@ def _check_texts(**texts: str) -> None:
 
 
 def _is_text(text: Any) -> bool:
-    return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and not unreadable(text)
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and not find_storage_flaw(text)
 
 
 async def _audit(

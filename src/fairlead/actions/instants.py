@@ -13,9 +13,9 @@ from fairlead.actions.firing import Shot, failed, fire_all, skipped
 from fairlead.db.refusals import as_refusal
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
-from fairlead.model.due import CHANGED, TOO_MANY, Passed, due
+from fairlead.model.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
 from fairlead.model.job import Source
-from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, schedule_context, schedule_for
+from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, build_schedule_context, schedule_of_trigger
 from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
 from fairlead.store.triggers import Moved, TriggerSpec
@@ -89,7 +89,7 @@ def _plans(found: Iterable[Trigger], now: datetime, grace: timedelta, *, careful
 def _plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -> Plan:
     first = trigger.next_fire_at or now
     try:
-        verdict = due(schedule_for(trigger), first, now, trigger.catch_up, grace)
+        verdict = decide_due(schedule_of_trigger(trigger), first, now, trigger.catch_up, grace)
         shots = [instant_shot(trigger, at) for at in verdict.fire]
     except Refused as refusal:
         # for example an unknown time zone: the schedule stops, and its record says why
@@ -119,14 +119,14 @@ async def pass_over(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -
 
 def _taken_away(trigger: Trigger, first: datetime, now: datetime) -> list[NewFiring]:
     try:
-        verdict = due(schedule_for(trigger), first, now, CatchUp.ALL, timedelta())
+        verdict = decide_due(schedule_of_trigger(trigger), first, now, CatchUp.ALL, timedelta())
     except Refused as refusal:  # the change may fix it
         return [failed(_bare(trigger, first), refusal)]
     told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
     return told + [skipped(_bare(trigger, at), CHANGED) for at in verdict.fire]
 
 
-def _passed(trigger: Trigger, passed: Passed) -> NewFiring:
+def _passed(trigger: Trigger, passed: UnrecordedInstants) -> NewFiring:
     return NewFiring(
         trigger_id=trigger.id,
         tenant_id=trigger.tenant_id,
@@ -168,7 +168,7 @@ def _unforeseen(trigger_id: UUID, error: Exception) -> InternalError:
 
 def instant_shot(trigger: Trigger, instant: datetime) -> Shot:
     """The shot of a schedule at an instant."""
-    return replace(_bare(trigger, instant), context=schedule_context(trigger, instant))
+    return replace(_bare(trigger, instant), context=build_schedule_context(trigger, instant))
 
 
 def _bare(trigger: Trigger, instant: datetime) -> Shot:

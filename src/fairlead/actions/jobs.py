@@ -16,10 +16,10 @@ from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryab
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
-from fairlead.model.kept_secrets import restore_secrets
+from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.page import Page as Rows
-from fairlead.model.path import look_up, path_of_pointer
-from fairlead.model.redact import Mask, secrets_in
+from fairlead.model.path import look_up, parse_pointer
+from fairlead.model.redact import Mask, find_secrets
 from fairlead.model.request import unknown_tenant
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, hosts, jobs, tenants
@@ -187,7 +187,7 @@ async def _edited(
 
 async def _refuse_secrets_beside(tx: Tx, job: Job) -> None:
     """Refuse to replace a payload whose secrets the job's other texts contain: without it they could not be masked there."""
-    mask = Mask(secrets_in(*await jobs.secrets_of(tx, job.id)))
+    mask = Mask(find_secrets(*await jobs.secrets_of(tx, job.id)))
     texts = await jobs.chosen_texts(tx, job.id)
     if faults := [
         Fault(name, "holds a secret of the payload")
@@ -205,7 +205,7 @@ def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:
     """Whether an edit names another resource. If not, the job keeps its host, which its enqueue may have set itself."""
     if definition.resource_pointer is None:
         return False
-    path = path_of_pointer(definition.resource_pointer)
+    path = parse_pointer(definition.resource_pointer)
     return bool(look_up(path, stored) != look_up(path, edited))
 
 

@@ -18,7 +18,7 @@ from fairlead.model import payload
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
-from fairlead.model.redact import mask_for
+from fairlead.model.redact import build_mask
 from fairlead.model.request import unknown_definition
 from fairlead.store import bulk, definitions, leases, logs, queue
 from fairlead.store.leases import Owned
@@ -150,7 +150,7 @@ async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewCh
 async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, ending: Ending) -> JobStatus:
     """End the attempt with a worker's own statement; a repetition after a lost answer gets the same answer."""
     owner = await _owned(tx, principal, lease)
-    if secrets := mask_for(owner.payload, owner.secret_paths, tx.redact_patterns):
+    if secrets := build_mask(owner.payload, owner.secret_paths, tx.redact_patterns):
         outcome = secrets.outcome(outcome)
     if isinstance(outcome, Failed):
         outcome = _within_bounds(outcome)
@@ -196,7 +196,7 @@ async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
 
 def _mask(tx: Tx, owner: Owned) -> Callable[[str], str]:
     """A function that masks the job's secrets in a text."""
-    mask = mask_for(owner.payload, owner.secret_paths, tx.redact_patterns)
+    mask = build_mask(owner.payload, owner.secret_paths, tx.redact_patterns)
     return str if mask is None else mask.text
 
 

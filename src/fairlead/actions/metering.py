@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fairlead.db.tx import Tx
-from fairlead.model.usage import USAGE_RECORDED, Per, hours_of, record
+from fairlead.model.usage import USAGE_RECORDED, Per, build_hourly_period, build_usage_event
 from fairlead.store import usage
 from fairlead.store.usage import Closing, Listener
 
@@ -49,11 +49,11 @@ async def tell(tx: Tx, note: str) -> Told:
 
 async def _tell(tx: Tx, listener: Listener, hour: datetime) -> None:
     until = min(hour, listener.until + LONGEST)
-    period = hours_of(listener.until, until)
+    period = build_hourly_period(listener.until, until)
     used = await usage.used(tx, period, tenant_id=listener.tenant_id, per=Per.DEFINITION)
     used.reverse()  # the oldest first
     hours = [
-        (start, record(start, sorted(items, key=lambda one: str(one.definition_key))))
+        (start, build_usage_event(start, sorted(items, key=lambda one: str(one.definition_key))))
         for start, items in groupby(used, key=lambda one: one.starts_at)
     ]
     await usage.tell(tx, name=USAGE_RECORDED, tenant_id=listener.tenant_id, hours=hours, until=until)

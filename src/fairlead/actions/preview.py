@@ -19,14 +19,14 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, Refused
 from fairlead.model.access import Principal
 from fairlead.model.definition import Definition, check_payload
-from fairlead.model.due import due
+from fairlead.model.due import decide_due
 from fairlead.model.event import Event
-from fairlead.model.filter import filter_of
+from fairlead.model.filter import parse_filter
 from fairlead.model.payload import encode
-from fairlead.model.redact import MASK, Mask, hidden, rewritten, secrets_in
-from fairlead.model.schedule import Run, in_words
-from fairlead.model.schedule import preview as runs_of
-from fairlead.model.trigger import Trigger, TriggerType, event_context, schedule_context, schedule_for
+from fairlead.model.redact import MASK, Mask, mask_paths, rewrite_at_paths, find_secrets
+from fairlead.model.schedule import ScheduledRun, in_words
+from fairlead.model.schedule import preview_runs as runs_of
+from fairlead.model.trigger import Trigger, TriggerType, build_event_context, build_schedule_context, schedule_of_trigger
 from fairlead.store import firings, triggers
 
 _JUST_BEFORE = timedelta(microseconds=1)
@@ -61,7 +61,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID | None = None
     matches: bool | None = None
     in_words: str | None = None
-    runs: Sequence[Run] = ()
+    runs: Sequence[ScheduledRun] = ()
 
 
 async def preview(
@@ -81,17 +81,17 @@ async def preview(
 
 async def _at_times(tx: Tx, catalog: Catalog, subject: Subject, count: int, grace: timedelta) -> Preview:
     trigger = subject.trigger
-    schedule = schedule_for(trigger)
+    schedule = schedule_of_trigger(trigger)
     now = await triggers.moment(tx)
     first = trigger.next_fire_at or schedule.next_after(now)
-    waiting = [] if first is None else due(schedule, first, now, trigger.catch_up, grace).fire
+    waiting = [] if first is None else decide_due(schedule, first, now, trigger.catch_up, grace).fire
     runs = runs_of(schedule, waiting[0] - _JUST_BEFORE if waiting else now, count, zone=trigger.zone)
     result = Preview(
         trigger_type=TriggerType.SCHEDULE, would=Would.NOTHING, in_words=in_words(schedule), runs=runs
     )
     if not runs:
         return result
-    made = _made(tx, catalog, subject, schedule_context(trigger, runs[0].at), ())
+    made = _made(tx, catalog, subject, build_schedule_context(trigger, runs[0].at), ())
     return replace(result, **made.told, would=Would.ENQUEUE if made.valid else Would.FAIL)
 
 
@@ -138,10 +138,10 @@ def _sample(trigger: Trigger, data: Any, now: datetime) -> Event:
 
 async def _with_event(tx: Tx, catalog: Catalog, subject: Subject, event: Event) -> Preview:
     trigger = subject.trigger
-    if event.name != trigger.event_name or not filter_of(trigger.filter).matches(event.data):
+    if event.name != trigger.event_name or not parse_filter(trigger.filter).matches(event.data):
         return Preview(trigger_type=TriggerType.EVENT, would=Would.NOTHING, matches=False)
-    secrets = secrets_in(event.data, await events.secret_paths(tx, event))
-    made = _made(tx, catalog, subject, event_context(trigger, event), secrets)
+    secrets = find_secrets(event.data, await events.secret_paths(tx, event))
+    made = _made(tx, catalog, subject, build_event_context(trigger, event), secrets)
     result = Preview(trigger_type=TriggerType.EVENT, would=Would.FAIL, matches=True, **made.told)
     if not made.valid:
         return result
@@ -176,7 +176,7 @@ def _made(
         _check(catalog, definition, payload)
     except Refused as refusal:
         errors = list(refusal.faults) or [Fault("", refusal.message)]
-    own = secrets_in(payload, definition.secret_paths)
+    own = find_secrets(payload, definition.secret_paths)
     mask = Mask([*own, *secrets], tx.redact_patterns)
     # event data that another trigger copies into a secret is masked here, too; the trigger's own secrets by their paths
     fed = Mask(secrets, tx.redact_patterns)
@@ -190,9 +190,9 @@ def _made(
 
 def _shown(payload: Any, secret_paths: Sequence[str], *, fits: bool) -> Any:
     if fits:
-        return hidden(payload, secret_paths)
+        return mask_paths(payload, secret_paths)
     # a text in place of an object that has a secret may be that secret
-    return rewritten(
+    return rewrite_at_paths(
         payload, secret_paths, lambda _: MASK, lambda value, _: MASK if isinstance(value, str) else value
     )
 

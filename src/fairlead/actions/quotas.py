@@ -7,7 +7,7 @@ from uuid import UUID
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, Refused
 from fairlead.model.access import Permission, Principal, Tenant
-from fairlead.model.quota import MAX_QUOTA, OF_OPENINGS, Quota, Use, allowed_of, exceeded, exceeded_as_told
+from fairlead.model.quota import MAX_QUOTA, OF_OPENINGS, Quota, QuotaUse, effective_quota, quota_error, quota_error_from_database
 from fairlead.store import openings, quotas, stats
 
 # More triggers or tokens than this are not counted.
@@ -17,7 +17,7 @@ MOST_COUNTED = 1_000_000
 async def require_room(tx: Tx, tenant_id: UUID, *, more: int = 1) -> None:
     """Refuse `more` new jobs of a tenant if they exceed its quotas."""
     for refusal in (await quotas.refusals(tx, tenants={tenant_id: more})).values():
-        raise exceeded_as_told(refusal, more=more)
+        raise quota_error_from_database(refusal, more=more)
 
 
 async def require_room_for(tx: Tx, principal: Principal) -> None:
@@ -29,24 +29,24 @@ async def require_room_for(tx: Tx, principal: Principal) -> None:
 async def full_tenants(tx: Tx, jobs: Mapping[UUID, int]) -> dict[UUID, Refused]:
     """The tenants that may not have these numbers of new jobs, each with its refusal."""
     found = await quotas.refusals(tx, tenants=jobs)
-    return {tenant_id: exceeded_as_told(one, more=jobs[tenant_id]) for tenant_id, one in found.items()}
+    return {tenant_id: quota_error_from_database(one, more=jobs[tenant_id]) for tenant_id, one in found.items()}
 
 
 async def require_trigger(tx: Tx, tenant_id: UUID) -> None:
     """Refuse one more trigger if a tenant is at its quota."""
-    allowed = allowed_of(Quota.TRIGGERS, await quotas.own(tx, tenant_id), tx.settings)
+    allowed = effective_quota(Quota.TRIGGERS, await quotas.own(tx, tenant_id), tx.settings)
     if allowed is not None and (used := await quotas.triggers(tx, tenant_id, most=allowed)) >= allowed:
-        raise exceeded(Quota.TRIGGERS, used=used, allowed=allowed)
+        raise quota_error(Quota.TRIGGERS, used=used, allowed=allowed)
 
 
 async def require_token(tx: Tx, tenant_id: UUID) -> None:
     """Refuse one more token if a tenant's valid tokens are at its quota."""
-    allowed = allowed_of(Quota.TOKENS, await quotas.own(tx, tenant_id), tx.settings)
+    allowed = effective_quota(Quota.TOKENS, await quotas.own(tx, tenant_id), tx.settings)
     if allowed is not None and (used := await quotas.tokens(tx, tenant_id, most=allowed)) >= allowed:
-        raise exceeded(Quota.TOKENS, used=used, allowed=allowed)
+        raise quota_error(Quota.TOKENS, used=used, allowed=allowed)
 
 
-async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[Use]:
+async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[QuotaUse]:
     """A tenant's use of each of its quotas. The jobs of a run are counted by run, so RUN_JOBS has no use here."""
     principal.require(Permission.READ_USAGE, tenant_id)
     own = await quotas.own(tx, tenant_id)
@@ -60,7 +60,7 @@ async def uses(tx: Tx, principal: Principal, tenant_id: UUID) -> list[Use]:
         **{quota: held.get(quota, 0) for quota in OF_OPENINGS},
     }
     return [
-        Use(quota, used[quota], allowed_of(quota, own, tx.settings), is_own=quota in own) for quota in Quota
+        QuotaUse(quota, used[quota], effective_quota(quota, own, tx.settings), is_own=quota in own) for quota in Quota
     ]
 
 

@@ -12,17 +12,17 @@ from uuid_utils.compat import uuid7
 from fairlead.actions.enqueue import inactive, refuse
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused, TemplateFailed
-from fairlead.model.definition import Kind, Validator, check_payload, validator
+from fairlead.model.definition import Kind, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
-from fairlead.model.quota import exceeded_as_told
-from fairlead.model.redact import Mask, mask_for, places, secret_paths, shorten
+from fairlead.model.quota import quota_error_from_database
+from fairlead.model.redact import Mask, build_mask, find_secret_places, secret_paths, shorten
 from fairlead.model.request import unknown_definition
 from fairlead.model.secret_length import check_secrets
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
-from fairlead.model.workflow_step import PREVIOUS, Recipe, Released, Task, recipe_of
-from fairlead.pauses import Pauses
+from fairlead.model.workflow_step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
+from fairlead.loop_pauses import LoopPauses
 from fairlead.store import quotas, triggers, workflows
 from fairlead.store.jobs import Target
 from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
@@ -38,12 +38,12 @@ _step = msgspec.json.Decoder(Step)
 
 @lru_cache(maxsize=4096)
 def _recipe(spec: str) -> Recipe:
-    return recipe_of(_step.decode(spec))
+    return build_recipe(_step.decode(spec))
 
 
 @lru_cache(maxsize=256)
 def _validator(arg_schema: str) -> Validator:
-    return validator(msgspec.json.decode(arg_schema))
+    return compile_schema(msgspec.json.decode(arg_schema))
 
 
 @lru_cache(maxsize=256)
@@ -103,7 +103,7 @@ class Weight:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._size = 0
-        self._pauses = Pauses(SILENCE_SECONDS)
+        self._pauses = LoopPauses(SILENCE_SECONDS)
 
     async def add(self, size: int) -> None:
         """Count a payload; TemplateFailed as soon as they exceed MOST_STEP_BYTES together."""
@@ -114,7 +114,7 @@ class Weight:
                 "Pass a reference to the data that all items share, or use fewer items.",
                 [Fault("/payload", "too large for this number of items")],
             )
-        if self._pauses.is_time:
+        if self._pauses.is_due:
             await triggers.moment(self._tx)
             await self._pauses.pause()
 
@@ -162,11 +162,11 @@ class _Releasing:
         self.begun.append(Begun(step.run_id, step.place, state, items=items, error=error))
         self.over.append(Over(step.run_id, step.place, state, error))
 
-    def _released(self, recipe: Recipe, context: dict[str, Any]) -> Released | None:
+    def _released(self, recipe: Recipe, context: dict[str, Any]) -> StepJobs | None:
         """The tasks of the step; None if its condition is false."""
         if len(recipe.step.after) == 1:
             context[PREVIOUS] = context["steps"].get(recipe.step.after[0], {})
-        if not recipe.is_wanted(context):
+        if not recipe.condition_holds(context):
             return None
         return recipe.released(context, max_bytes=self.tx.settings.max_payload_bytes)
 
@@ -178,12 +178,12 @@ class _Releasing:
             raise inactive(definition.key)
         return definition
 
-    def _is_hosted(self, run: Held, recipe: Recipe, released: Released) -> bool:
+    def _is_hosted(self, run: Held, recipe: Recipe, released: StepJobs) -> bool:
         definition = self._active(run, recipe)
         bound = definition.resource_pointer or definition.kind is Kind.HOST
         return bool(released.host_id or released.resource_id or bound)
 
-    async def _add(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
+    async def _add(self, run: Held, step: Free, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for any worker: all of them, or the step fails."""
         definition, made, weight = self._active(run, recipe), list[StepJob](), Weight(self.tx)
         for task in released.tasks:
@@ -231,7 +231,7 @@ class _Releasing:
         check_secrets(definition.key, payload, _secret_paths(definition.arg_schema))
         return Filled(task.item, text, self._hides(run, task))
 
-    async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: Released) -> None:
+    async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for hosts, which one query finds for all of them; an item with an unknown host is refused alone."""
         # if the step is retried because some items were refused, the other items are done
         done = (
@@ -279,14 +279,14 @@ class _Releasing:
     def _hides(self, run: Held, task: Task) -> list[str] | None:
         """The paths of a payload that hold secrets of the run's input, in addition to the definition's."""
         mask = self._mask_of(run)
-        return None if mask is None else places(task.payload, mask) or None
+        return None if mask is None else find_secret_places(task.payload, mask) or None
 
     def _mask_of(self, run: Held) -> Mask | None:
         """The mask of the secrets of the run's input."""
         if not run.secret_paths:
             return None
         if run.id not in self._masks:
-            self._masks[run.id] = mask_for(run.input, run.secret_paths)
+            self._masks[run.id] = build_mask(run.input, run.secret_paths)
         return self._masks[run.id]
 
     async def _hold_to_quotas(self) -> None:
@@ -297,7 +297,7 @@ class _Releasing:
         taken = list[list[StepJob]]()
         for step, jobs, begun in self.made:
             if refusals := await self._refusals([*taken, jobs]):
-                refusal = exceeded_as_told(refusals[0], more=len(jobs))
+                refusal = quota_error_from_database(refusals[0], more=len(jobs))
                 self._is_over(step, StepState.FAILED, error=_error(refusal))
             else:
                 taken.append(jobs)
@@ -333,7 +333,7 @@ def _is_many(
     )
 
 
-def _refusal(run: Held, recipe: Recipe, released: Released, outcome: str) -> Refused:
+def _refusal(run: Held, recipe: Recipe, released: StepJobs, outcome: str) -> Refused:
     """The error that an enqueue would raise."""
     new = NewJob(
         definition=recipe.step.definition,

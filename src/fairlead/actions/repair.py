@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from fairlead.actions.settling import advance, settle
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
-from fairlead.model.fault import Fault, Kind
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.model.workflow_run import RunStatus
@@ -20,7 +20,7 @@ PUT_BACK = "It ran without a lease, and was put back into the queue by a repair.
 Mend = Callable[[Tx, UUID], Awaitable[UUID | None]]
 
 
-async def mend(tx: Tx, principal: Principal, fault: Fault) -> bool:
+async def mend(tx: Tx, principal: Principal, fault: Inconsistency) -> bool:
     """Fix one fault, unless it is gone. Whether it was fixed. Safe while the system runs."""
     principal.require(Permission.MANAGE_SYSTEM)
     if fault.kind not in MENDS:
@@ -41,7 +41,7 @@ async def mend(tx: Tx, principal: Principal, fault: Fault) -> bool:
     return True
 
 
-def can_mend(fault: Fault) -> bool:
+def can_mend(fault: Inconsistency) -> bool:
     """Whether there is a repair for this fault."""
     return fault.kind in MENDS
 
@@ -127,17 +127,17 @@ async def _recount_held(tx: Tx, run_id: UUID) -> None:
         raise _StillWrong
 
 
-async def _run_faults(tx: Tx, run_id: UUID) -> list[Fault]:
+async def _run_faults(tx: Tx, run_id: UUID) -> list[Inconsistency]:
     just_before = UUID(int=run_id.int - 1)
     return (await consistency.runs(tx, just_before, look=1)).faults
 
 
-MENDS: dict[Kind, tuple[str, Mend]] = {
-    Kind.SLEEPING_PARENT: ("job", _wake),
-    Kind.RUNNING_WITHOUT_LEASE: ("job", _put_back),
-    Kind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
-    Kind.STALE_KEY: ("job", _free_key),
-    Kind.ACTIVE_WITHOUT_KEY: ("job", _take_key),
-    Kind.RUN_COUNTERS: ("workflow_run", _recount),
-    Kind.COUNTS: ("tenant", _correct_counts),
+MENDS: dict[InconsistencyKind, tuple[str, Mend]] = {
+    InconsistencyKind.SLEEPING_PARENT: ("job", _wake),
+    InconsistencyKind.RUNNING_WITHOUT_LEASE: ("job", _put_back),
+    InconsistencyKind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
+    InconsistencyKind.STALE_KEY: ("job", _free_key),
+    InconsistencyKind.ACTIVE_WITHOUT_KEY: ("job", _take_key),
+    InconsistencyKind.RUN_COUNTERS: ("workflow_run", _recount),
+    InconsistencyKind.COUNTS: ("tenant", _correct_counts),
 }

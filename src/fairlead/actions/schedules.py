@@ -15,9 +15,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, RegistrationUnknown, SignatureInvalid, TenantUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
-from fairlead.model.own_key import key_of_trigger
+from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.request import unknown_definition, unknown_tenant
-from fairlead.model.template import compiled, misfits
+from fairlead.model.template import compile_template, find_template_faults
 from fairlead.model.trigger import ROOTS, Trigger, TriggerType
 from fairlead.store import bulk, definitions, tenants, triggers
 from fairlead.store.triggers import TriggerSpec
@@ -45,7 +45,7 @@ def check(kept: Kept, arg_schema: Any) -> None:
     """Refuse, where the code declares it, a trigger that is invalid or would never create a job."""
     now = datetime.now(UTC)  # the time does not matter for the checks
     spec = spec_of(asked_of(_said(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
-    faults = misfits(compiled(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema)
+    faults = find_template_faults(compile_template(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema)
     if faults:
         raise SignatureInvalid(
             f"The {WORDS[kept.trigger_type]} {kept.name!r} cannot call its function: {faults[0].path or 'the payload'} "
@@ -153,7 +153,7 @@ async def drop(tx: Tx, principal: Principal, *, owner: str, name: str, tenant_id
 
 async def _remove(tx: Tx, principal: Principal, old: Trigger) -> None:
     await rules.remove(tx, principal, old.id)
-    holder = await bulk.holder(tx, bulk.key_of(old.tenant_id, key_of_trigger(old.id)))
+    holder = await bulk.holder(tx, bulk.key_of(old.tenant_id, build_trigger_key(old.id)))
     if holder is not None:
         await jobs.cancel_waiting(tx, principal, holder)
 

@@ -1,6 +1,6 @@
 """Checks of PostgreSQL's settings: each with its finding and advice."""
 
-from fairlead.model.finding import Finding, Verdict, graded
+from fairlead.model.finding import Finding, Verdict, grade_finding
 from fairlead.settings import Settings
 from fairlead.store.checks import Server
 
@@ -120,7 +120,7 @@ def _connections(server: Server, settings: Settings) -> Finding:
 
 
 def _wraparound(server: Server) -> Finding:
-    return graded(
+    return grade_finding(
         "wraparound",
         server.frozen_age,
         warn=max(FROZEN_AGE, server.freeze_max_age),

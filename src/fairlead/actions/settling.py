@@ -17,10 +17,10 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.model.redact import mask_for
-from fairlead.model.template import compiled
+from fairlead.model.redact import build_mask
+from fairlead.model.template import compile_template
 from fairlead.model.workflow_run import RunStatus
-from fairlead.model.workflow_secrets import kept_output
+from fairlead.model.workflow_secrets import mask_output
 from fairlead.model.workflow_step import ROOTS, STEPS
 from fairlead.store import audit, bulk, bulk_jobs, queue, workflows
 from fairlead.store.workflows import Advanced, Held
@@ -124,7 +124,7 @@ async def _end(tx: Tx, run: Held) -> None:
 async def _tell(tx: Tx, run: Held) -> None:
     """Store an event for triggers, with the secrets of the run's input masked."""
     why = run.error or {}
-    if mask := mask_for(run.input, run.secret_paths, tx.redact_patterns):
+    if mask := build_mask(run.input, run.secret_paths, tx.redact_patterns):
         why = mask.value(why)
     await workflows.tell_end(tx, run.id, failed_step=why.get("step"), last_error=why.get("message"))
 
@@ -142,10 +142,10 @@ async def _output(tx: Tx, run: Held) -> Any:
     """The rendered output template; without one, the outputs of the leaves, unless they are too large."""
     most = tx.settings.max_payload_bytes
     if run.output_template is not None:
-        template = compiled(run.output_template, ROOTS)
+        template = compile_template(run.output_template, ROOTS)
         looked_at = {path.segments[1] for path in template.paths if path.segments[0] == STEPS}
         output = template.render(context_of(run, await _seen(tx, run, looked_at)), max_bytes=most)
-        return kept_output(
+        return mask_output(
             output, given=run.input, secret_paths=run.secret_paths, patterns=tx.redact_patterns
         )
     leaves = await workflows.leaves(tx, run.id)

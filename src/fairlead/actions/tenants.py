@@ -13,7 +13,7 @@ from fairlead.errors import Fault, InvalidInput, TenantExists
 from fairlead.model import zone
 from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
 from fairlead.model.page import Page
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.store import audit, tenants
 
@@ -78,7 +78,7 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
     Only the given quotas change; None restores the setting's value.
     """
     principal.require(Permission.MANAGE_TENANTS)
-    found = await tenants.get(tx, tenant) if not unreadable(tenant) else None
+    found = await tenants.get(tx, tenant) if not find_storage_flaw(tenant) else None
     if found is None:
         raise unknown_tenant(tenant)
     values = {name: changes.get(name, getattr(found, name)) for name in CHANGEABLE}
@@ -117,9 +117,9 @@ def _check(
         "slug": slug is None
         or bool(SLUG.fullmatch(slug) and not UUID_LIKE.fullmatch(slug) and slug != GLOBAL_TENANT)
         or f"must have 1 to 63 lowercase letters, digits and hyphens, begin with a letter or digit, not look like a UUID and not be {GLOBAL_TENANT!r}",
-        "name": (0 < len(name) <= MAX_NAME and not unreadable(name))
+        "name": (0 < len(name) <= MAX_NAME and not find_storage_flaw(name))
         or f"must have 1 to {MAX_NAME} characters",
-        "timezone": zone.known(timezone) or zone.ADVICE,
+        "timezone": zone.is_known_zone(timezone) or zone.ADVICE,
         "weight": 1 <= weight <= MAX_WEIGHT or f"must be between 1 and {MAX_WEIGHT}",
         "max_running": max_running is None
         or 0 < max_running <= MAX_RUNNING

@@ -14,21 +14,21 @@ from fairlead.errors import (
     TriggerFormInvalid,
     TriggerInvalid,
 )
-from fairlead.model.end_event import unheard_of
-from fairlead.model.event import name_fault
-from fairlead.model.filter import filter_of
-from fairlead.model.payload import unreadable
+from fairlead.model.end_event import find_end_event_fault
+from fairlead.model.event import find_name_fault
+from fairlead.model.filter import parse_filter
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.schedule import Every, Schedule
-from fairlead.model.template import compiled
+from fairlead.model.template import compile_template
 from fairlead.model.trigger import (
     ROOTS,
     CatchUp,
     Overlap,
     Trigger,
     TriggerType,
-    schedule_of,
+    build_schedule,
 )
-from fairlead.model.zone import zone as known_zone
+from fairlead.model.zone import load_zone as known_zone
 from fairlead.store.triggers import TriggerSpec
 
 LONGEST_LABEL = 200
@@ -97,9 +97,9 @@ def spec_of(
 ) -> TriggerSpec:
     """The trigger to store, with its next firing: with `at_once`, now if it began in the past."""
     scheduled = asked.trigger_type is TriggerType.SCHEDULE
-    filter_of({} if asked.filter is None else asked.filter)
+    parse_filter({} if asked.filter is None else asked.filter)
     template = {} if asked.payload_template is None else asked.payload_template
-    compiled(template, ROOTS[asked.trigger_type])
+    compile_template(template, ROOTS[asked.trigger_type])
     if asked.timezone is not None:
         known_zone(asked.timezone)
     start_at = asked.start_at
@@ -107,7 +107,7 @@ def spec_of(
         start_at = now.replace(microsecond=0)
     next_fire_at = None
     if scheduled:
-        schedule = schedule_of(
+        schedule = build_schedule(
             cron_expr=asked.cron_expr,
             zone=asked.timezone or zone,
             every_seconds=asked.every_seconds,
@@ -176,7 +176,7 @@ def _check_form(asked: Asked) -> None:
             f"{foreign[0]} does not go with a trigger of type {asked.trigger_type}: leave it out.",
             [Fault(name, f"not with {asked.trigger_type}") for name in foreign],
         )
-    if event and (why := name_fault(asked.event_name) or unheard_of(str(asked.event_name))):
+    if event and (why := find_name_fault(asked.event_name) or find_end_event_fault(str(asked.event_name))):
         raise EventInvalid(f"Invalid trigger: event_name {why}.", [Fault("event_name", why)])
     if asked.start_at is not None and asked.every_seconds is None:
         raise ScheduleInvalid(
@@ -196,7 +196,7 @@ def _says_something(asked: Asked, name: str) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    fits = isinstance(value, str) and 0 < len(value) <= LONGEST_LABEL and not unreadable(value)
+    fits = isinstance(value, str) and 0 < len(value) <= LONGEST_LABEL and not find_storage_flaw(value)
     return None if fits else f"must be text of 1 to {LONGEST_LABEL} characters"
 
 

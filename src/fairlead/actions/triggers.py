@@ -20,13 +20,13 @@ from fairlead.errors import Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Permission, Principal, Tenant
 from fairlead.model.definition import Definition
 from fairlead.model.job import Source
-from fairlead.model.kept_secrets import restore_secrets
+from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.page import Page
-from fairlead.model.redact import shown_payload
+from fairlead.model.redact import mask_payload
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.secret_destination import WHY, sends_secrets_anywhere
-from fairlead.model.template import compiled, misfits
-from fairlead.model.template_secrets import secret_fields, shown_template
+from fairlead.model.template import compile_template, find_template_faults
+from fairlead.model.template_secrets import find_secret_fields, mask_template
 from fairlead.model.trigger import (
     CatchUp,
     Firing,
@@ -34,7 +34,7 @@ from fairlead.model.trigger import (
     Overlap,
     Trigger,
     TriggerType,
-    schedule_context,
+    build_schedule_context,
 )
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
@@ -174,7 +174,7 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
     shot = Shot(
         trigger=trigger,
         slot=f"manual:{uuid7()}",
-        context=schedule_context(trigger, now),
+        context=build_schedule_context(trigger, now),
         source=Source.MANUAL,
         source_ref=str(trigger.id),
         windowed=False,
@@ -206,13 +206,13 @@ def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
 
 def shown(tx: Tx, trigger: Trigger) -> Trigger:
     """The trigger as users may see it: literal values of secret fields are masked, references are not."""
-    template = shown_template(trigger.payload_template, trigger.secret_paths)
-    return replace(trigger, payload_template=shown_payload(template, (), tx.redact_patterns))
+    template = mask_template(trigger.payload_template, trigger.secret_paths)
+    return replace(trigger, payload_template=mask_payload(template, (), tx.redact_patterns))
 
 
 def secret_event_paths(trigger: Trigger) -> list[str]:
     """The paths in its events' data that become secrets of its jobs."""
-    return secret_fields(trigger.payload_template, trigger.secret_paths, trigger.roots)
+    return find_secret_fields(trigger.payload_template, trigger.secret_paths, trigger.roots)
 
 
 async def made(
@@ -222,8 +222,8 @@ async def made(
     trigger = _there(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
     await _audit(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
-    template = compiled(trigger.payload_template, trigger.roots)
-    warnings = misfits(template, definition.arg_schema) + await _missing_workflow(tx, trigger)
+    template = compile_template(trigger.payload_template, trigger.roots)
+    warnings = find_template_faults(template, definition.arg_schema) + await _missing_workflow(tx, trigger)
     return Made(shown(tx, trigger), warnings + _only_one_caught_up(trigger))
 
 

@@ -5,7 +5,7 @@ import msgspec
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import JobStatus
-from fairlead.model.trouble import Group, grouped
+from fairlead.model.error_groups import ErrorGroup, group_errors
 from fairlead.store import stats, troubles
 
 # The most jobs that are read.
@@ -15,7 +15,7 @@ LOOK = 3000
 class Troubles(msgspec.Struct, frozen=True):
     """Kinds of error, the most frequent first; the jobs read, those with the status, and the total with the status."""
 
-    groups: list[Group]
+    groups: list[ErrorGroup]
     looked_at: int
     seen: int
     total: int
@@ -31,4 +31,4 @@ async def by_error(tx: Tx, principal: Principal, *, status: JobStatus) -> Troubl
     principal.require(Permission.READ_JOBS, principal.tenant_id)
     counts = await stats.counts(tx, tenant_id=principal.tenant_id)
     found, looked_at = await troubles.newest(tx, tenant_id=principal.tenant_id, status=status, look=LOOK)
-    return Troubles(grouped(found), looked_at, len(found), counts.by_status[status])
+    return Troubles(group_errors(found), looked_at, len(found), counts.by_status[status])

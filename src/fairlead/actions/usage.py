@@ -10,9 +10,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
-from fairlead.model.spreadsheet import as_csv
-from fairlead.model.usage import FIGURES, By, Per, Period, Usage, Used, one_of, period, total
-from fairlead.model.zone import zone
+from fairlead.model.spreadsheet import format_csv
+from fairlead.model.usage import FIGURES, By, Per, Period, Usage, UsageFigures, parse_choice, period, sum_usage
+from fairlead.model.zone import load_zone
 from fairlead.store import tenants, usage
 
 MOST_ROWS = 20_000
@@ -25,11 +25,11 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     period: Period
     timezone: str
     items: Sequence[Usage]
-    totals: Used
+    totals: UsageFigures
 
     def as_csv(self) -> str:
         """The items as CSV, safe for spreadsheets."""
-        return as_csv(COLUMNS, ([getattr(one, name) for name in COLUMNS] for one in self.items))
+        return format_csv(COLUMNS, ([getattr(one, name) for name in COLUMNS] for one in self.items))
 
 
 async def report(
@@ -47,16 +47,16 @@ async def report(
 
     The steps are in the given time zone, else in the tenant's, else in UTC.
     """
-    step, apart = one_of(By, "by", by), one_of(Per, "per", per)
+    step, apart = parse_choice(By, "by", by), parse_choice(Per, "per", per)
     tenant_id = await _scope(tx, principal, tenant)
     clock = await usage.clock(tx, tenant_id=tenant_id)
-    where = zone(timezone or clock.timezone or "UTC")
+    where = load_zone(timezone or clock.timezone or "UTC")
     wanted = period(by=step, where=where, now=clock.now, since=since, until=until)
     found = await usage.used(tx, wanted, tenant_id=tenant_id, per=apart, limit=MOST_ROWS + 1)
     if len(found) > MOST_ROWS:
         why = f"that would be more than {MOST_ROWS} lines: ask for less time, longer steps, or per `nothing`"
         raise InvalidInput(f"from: {why}.", [Fault("from", why)])
-    return UsageReport(period=wanted, timezone=str(where), items=found, totals=total(found))
+    return UsageReport(period=wanted, timezone=str(where), items=found, totals=sum_usage(found))
 
 
 async def _scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:

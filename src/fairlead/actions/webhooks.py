@@ -8,8 +8,8 @@ from fairlead.actions import triggers
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnknown, Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Principal
-from fairlead.model.end_event import END_EVENTS, JOB_EVENTS, RUN_EVENTS, call_template, ends_of
-from fairlead.model.http_call import KEY, target_of
+from fairlead.model.end_event import END_EVENTS, JOB_EVENTS, RUN_EVENTS, build_webhook_template, build_end_filter
+from fairlead.model.http_call import KEY, parse_target
 from fairlead.model.path import Flaw
 from fairlead.model.trigger import Trigger, TriggerType
 
@@ -35,7 +35,7 @@ async def add(
         "label": f"Webhook to {host}"[:200],
         "trigger_type": TriggerType.EVENT,
         "definition_key": KEY,
-        "payload_template": call_template(url, sign_with=sign_with),
+        "payload_template": build_webhook_template(url, sign_with=sign_with),
         # every end is sent
         "dedupe_window_seconds": 0,
     }
@@ -43,7 +43,7 @@ async def add(
     def limited(event: str) -> dict[str, Any]:
         return {
             "event_name": event,
-            "filter": ends_of(event, definitions=definitions, workflows=workflows),
+            "filter": build_end_filter(event, definitions=definitions, workflows=workflows),
         }
 
     try:
@@ -95,6 +95,6 @@ def _is_webhook(trigger: Trigger) -> bool:
 
 def _host(url: str) -> str:
     try:
-        return target_of(url).host
+        return parse_target(url).host
     except Flaw as flaw:
         raise TriggerInvalid(f"The url {flaw.message}.", [Fault("url", flaw.message)]) from None

@@ -6,7 +6,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import JobStatus
-from fairlead.model.why import Surroundings, Why, explain
+from fairlead.model.why import QueueConditions, Why, explain
 from fairlead.store import why as store
 
 
@@ -17,5 +17,5 @@ async def why(tx: Tx, principal: Principal, job_id: UUID) -> Why:
         raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
     principal.require(Permission.READ_JOBS, job.tenant_id)
     waits = job.status is JobStatus.QUEUED
-    around = await store.surroundings(tx, job) if waits else Surroundings()
+    around = await store.surroundings(tx, job) if waits else QueueConditions()
     return Why(job_id=job.job_id, status=job.status, at=job.now, reasons=explain(job, around))

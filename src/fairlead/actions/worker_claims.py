@@ -8,7 +8,7 @@ from fairlead.actions import settling
 from fairlead.db.tx import Tx
 from fairlead.errors import ClaimSettled
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Backoff, Budget, Released, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Released, decide
 from fairlead.store import bulk, queue, worker_claims
 from fairlead.store.queue import Claimed
 
@@ -38,7 +38,7 @@ async def repeat(
             "Choose a new claim_id after each answer that has items."
         )
     if held:  # expired, and not rescued yet
-        change = decide(Budget(1, 0, 0, Backoff()), Released())
+        change = decide(RetryBudget(1, 0, 0, Backoff()), Released())
         await settling.finish(tx, [(lease, change) for lease in held], actor=f"worker:{worker}")
         await bulk.notify(tx, "ready")
     await worker_claims.forget_one(tx, worker=worker, claim_id=claim_id)

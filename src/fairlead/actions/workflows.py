@@ -26,17 +26,17 @@ from fairlead.errors import (
 )
 from fairlead.model import secret_destination
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
-from fairlead.model.definition import Definition, check_payload, validator
-from fairlead.model.own_key import key_of_part, require_free
+from fairlead.model.definition import Definition, check_payload, compile_schema
+from fairlead.model.reserved_key import build_part_key, require_unreserved_key
 from fairlead.model.page import Page
 from fairlead.model.payload import encode
 from fairlead.model.redact import secret_paths
 from fairlead.model.request import unknown_tenant
-from fairlead.model.template_secrets import secret_fields
-from fairlead.model.workflow import Workflow, document_of, workflow_of
-from fairlead.model.workflow_graph import Node, graph_of
-from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
-from fairlead.model.workflow_secrets import restored_spec, shown_run, shown_spec, shown_steps
+from fairlead.model.template_secrets import find_secret_fields
+from fairlead.model.workflow import Workflow, build_document, read_workflow
+from fairlead.model.workflow_graph import Node, build_graph
+from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow_secrets import restore_spec, mask_run, mask_spec, mask_steps
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
 from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
 
@@ -83,21 +83,21 @@ class Shown(msgspec.Struct, frozen=True):
 # Workflows
 
 
-async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple[Published, bool]:
+async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple[PublishedWorkflow, bool]:
     """Publish a workflow from a document. Its newest version, and whether that is new.
 
     The tenant `global` shares its workflows with every tenant. Unchanged masks keep the stored secrets.
     """
     tenant_id = await _tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
-    workflow = workflow_of(document)
-    graph_of(workflow)
+    workflow = read_workflow(document)
+    build_graph(workflow)
     found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
     _check_definitions(workflow, found, tenant_id)
     await workflows.hold_key(tx, tenant_id=tenant_id, key=workflow.key)
     known = await workflows.newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
-    spec = document_of(workflow)
+    spec = build_document(workflow)
     if known is not None:
-        spec = restored_spec(spec, known.spec, _secrets(found), tx.redact_patterns)
+        spec = restore_spec(spec, known.spec, _secrets(found), tx.redact_patterns)
     if known is not None and known.spec == spec:
         return known, False
     _check_destinations(spec, found)
@@ -160,14 +160,14 @@ def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[
         secrets = found[step.definition].secret_paths
         if secrets:
             roots = (*ROOTS, PREVIOUS, *ITEM_ROOTS)
-            looked_at = secret_fields(step.payload, secrets, roots, of="input")
+            looked_at = find_secret_fields(step.payload, secrets, roots, of="input")
             paths.update(looked_at)
     return sorted(paths)
 
 
 async def listed(
     tx: Tx, principal: Principal, *, after: str = "", after_tenant: UUID | None = None, limit: int = 50
-) -> Page[Published]:
+) -> Page[PublishedWorkflow]:
     """The newest versions of the workflows that can be started, by key; literal secrets are masked.
 
     A principal without a tenant sees those of all tenants, by key and tenant.
@@ -180,7 +180,7 @@ async def listed(
     return found.with_rows(await _shown(tx, found))
 
 
-def place_of(one: Published) -> str:
+def place_of(one: PublishedWorkflow) -> str:
     """The cursor of a workflow in the list: keys have no spaces."""
     return f"{one.key} {one.tenant_id}"
 
@@ -199,14 +199,14 @@ def read_place(text: str) -> tuple[str, UUID | None]:
 
 async def get(
     tx: Tx, principal: Principal, tenant: str | None, key: str, *, version: int | None = None
-) -> Published:
+) -> PublishedWorkflow:
     """A workflow of a tenant, or the shared one."""
     tenant_id = await _tenant_id(tx, principal, tenant or GLOBAL_TENANT, Permission.READ_WORKFLOWS)
     [shown] = await _shown(tx, [await _published(tx, tenant_id, key, version)])
     return shown
 
 
-async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> Published:
+async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> PublishedWorkflow:
     found = await workflows.newest(tx, tenant_id=tenant_id, key=key, version=version)
     if found is None:
         shown = repr(key[:130]) if version is None else f"{key[:130]!r} in version {version}"
@@ -217,10 +217,10 @@ async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> 
     return found
 
 
-async def _shown(tx: Tx, found: Sequence[Published]) -> list[Published]:
+async def _shown(tx: Tx, found: Sequence[PublishedWorkflow]) -> list[PublishedWorkflow]:
     keys = {step["definition"] for one in found for step in one.spec["steps"]}
     secrets = _secrets(await definitions.by_keys(tx, keys))
-    return [replace(one, spec=shown_spec(one.spec, secrets, tx.redact_patterns)) for one in found]
+    return [replace(one, spec=mask_spec(one.spec, secrets, tx.redact_patterns)) for one in found]
 
 
 def _secrets(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
@@ -242,14 +242,14 @@ async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started
         raise InvalidInput("version must be a whole number.", [Fault("version", "must be a whole number")])
     published = await _published(tx, tenant_id, key, asked.version)
     return await _start(
-        tx, principal, tenant_id, asked, workflow=workflow_of(published.spec), published=published
+        tx, principal, tenant_id, asked, workflow=read_workflow(published.spec), published=published
     )
 
 
 async def start_inline(tx: Tx, principal: Principal, document: Any, asked: Start) -> Started:
     """Start a run of an unpublished workflow from a document."""
     tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
-    workflow = workflow_of(document)
+    workflow = read_workflow(document)
     return await _start(tx, principal, tenant_id, asked, workflow=workflow, published=None)
 
 
@@ -260,12 +260,12 @@ async def _start(
     asked: Start,
     *,
     workflow: Workflow,
-    published: Published | None,
+    published: PublishedWorkflow | None,
 ) -> Started:
     for step in workflow.steps:
         principal.require_definition(step.definition)
     given = _input(tx, workflow, asked)
-    nodes: list[Node] = graph_of(workflow)
+    nodes: list[Node] = build_graph(workflow)
     hides: Sequence[str]
     if published is None:
         found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
@@ -304,9 +304,9 @@ async def _start(
 
 def _unique_key(asked: Start) -> str | None:
     if asked.part is not None and asked.started_by_job is not None:
-        return key_of_part(asked.started_by_job, asked.part)
+        return build_part_key(asked.started_by_job, asked.part)
     if asked.unique_key is not None:
-        require_free(asked.unique_key, "key")
+        require_unreserved_key(asked.unique_key, "key")
     return asked.unique_key
 
 
@@ -334,7 +334,7 @@ def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
         max_depth=tx.settings.max_payload_depth,
     )
     try:
-        check_payload(validator(workflow.input_schema), workflow.key, given, size=len(text))
+        check_payload(compile_schema(workflow.input_schema), workflow.key, given, size=len(text))
     except PayloadInvalid as error:
         message = error.message.replace("The payload", "The input", 1)
         raise PayloadInvalid(message, [Fault(f"/input{path}", why) for path, why in error.faults]) from None
@@ -418,10 +418,10 @@ async def show(
     _check_limit(limit)
     steps = await workflows.run_steps(tx, run.id, first=first, limit=limit)
     secrets = _secrets(await definitions.by_keys(tx, {step.definition_key for step in steps}))
-    shown = shown_steps(steps, run, secrets, tx.redact_patterns)
+    shown = mask_steps(steps, run, secrets, tx.redact_patterns)
     more = None if steps.last is None else steps.last.place + 1
     counts = await workflows.step_counts(tx, run.id)
-    return Shown(shown_run(run, tx.redact_patterns), shown, counts, more)
+    return Shown(mask_run(run, tx.redact_patterns), shown, counts, more)
 
 
 async def standing(tx: Tx, principal: Principal, run_id: UUID) -> Run:
@@ -444,13 +444,13 @@ async def runs(
     found = await workflows.runs(
         tx, tenant_id=principal.tenant_id, key=key, status=status, before=before, limit=limit
     )
-    return found.map(lambda one: shown_run(one, tx.redact_patterns))
+    return found.map(lambda one: mask_run(one, tx.redact_patterns))
 
 
 async def _visible(
     tx: Tx, principal: Principal, run_id: UUID, permission: Permission = Permission.READ_RUNS
 ) -> Run:
-    return shown_run(await _recorded(tx, principal, run_id, permission), tx.redact_patterns)
+    return mask_run(await _recorded(tx, principal, run_id, permission), tx.redact_patterns)
 
 
 async def _recorded(tx: Tx, principal: Principal, run_id: UUID, permission: Permission) -> Run:

@@ -11,7 +11,7 @@ from fairlead.app import Fairlead
 from fairlead.bench.draining import until
 from fairlead.bench.run import TENANT, Measure, Progress, compared
 from fairlead.db.tx import Tx
-from fairlead.model.command import definition_of
+from fairlead.model.command import build_command_definition
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 
@@ -84,7 +84,7 @@ async def _allow(fl: Fairlead) -> None:
         fl.allow_commands(file)
 
     async def published(tx: Tx) -> None:
-        says = definition_of(fl.commands[KEY].spec)
+        says = build_command_definition(fl.commands[KEY].spec)
         await definitions.patch(tx, fl.principal, says.pop("key"), says)
 
     await fl.database.transact(published)

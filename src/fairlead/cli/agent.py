@@ -14,7 +14,7 @@ from fairlead.cli.session import Session, command
 from fairlead.cli.worker import keep_private_from_commands, named, serving, signals
 from fairlead.errors import FairleadError, InvalidInput, NotOpen
 from fairlead.runtime.execution import Execution, Means
-from fairlead.settings import compiled
+from fairlead.settings import compile_patterns
 from fairlead.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -134,5 +134,5 @@ def _execution(fl: Fairlead, means: Means) -> Execution:
         enqueue=enqueue,
         commands=fl.commands,
         means=means,
-        redact_patterns=compiled(fl.settings.redact_patterns),
+        redact_patterns=compile_patterns(fl.settings.redact_patterns),
     )

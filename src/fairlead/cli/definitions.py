@@ -18,7 +18,7 @@ from fairlead.errors import InvalidInput
 from fairlead.handlers.commands import specs_from
 from fairlead.model.command import CommandSpec
 from fairlead.model.definition import Definition, Kind
-from fairlead.model.presets import PRESETS
+from fairlead.model.definition_presets import PRESETS
 from fairlead.settings import config_file
 
 

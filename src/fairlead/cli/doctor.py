@@ -13,12 +13,12 @@ from fairlead.cli.database import address
 from fairlead.cli.session import Session, actor, command
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseBusy, InvalidInput
-from fairlead.model.access import Principal, trusted
-from fairlead.model.fault import Fault, Kind
+from fairlead.model.access import Principal, trusted_principal
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.finding import Finding, Verdict
 from fairlead.settings import Settings, unknown_variables
 
-ORDER = list(Kind)
+ORDER = list(InconsistencyKind)
 
 
 @click.command()
@@ -69,13 +69,13 @@ async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> 
                 output.console().print(Text(f"  {fault}"))
         if not wanted or not (yes or click.confirm("Repair them now?")):
             return not faults
-        principal = trusted(actor())
+        principal = trusted_principal(actor())
         for fault in wanted:
             _tell(fault, await _mend(database, principal, fault), as_json=as_json)
         return not [one async for one in consistency.walk(database, full=True)]
 
 
-async def _mend(database: Database, principal: Principal, fault: Fault) -> str:
+async def _mend(database: Database, principal: Principal, fault: Inconsistency) -> str:
     try:
         done = await database.transact(partial(repair.mend, principal=principal, fault=fault))
     except DatabaseBusy:
@@ -83,7 +83,7 @@ async def _mend(database: Database, principal: Principal, fault: Fault) -> str:
     return "repaired" if done else "skipped: the fault no longer exists, or must be repaired by hand"
 
 
-def _tell(fault: Fault, became: str, *, as_json: bool) -> None:
+def _tell(fault: Inconsistency, became: str, *, as_json: bool) -> None:
     if as_json:
         output.say_json(
             {"repair": fault.kind, "id": str(fault.id), "problem": fault.problem, "became": became}

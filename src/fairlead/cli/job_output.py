@@ -6,7 +6,7 @@ import msgspec
 from rich.text import Text
 
 from fairlead.cli import output
-from fairlead.model.ansi import Plain
+from fairlead.model.ansi import AnsiStripper
 from fairlead.model.job import Attempt, Job, JobStatus
 from fairlead.store.stats import Times
 
@@ -72,7 +72,7 @@ def print_job(job: Job) -> None:
 def print_traceback(job: Job) -> None:
     """Print the traceback of the last failed attempt, if it is stored."""
     if isinstance(job.error, dict) and (trace := job.error.get("traceback")):
-        output.console().print(Text("\n" + Plain().text(trace).rstrip()))
+        output.console().print(Text("\n" + AnsiStripper().text(trace).rstrip()))
 
 
 def _how_far(reported: Any) -> str | None:

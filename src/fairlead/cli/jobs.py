@@ -22,7 +22,7 @@ from fairlead.cli.session import Session, command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import Job, JobStatus, NewJob
-from fairlead.model.request import parsed, unknown_tenant
+from fairlead.model.request import parse_request, unknown_tenant
 from fairlead.store.stats import Times
 
 
@@ -70,7 +70,7 @@ async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **r
     if "payload" in given:
         given["payload"] = read_json(given["payload"])
     host, resource = given.pop("host", None), given.pop("resource", None)
-    new = parsed(given)
+    new = parse_request(given)
     async with session.open() as fl:
         enqueued = await fl.submit(await _aimed(fl, new, host, resource))
         job = await fl.read(enqueued.id)
@@ -135,7 +135,7 @@ def _read_line(number: int, line: bytes, tenant: str | None) -> NewJob:
     if tenant is not None and isinstance(request, dict):
         request.setdefault("tenant", tenant)
     try:
-        return parsed(request)
+        return parse_request(request)
     except InvalidInput as error:
         raise InvalidInput(f"Line {number}: {error.message} Nothing was enqueued.", error.faults) from error
 

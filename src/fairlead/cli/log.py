@@ -12,10 +12,10 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from fairlead.cli import output
 from fairlead.cli.session import Session
 from fairlead.errors import FairleadError
-from fairlead.model.ansi import without_controls
+from fairlead.model.ansi import strip_controls
 from fairlead.model.redact import Mask
 from fairlead.runtime import failures
-from fairlead.settings import compiled
+from fairlead.settings import compile_patterns
 
 
 def set_up(level: int, session: Session) -> None:
@@ -56,7 +56,7 @@ class Foreign(logging.StreamHandler[Any]):
 def _mask(session: Session) -> list[Processor]:
     """Processors that mask matches of `redact_patterns`."""
     try:
-        patterns = compiled(session.settings().redact_patterns)
+        patterns = compile_patterns(session.settings().redact_patterns)
     except FairleadError:
         return []
     mask = Mask((), patterns)
@@ -118,7 +118,7 @@ def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 def _without_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Remove control characters: an error may contain a tenant's text, which must not control the terminal."""
     return {
-        name: without_controls(value) if isinstance(value, str) else value for name, value in event.items()
+        name: strip_controls(value) if isinstance(value, str) else value for name, value in event.items()
     }
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.actions import logs as actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
-from fairlead.model.ansi import Coloured, Plain, without_controls
+from fairlead.model.ansi import ColourFilter, AnsiStripper, strip_controls
 from fairlead.store.logs import Chunk
 
 FOLLOW_SECONDS = 0.25
@@ -61,7 +61,7 @@ class _Printer:
         self._as_json = as_json
         self._strip = strip
         self._attempt_no: int | None = None
-        self._plain: dict[str, Plain] = {}
+        self._plain: dict[str, AnsiStripper] = {}
         # the streams (is it stderr?) whose last line has no newline
         self._open: set[bool] = set()
 
@@ -84,11 +84,11 @@ class _Printer:
             # JSON has the original text by default
             strip = not self._as_json and not at_terminal
         if strip:
-            text = self._plain.setdefault(chunk.stream, Plain()).text(chunk.text)
-            return text if self._as_json else without_controls(text)
+            text = self._plain.setdefault(chunk.stream, AnsiStripper()).text(chunk.text)
+            return text if self._as_json else strip_controls(text)
         # a job may write control sequences: a terminal gets only its colours
         return (
-            self._plain.setdefault(chunk.stream, Coloured()).text(chunk.text) if at_terminal else chunk.text
+            self._plain.setdefault(chunk.stream, ColourFilter()).text(chunk.text) if at_terminal else chunk.text
         )
 
     def end(self) -> None:

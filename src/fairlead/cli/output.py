@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fairlead.cli.option_names import in_options
 from fairlead.errors import FairleadError
-from fairlead.model.ansi import escaped_json, without_controls
+from fairlead.model.ansi import escape_json, strip_controls
 
 STATUS_STYLES = {
     "queued": "cyan",
@@ -54,7 +54,7 @@ class _Console(Console):
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Remove control characters: the text may come from a tenant and must not control the terminal."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
+            yield segment if segment.control else Segment(strip_controls(segment.text), segment.style)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -63,7 +63,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
-    click.echo(escaped_json(msgspec.json.encode(value, order="deterministic").decode()))
+    click.echo(escape_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
@@ -148,7 +148,7 @@ def nobody_reads() -> NoReturn:
 def stop(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
     """Print an error with its faults, then exit with 1."""
     if as_json:
-        click.echo(escaped_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
+        click.echo(escape_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
     else:
         out = console(stderr=True)
         message, faults = in_options(error, command)

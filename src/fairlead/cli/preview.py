@@ -17,9 +17,9 @@ from fairlead.cli import output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.session import Session, command
 from fairlead.errors import Fault, InvalidInput, TriggerFormInvalid
-from fairlead.model.schedule import Run, in_words
-from fairlead.model.schedule import preview as runs_of
-from fairlead.model.trigger import TriggerType, schedule_of
+from fairlead.model.schedule import ScheduledRun, in_words
+from fairlead.model.schedule import preview_runs as runs_of
+from fairlead.model.trigger import TriggerType, build_schedule
 
 MOST = 100
 WOULD = {
@@ -84,7 +84,7 @@ def _show_thought_of(
             "Give exactly one of a trigger's id, --cron and --every.", [Fault("", "not exactly one")]
         )
     now, zone = datetime.now(UTC), timezone or "UTC"
-    schedule = schedule_of(cron_expr=cron, zone=zone, every_seconds=every, start_at=start_at or now)
+    schedule = build_schedule(cron_expr=cron, zone=zone, every_seconds=every, start_at=start_at or now)
     first = first_of(schedule, now)  # an interval that begins now runs now
     after = now if first is None else first - timedelta.resolution
     runs = runs_of(schedule, after, count, zone=zone)
@@ -111,7 +111,7 @@ def _show(found: Preview) -> None:
     output.facts((name, value) for name, value in facts if value is not None)
 
 
-def _show_runs(words: str, runs: Sequence[Run]) -> None:
+def _show_runs(words: str, runs: Sequence[ScheduledRun]) -> None:
     output.console().print(words, style="bold", markup=False)
     output.table(
         ("local", "offset", "UTC", "", "note"),

@@ -7,13 +7,13 @@ from uuid import UUID
 import msgspec
 
 from fairlead.cli import output
-from fairlead.model.trigger import Firing, Trigger, TriggerType, when
+from fairlead.model.trigger import Firing, Trigger, TriggerType, describe_trigger
 
 
 def document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
     """A trigger as JSON: its fields, its schedule in words, and its last firing."""
     kept = {name: getattr(trigger, name) for name in trigger.__struct_fields__ if name != "secret_paths"}
-    return {**kept, "when": when(trigger), "last_firing": latest}
+    return {**kept, "when": describe_trigger(trigger), "last_firing": latest}
 
 
 def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
@@ -25,7 +25,7 @@ def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
                 one.id,
                 one.tenant,
                 one.label,
-                when(one),
+                describe_trigger(one),
                 one.definition_key,
                 "yes" if one.is_enabled else "no",
                 one.next_fire_at,
@@ -45,7 +45,7 @@ def facts(trigger: Trigger) -> None:
         ("id", trigger.id),
         ("tenant", trigger.tenant),
         ("label", trigger.label),
-        ("when", when(trigger)),
+        ("when", describe_trigger(trigger)),
         ("cron", trigger.cron_expr),
         ("time zone", None if trigger.cron_expr is None else _zone(trigger)),
         ("filter", _json(trigger.filter) if trigger.filter else None),

@@ -13,7 +13,7 @@ from fairlead.cli.jobs import read_json
 from fairlead.cli.option_names import FIELDS
 from fairlead.cli.preview import preview
 from fairlead.cli.session import Session, command
-from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, when
+from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, describe_trigger
 from fairlead.model.workflow import ENGINE_RUN
 
 SHOWN = 5
@@ -223,7 +223,7 @@ def _answer(made: Made, what: str, *, as_json: bool) -> None:
         warnings = [warning._asdict() for warning in made.warnings]
         output.say_json({**trigger_output.document(made.trigger, None), "warnings": warnings})
         return
-    output.console().print(f"{what} {made.trigger.id}: {when(made.trigger)}", markup=False)
+    output.console().print(f"{what} {made.trigger.id}: {describe_trigger(made.trigger)}", markup=False)
     if made.trigger.next_fire_at is not None:
         output.console().print(f"next run {output.exact(made.trigger.next_fire_at)}")
     for warning in made.warnings:

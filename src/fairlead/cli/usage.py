@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 from fairlead.actions.usage import UsageReport
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
-from fairlead.model.ansi import without_controls
-from fairlead.model.usage import By, Per, Used
+from fairlead.model.ansi import strip_controls
+from fairlead.model.usage import By, Per, UsageFigures
 
 
 @click.command()
@@ -64,7 +64,7 @@ async def usage(
         )
     elif as_csv:
         text = report.as_csv()
-        click.echo(without_controls(text) if sys.stdout.isatty() else text, nl=False)
+        click.echo(strip_controls(text) if sys.stdout.isatty() else text, nl=False)
     else:
         _print(report, Per(per))
 
@@ -101,7 +101,7 @@ def _print(report: UsageReport, per: Per) -> None:
     )
 
 
-def _figures(used: Used) -> tuple[object, ...]:
+def _figures(used: UsageFigures) -> tuple[object, ...]:
     return (
         used.runs,
         used.succeeded,

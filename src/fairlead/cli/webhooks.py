@@ -11,10 +11,10 @@ from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
 from fairlead.cli.session import Session, command
 from fairlead.model.end_event import END_EVENTS
-from fairlead.model.http_call import target_of
-from fairlead.model.signing_secrets import signing_secrets_of
+from fairlead.model.http_call import parse_target
+from fairlead.model.signing_secrets import read_signing_secrets
 from fairlead.model.trigger import Firing, Trigger
-from fairlead.settings import config_file, document
+from fairlead.settings import config_file, read_document
 
 
 @click.group()
@@ -54,7 +54,7 @@ async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says:
 
 def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
     """Warn about a signing secret that is unknown here: the worker may have it, or deliveries will fail."""
-    known = signing_secrets_of(document(config_file()))
+    known = read_signing_secrets(read_document(config_file()))
     secret = known.get((tenant, str(name))) or known.get((None, str(name)))
     if name is None:
         return
@@ -63,7 +63,7 @@ def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
             f"The signing secret {name!r} is not in {config_file()} on this machine: the sending worker needs it in "
             f"[http.tenants.{tenant}.secrets]."
         )
-    elif refused := secret.why_not(tenant, target_of(url)):
+    elif refused := secret.why_not(tenant, parse_target(url)):
         why = f"The signing secret {name!r} in {config_file()} here {refused}."
     else:
         return

@@ -10,17 +10,17 @@ from rich.text import Text
 from fairlead.actions.workflows import Shown
 from fairlead.cli import output
 from fairlead.cli.tenant_names import Slugs, slug_of
-from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep
+from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep
 
 # JSON
 
 
-def document(one: Published) -> dict[str, Any]:
+def document(one: PublishedWorkflow) -> dict[str, Any]:
     """A workflow as JSON, without internal fields."""
     return _kept(one, "secret_paths")
 
 
-def listed(one: Published, slugs: Mapping[UUID, str]) -> dict[str, Any]:
+def listed(one: PublishedWorkflow, slugs: Mapping[UUID, str]) -> dict[str, Any]:
     """A workflow in a list as JSON: the number of its steps, without the steps."""
     kept = _kept(one, "secret_paths", "spec")
     summary = {"description": _description(one), "steps": len(one.spec["steps"])}
@@ -55,7 +55,7 @@ def _kept(thing: Any, *without: str) -> dict[str, Any]:
 # Text
 
 
-def table(found: Sequence[Published], slugs: Mapping[UUID, str]) -> None:
+def table(found: Sequence[PublishedWorkflow], slugs: Mapping[UUID, str]) -> None:
     """Print workflows, one per line."""
     output.table(
         ("key", "tenant", "version", "steps", "published", "description"),
@@ -74,7 +74,7 @@ def table(found: Sequence[Published], slugs: Mapping[UUID, str]) -> None:
     )
 
 
-def facts(one: Published, slugs: Slugs) -> None:
+def facts(one: PublishedWorkflow, slugs: Slugs) -> None:
     """Print a workflow in detail."""
     spec = one.spec
     pairs = [
@@ -207,7 +207,7 @@ def _failing(said: Any) -> str:
     return str(said) if isinstance(said, str) else f"then {said['compensate']}"
 
 
-def _description(one: Published) -> str:
+def _description(one: PublishedWorkflow) -> str:
     return str(one.spec.get("description", ""))
 
 

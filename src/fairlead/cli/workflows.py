@@ -16,7 +16,7 @@ from fairlead.cli.tokens import acting_in
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GLOBAL_TENANT, Principal
-from fairlead.model.workflow_run import Published, RunStatus
+from fairlead.model.workflow_run import PublishedWorkflow, RunStatus
 
 
 @click.group()
@@ -39,9 +39,9 @@ async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None
         workflow_output.table(found, slugs)
 
 
-async def _every(tx: Tx, principal: Principal) -> list[Published]:
+async def _every(tx: Tx, principal: Principal) -> list[PublishedWorkflow]:
     """All pages of the list."""
-    found: list[Published] = []
+    found: list[PublishedWorkflow] = []
     while True:
         key, tenant_id = (found[-1].key, found[-1].tenant_id) if found else ("", None)
         page = await actions.listed(tx, principal, after=key, after_tenant=tenant_id, limit=actions.MAX_PAGE)

@@ -42,7 +42,7 @@ from fairlead.db.session import KEEPALIVES, bounds, lasting, set_config
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, WrongLoop
-from fairlead.settings import Settings, compiled
+from fairlead.settings import Settings, compile_patterns
 
 log = structlog.get_logger(__name__)
 
@@ -243,7 +243,7 @@ class Database:
         self.settings = settings
         self._session = dict(session or {})
         self.schema = settings.schema
-        self._redact_patterns = compiled(settings.redact_patterns)
+        self._redact_patterns = compile_patterns(settings.redact_patterns)
         limit = settings.statement_timeout_seconds
         self._patience = limit + GRACE_SECONDS if limit else None
         self._deadlines = Deadlines()

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.model.retry_after import retry_after
+from fairlead.model.retry_after import parse_retry_after
 
 # Temporary client errors: Request Timeout, Too Early, Too Many Requests.
 _PASSING = frozenset({408, 425, 429})
@@ -28,7 +28,7 @@ def unwelcome(ctx: Context, status: int, wait: str | None, message: str) -> Exce
     """The exception for an unexpected answer; `wait` is its Retry-After header."""
     if not passes(status):
         return PermanentFailure(message)
-    seconds = retry_after(wait, datetime.now(UTC))
+    seconds = parse_retry_after(wait, datetime.now(UTC))
     if seconds is None or ctx.attempt_no > MOST_SNOOZES:
         return TemporaryFailure(message)
     ctx.log.warning("asked_to_wait", status=status, seconds=seconds)

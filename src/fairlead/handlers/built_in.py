@@ -10,11 +10,11 @@ from fairlead.handlers.commands import SecretMissing, secret_of
 from fairlead.handlers.email_graph import GraphProvider
 from fairlead.handlers.email_resend import ResendProvider
 from fairlead.model.command import SecretSource
-from fairlead.model.email_settings import EmailSettings, Graph, Resend, Smtp, email_settings_of
-from fairlead.model.http_call import Target
+from fairlead.model.email_settings import EmailSettings, MicrosoftGraph, Resend, Smtp, read_email_settings
+from fairlead.model.http_call import HttpTarget
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
-from fairlead.model.signing_secrets import SigningSecrets, signing_secrets_of
+from fairlead.model.signing_secrets import SigningSecrets, read_signing_secrets
 from fairlead.settings import Settings
 
 # A function and its job options.
@@ -24,8 +24,8 @@ Builtin = tuple[Callable[..., Any], Mapping[str, Any]]
 def builtins_of(settings: Settings, document: Mapping[str, Any]) -> Iterator[Builtin]:
     """The built-in functions that the settings and a parsed fairlead.toml enable; raises SettingInvalid if one cannot run."""
     if settings.http_requests:
-        yield _http_requests(settings, signing_secrets_of(document)).request, http.OPTIONS
-    if found := email_settings_of(document):
+        yield _http_requests(settings, read_signing_secrets(document)).request, http.OPTIONS
+    if found := read_email_settings(document):
         providers = {tenant: _provider(tenant, one) for tenant, one in found.items()}
         yield email.Emails(providers).send, email.OPTIONS
 
@@ -40,7 +40,7 @@ def _provider(tenant: str | None, settings: EmailSettings) -> email.Provider:
         case Resend(api_key=source):
             _check_secret(f"{where}.api_key", source)
             return ResendProvider(settings)
-        case Graph(client_secret=source):
+        case MicrosoftGraph(client_secret=source):
             _check_secret(f"{where}.client_secret", source)
             return GraphProvider(settings)
     assert_never(settings)
@@ -62,7 +62,7 @@ def _http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequ
         where = "http" if tenant is None else f"http.tenants.{tenant}"
         _check_secret(f"{where}.secrets.{name}", secret.source)
 
-    def secret_named(tenant: str, name: str, target: Target) -> str | None:
+    def secret_named(tenant: str, name: str, target: HttpTarget) -> str | None:
         secret = secrets.get((tenant, name)) or secrets.get((None, name))
         if secret is None:
             return None

@@ -31,7 +31,7 @@ from fairlead.handlers.supervisor import PRIVATE, keep_private
 from fairlead.handlers.threads import Threads
 from fairlead.handlers.tree import adopt_orphans, kill_tree
 from fairlead.model import payload
-from fairlead.model.job import Enqueued, NewJob
+from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import Outcome
 from fairlead.model.redact import Mask
 
@@ -72,7 +72,7 @@ async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
         handler = Handler.of(ctx.definition_key, _found(begin.module, begin.qualname))
     except BaseException as error:  # noqa: BLE001 - the import runs the user's code
         return failure(error, ctx.mask)
-    with tracing.continued(begin.trace):
+    with tracing.continue_trace(begin.trace):
         return await run(
             handler,
             ctx,
@@ -100,7 +100,7 @@ class Link:
         self._link = link
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._asked: dict[int, Future[Enqueued]] = {}
+        self._asked: dict[int, Future[EnqueueResult]] = {}
 
     def begin(self) -> wire.Begin:
         """The worker's request; from now on the child ends when the worker dies."""
@@ -114,7 +114,7 @@ class Link:
         with self._lock:
             self._link.sendall(wire.frame(message))
 
-    async def ask(self, new: NewJob) -> Enqueued:
+    async def ask(self, new: NewJob) -> EnqueueResult:
         """Ask the worker to enqueue a job."""
         # checked before sending: the encoding would silently turn a NaN into null
         plain, _ = payload.encode(new.payload)
@@ -132,7 +132,7 @@ class Link:
     def _take(self, message: wire.Answer) -> None:
         answer = self._asked.pop(message.number)
         if message.id is not None:
-            answer.set_result(Enqueued(message.id, message.deduplicated))
+            answer.set_result(EnqueueResult(message.id, message.deduplicated))
         else:
             answer.set_exception(_refusal(message.error or "", message.message))
 

@@ -23,8 +23,8 @@ from fairlead.handlers.supervised import Supervised, request_for
 from fairlead.handlers.supervisor import Message
 from fairlead.handlers.taking import OURS, Takes
 from fairlead.handlers.tree import signal_group
-from fairlead.model.argv import Facts, Rooted, refused
-from fairlead.model.command import filled_for
+from fairlead.model.argv import AttemptFacts, RootedPath, command_refusal
+from fairlead.model.command import fill_command_argv
 from fairlead.model.definition import check_payload
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Snoozed, Succeeded
 
@@ -78,7 +78,7 @@ class CommandAttempt(Attempt[Command]):
     def launch(self) -> None:
         try:
             check_payload(self.handler.schema, self.handler.key, self.ctx.payload)
-            argv, paths = filled_for(self.handler.spec, self._facts())
+            argv, paths = fill_command_argv(self.handler.spec, self._facts())
             check_links(self.handler.key, paths)
         except Refused as refusal:
             # a retry has the same payload
@@ -236,9 +236,9 @@ class CommandAttempt(Attempt[Command]):
 
     # The command's input
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> AttemptFacts:
         ctx = self.ctx
-        return Facts(
+        return AttemptFacts(
             payload=ctx.payload,
             tenant_id=ctx.tenant_id,
             tenant_slug=ctx.tenant,
@@ -300,7 +300,7 @@ def _read(path: Path, most: int) -> bytes:
         os.close(fd)
 
 
-def check_links(key: str, paths: list[Rooted]) -> None:
+def check_links(key: str, paths: list[RootedPath]) -> None:
     """Refuse paths that leave their root by symbolic links that exist now."""
     faults = [
         Fault(one.name, "must not leave its root by a link")
@@ -308,7 +308,7 @@ def check_links(key: str, paths: list[Rooted]) -> None:
         if not Path(os.path.realpath(one.path)).is_relative_to(os.path.realpath(one.root))
     ]
     if faults:
-        raise refused(key, faults)
+        raise command_refusal(key, faults)
 
 
 def _manner(code: int | None, number: int | None) -> str:

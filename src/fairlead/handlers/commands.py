@@ -13,11 +13,11 @@ from msgspec.structs import asdict
 from fairlead.errors import CommandInvalid, Fault
 from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
 from fairlead.model.argv_shape import Field
-from fairlead.model.command import CommandSpec, SecretSource, definition_of
-from fairlead.model.command_reading import commands_of
-from fairlead.model.definition import Validator, validator
-from fairlead.model.redact import hidden, secret_paths
-from fairlead.settings import document
+from fairlead.model.command import CommandSpec, SecretSource, build_command_definition
+from fairlead.model.command_reader import read_commands
+from fairlead.model.definition import Validator, compile_schema
+from fairlead.model.redact import mask_paths, secret_paths
+from fairlead.settings import read_document
 
 with contextlib.suppress(ImportError):  # Windows: see POSIX
     import grp
@@ -58,7 +58,7 @@ def commands_from(path: Path) -> dict[str, Command]:
 
 def specs_from(path: Path) -> dict[str, CommandSpec]:
     """The commands as the file defines them, without checking whether they can run here."""
-    return commands_of(document(path))
+    return read_commands(read_document(path))
 
 
 def command_of(spec: CommandSpec) -> Command:
@@ -76,9 +76,9 @@ def command_of(spec: CommandSpec) -> Command:
             raise _invalid(spec, f"secrets.{name}", str(error)) from None
     if spec.cwd is not None and not Path(spec.cwd).is_dir():
         raise _invalid(spec, "cwd", f"{spec.cwd} is not a folder")
-    schema = validator(definition_of(spec)["arg_schema"])
+    schema = compile_schema(build_command_definition(spec)["arg_schema"])
     sample = _sample(spec.argv.shape)
-    if hidden(sample, secret_paths(spec.arg_schema)) != sample:
+    if mask_paths(sample, secret_paths(spec.arg_schema)) != sample:
         raise _invalid(
             spec,
             "argv",

@@ -15,11 +15,11 @@ from fairlead.model.email import (
     MAX_RECIPIENTS,
     Mailbox,
     Message,
-    attachment_of,
+    decode_attachment,
     check_sizes,
-    headers_of,
-    mailboxes_of,
-    subject_of,
+    check_headers,
+    parse_mailboxes,
+    check_subject,
 )
 from fairlead.model.path import Flaw
 
@@ -91,16 +91,16 @@ class Emails:
         try:
             message = Message(
                 sender=provider.sender,
-                to=mailboxes_of("to", to),
-                cc=mailboxes_of("cc", cc),
-                bcc=mailboxes_of("bcc", bcc),
-                reply_to=mailboxes_of("reply_to", reply_to),
-                subject=subject_of(subject),
+                to=parse_mailboxes("to", to),
+                cc=parse_mailboxes("cc", cc),
+                bcc=parse_mailboxes("bcc", bcc),
+                reply_to=parse_mailboxes("reply_to", reply_to),
+                subject=check_subject(subject),
                 text=text,
                 html=html,
-                headers=headers_of(headers),
+                headers=check_headers(headers),
                 attachments=[
-                    attachment_of(number, one.filename, one.content_type, one.content)
+                    decode_attachment(number, one.filename, one.content_type, one.content)
                     for number, one in enumerate(attachments or ())
                 ],
             )

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlead.handlers.answers import TemporaryFailure
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
-from fairlead.model.email import without_addresses
+from fairlead.model.email import remove_addresses
 from fairlead.model.redact import Mask
 
 MAX_ANSWER_BYTES = 65_536
@@ -30,7 +30,7 @@ async def asked(
 def refusal_words(provider: str, status: int, code: Any, message: Any, mask: Mask | None = None) -> str:
     """An error message with the provider's status, code and message."""
     details = [str(one) for one in (code, message) if one]
-    return without_addresses(": ".join([f"{provider} answered {status}", *details]), mask)
+    return remove_addresses(": ".join([f"{provider} answered {status}", *details]), mask)
 
 
 def said(answer: Answer) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from fairlead.handlers.email import Sent
 from fairlead.handlers.email_api import asked, refusal_words, said
 from fairlead.handlers.web import Answer
 from fairlead.model.email import Mailbox, Message
-from fairlead.model.email_settings import Graph
+from fairlead.model.email_settings import MicrosoftGraph
 from fairlead.model.path import Flaw
 
 # A token is renewed this long before it expires.
@@ -28,7 +28,7 @@ class GraphProvider:
 
     name = "graph"
 
-    def __init__(self, settings: Graph) -> None:
+    def __init__(self, settings: MicrosoftGraph) -> None:
         self.sender = settings.sender
         self._settings = settings
         self._token = ""

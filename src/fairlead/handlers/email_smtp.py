@@ -9,8 +9,8 @@ from fairlead.handlers.answers import PermanentFailure, TemporaryFailure
 from fairlead.handlers.commands import secret_of
 from fairlead.handlers.context import Context
 from fairlead.handlers.email import Sent
-from fairlead.model.email import Message, message_id, without_addresses
-from fairlead.model.email_mime import mime_of
+from fairlead.model.email import Message, message_id, remove_addresses
+from fairlead.model.email_mime import build_mime
 from fairlead.model.email_settings import Smtp
 
 
@@ -26,7 +26,7 @@ class SmtpProvider:
     async def send(self, ctx: Context, message: Message) -> Sent:
         """Send the message. SMTP has no idempotency keys: receivers can recognize duplicates only by the Message-ID."""
         known_as = message_id(ctx.job_id, message.sender)
-        mime = mime_of(message, known_as, datetime.now(UTC))
+        mime = build_mime(message, known_as, datetime.now(UTC))
         try:
             async with self._client() as client:
                 refused, _ = await client.sendmail(message.sender.address, message.recipients, mime)
@@ -37,7 +37,7 @@ class SmtpProvider:
         except aiosmtplib.SMTPResponseException as error:
             raise _failure(ctx, error.code, error.message) from None
         except (aiosmtplib.SMTPException, OSError) as error:
-            why = without_addresses(str(error), ctx.mask) or type(error).__name__
+            why = remove_addresses(str(error), ctx.mask) or type(error).__name__
             raise TemporaryFailure(f"The mail server could not be used: {why}") from None
         return Sent(known_as, len(message.recipients) - len(refused), len(refused))
 
@@ -58,5 +58,5 @@ class SmtpProvider:
 
 def _failure(ctx: Context, code: int, said: str) -> Exception:
     """The failure for an SMTP code: 5xx is permanent. The message has the server's text without addresses."""
-    message = f"The mail server answered {code}: {without_addresses(said, ctx.mask)}"
+    message = f"The mail server answered {code}: {remove_addresses(said, ctx.mask)}"
     return PermanentFailure(message) if code >= 500 else TemporaryFailure(message)

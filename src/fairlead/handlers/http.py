@@ -16,12 +16,12 @@ from fairlead.handlers.context import Context, Fatal
 from fairlead.handlers.log import clean
 from fairlead.handlers.lookups import Lookups
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
-from fairlead.model.http_answer import shown_body, shown_headers
-from fairlead.model.http_call import KEY, LONGEST_URL, Call, Target, content_of, headers_of, target_of
+from fairlead.model.http_response import decode_body, select_headers
+from fairlead.model.http_call import KEY, LONGEST_URL, Call, HttpTarget, encode_body, check_headers, parse_target
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
 from fairlead.model.redact import Mask, Secret
-from fairlead.model.webhook import key_of, signed
+from fairlead.model.webhook import decode_key, sign_webhook
 
 OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 5}
 
@@ -34,7 +34,7 @@ Status = Annotated[int, Meta(ge=100, le=599)]
 # Resolves a host's addresses for a tenant.
 Resolve = Callable[[str, str, int], Awaitable[list[str]]]
 # The named signing secret for a tenant's request to a target: None if unknown; raises RequestRefused if not allowed.
-SecretNamed = Callable[[str, str, Target], str | None]
+SecretNamed = Callable[[str, str, HttpTarget], str | None]
 
 
 class RequestRefused(Fatal):
@@ -78,7 +78,7 @@ class HttpRequests:
         call = _call(url, method, headers_of_both(headers, secret_headers), body)
         if (key := self._key(ctx, call, sign_with, signing_secret)) is not None:
             # the id is the same for every attempt, so that a receiver can detect duplicates
-            signature = signed(key, webhook_id or str(ctx.job_id), int(time.time()), call.content)
+            signature = sign_webhook(key, webhook_id or str(ctx.job_id), int(time.time()), call.content)
             call = replace(call, headers={**call.headers, **signature})
         elif webhook_id is not None:
             call = replace(call, headers={**call.headers, "webhook-id": webhook_id})
@@ -114,7 +114,7 @@ class HttpRequests:
             ):
                 return call, answer
             try:
-                call = call.redirected(answer.status, location)
+                call = call.follow_redirect(answer.status, location)
             except Flaw as flaw:
                 raise RequestRefused(
                     f"A redirect of {call.target.host} was refused: it {flaw.message}."
@@ -171,7 +171,7 @@ class HttpRequests:
                     f"There is no signing secret {name!r} for {ctx.tenant}: add it to [http.tenants.{ctx.tenant}.secrets] in fairlead.toml."
                 )
         try:
-            return None if secret is None else key_of(secret)
+            return None if secret is None else decode_key(secret)
         except Flaw as flaw:
             raise RequestRefused(f"The signing secret {flaw.message}.") from None
 
@@ -179,17 +179,17 @@ class HttpRequests:
 def headers_of_both(plain: Mapping[str, str] | None, secret: Mapping[str, str] | None) -> dict[str, str]:
     """A job's plain and secret headers, merged."""
     try:
-        return headers_of(plain, secret)
+        return check_headers(plain, secret)
     except Flaw as flaw:
         raise RequestRefused(f"The headers {flaw.message}.") from None
 
 
 def _call(url: str, method: str, headers: dict[str, str], body: Any) -> Call:
     try:
-        target = target_of(url)
+        target = parse_target(url)
     except Flaw as flaw:
         raise RequestRefused(f"The url {flaw.message}.") from None
-    content, kind = content_of(body)
+    content, kind = encode_body(body)
     if kind is not None:
         headers.setdefault("content-type", kind)
     return Call(method, target, headers, content)
@@ -200,11 +200,11 @@ def _is_expected(status: int, expected: list[int] | None) -> bool:
 
 
 def _shown(answer: Answer, mask: Mask | None) -> dict[str, Any]:
-    headers = shown_headers(answer.headers.multi_items(), mask)
+    headers = select_headers(answer.headers.multi_items(), mask)
     return {
         "status": answer.status,
         "headers": headers,
-        "body": shown_body(answer.body, headers, truncated=answer.truncated, mask=mask),
+        "body": decode_body(answer.body, headers, truncated=answer.truncated, mask=mask),
         "truncated": answer.truncated,
     }
 

@@ -158,7 +158,7 @@ class Isolated(Attempt[Handler]):
             sys_path=[str(Path(entry).absolute()) if entry == "" else entry for entry in sys.path],
             max_output_bytes=self.bounds.max_output_bytes,
             facts=wire.Facts(**facts),
-            trace=tracing.carried(),
+            trace=tracing.current_trace(),
             secrets=[] if self.ctx.mask is None else self.ctx.mask.leaves,
             patterns=[] if self.ctx.mask is None else [one.pattern for one in self.ctx.mask.patterns],
         )

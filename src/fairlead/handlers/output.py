@@ -82,8 +82,8 @@ class Output:
         if self._mask is None:
             return at or (len(self._held) if len(self._held) > MOST_HELD else 0)
         if not at and len(self._held) > MOST_HELD:
-            at = self._mask.before_match(self._held, len(self._held) - AHEAD)
-        return self._mask.safe_cut(self._held, at)
+            at = self._mask.move_before_match(self._held, len(self._held) - AHEAD)
+        return self._mask.find_safe_cut(self._held, at)
 
     def _pass(self, count: int) -> None:
         text, self._held = self._held[:count], self._held[count:]
@@ -97,7 +97,7 @@ class Output:
     def _turn(self) -> None:
         """Switch to storing only the end. Held text that may begin a secret goes there too, so that the secret is masked whole."""
         mask = self._mask
-        self._pass(len(self._held) if mask is None else mask.safe_cut(self._held, len(self._held)))
+        self._pass(len(self._held) if mask is None else mask.find_safe_cut(self._held, len(self._held)))
         self._rest = Rest(3 + self._ends.half + (0 if mask is None else 4 * mask.reach))
         self._rest.add(self._held.encode() + self._decoder.getstate()[0])
         self._held = ""
@@ -165,7 +165,7 @@ class Rest:
         text = data.decode(errors="replace")
         if mask is None:
             return text, self._lost
-        at = mask.safe_start(text) if self._lost else 0
+        at = mask.find_safe_start(text) if self._lost else 0
         return mask.text(text[at:]), self._lost + len(text[:at].encode())
 
 

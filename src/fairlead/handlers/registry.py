@@ -9,9 +9,9 @@ import msgspec
 
 from fairlead.errors import SignatureInvalid
 from fairlead.handlers.context import Context, Fatal
-from fairlead.model.payload import whole
-from fairlead.model.pydantic_models import validated
-from fairlead.model.signature import CONTEXT, arguments_type
+from fairlead.model.payload import normalize_integers
+from fairlead.model.pydantic_models import validate_model
+from fairlead.model.signature import CONTEXT, build_arguments_type
 
 
 class PayloadInvalid(Fatal):
@@ -45,7 +45,7 @@ class Handler(msgspec.Struct, frozen=True):
             function=function,
             isolate=isolate,
             is_async=inspect.iscoroutinefunction(function),
-            arguments=arguments_type(function),
+            arguments=build_arguments_type(function),
             takes_context=next(iter(inspect.signature(function).parameters), None) == CONTEXT,
         )
 
@@ -71,10 +71,10 @@ class Handler(msgspec.Struct, frozen=True):
 
 def _convert(payload: Any, arguments: type[msgspec.Struct]) -> msgspec.Struct:
     try:
-        return msgspec.convert(payload, arguments, str_keys=True, dec_hook=validated)
+        return msgspec.convert(payload, arguments, str_keys=True, dec_hook=validate_model)
     except msgspec.ValidationError:
         # JSON Schema, which enqueue uses, accepts 1.0 as an integer
-        return msgspec.convert(whole(payload), arguments, str_keys=True, dec_hook=validated)
+        return msgspec.convert(normalize_integers(payload), arguments, str_keys=True, dec_hook=validate_model)
 
 
 def _check_findable(function: Callable[..., Any], name: str) -> None:

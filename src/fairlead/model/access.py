@@ -145,11 +145,11 @@ class Principal(msgspec.Struct, frozen=True):
 
     def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
         """Raise Forbidden unless this principal has the permission in the tenant."""
-        if not may(self, permission, tenant_id):
-            raise lacking(permission, f"{self.actor} ({self.role})")
+        if not has_permission(self, permission, tenant_id):
+            raise missing_permission_error(permission, f"{self.actor} ({self.role})")
 
 
-def lacking(permission: Permission, whom: str) -> Forbidden:
+def missing_permission_error(permission: Permission, whom: str) -> Forbidden:
     """The error for a missing permission; its message names the roles that have the permission."""
     holders = [str(role) for role, granted in GRANTS.items() if permission in granted]
     return Forbidden(
@@ -157,7 +157,7 @@ def lacking(permission: Permission, whom: str) -> Forbidden:
     )
 
 
-def may(principal: Principal, permission: Permission, tenant_id: UUID | None = None) -> bool:
+def has_permission(principal: Principal, permission: Permission, tenant_id: UUID | None = None) -> bool:
     """Whether a principal has a permission in a tenant, or (None) for the whole system."""
     if permission not in GRANTS[principal.role]:
         return False
@@ -211,6 +211,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     state: TokenState
 
 
-def trusted(actor: str) -> Principal:
+def trusted_principal(actor: str) -> Principal:
     """A super admin: the application itself, or a process that has the database's credentials."""
     return Principal(actor, Role.SUPER_ADMIN)

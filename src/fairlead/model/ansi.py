@@ -10,7 +10,7 @@ _SEQUENCE = re.compile(
     r"|[\x1b\x80-\x9f]"
 )
 # A sequence that is incomplete at the end of a chunk.
-_BEGUN = re.compile(
+_UNFINISHED = re.compile(
     r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*\x1b?|\x1b[ -/]*)\Z"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -21,7 +21,7 @@ _UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u
 MOST_HELD = 1_024
 
 
-class Plain:
+class AnsiStripper:
     """Removes escape sequences from a stream of chunks, also those that two chunks share."""
 
     def __init__(self) -> None:
@@ -30,49 +30,49 @@ class Plain:
     def text(self, chunk: str) -> str:
         """The plain text of a chunk; an incomplete sequence is kept for the next chunk."""
         text = self._held + chunk
-        cut = self._begins(text)
+        cut = self._find_unfinished(text)
         self._held = text[cut:]
         return self._clean(text[:cut])
 
-    def _begins(self, text: str) -> int:
+    def _find_unfinished(self, text: str) -> int:
         """The position of an incomplete sequence at the end, or the length of the text."""
         # A longer sequence is not kept: memory stays bounded.
-        begun = _BEGUN.search(text, max(0, len(text) - MOST_HELD))
+        begun = _UNFINISHED.search(text, max(0, len(text) - MOST_HELD))
         return begun.start() if begun else len(text)
 
     def _clean(self, text: str) -> str:
         return _SEQUENCE.sub("", text)
 
 
-class Coloured(Plain):
+class ColourFilter(AnsiStripper):
     """Keeps the parts of a stream that are safe on a terminal: text and colours."""
 
     def _clean(self, text: str) -> str:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _SEQUENCE.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else "", text)
         # the only escape sequences left are colours
-        return "".join(part if _COLOUR.fullmatch(part) else without_controls(part) for part in _parts(text))
+        return "".join(part if _COLOUR.fullmatch(part) else strip_controls(part) for part in _split_colours(text))
 
-    def _begins(self, text: str) -> int:
+    def _find_unfinished(self, text: str) -> int:
         # the \r may be the first half of a \r\n
-        return len(text) - 1 if text.endswith("\r") else super()._begins(text)
+        return len(text) - 1 if text.endswith("\r") else super()._find_unfinished(text)
 
 
-def without_controls(text: str) -> str:
+def strip_controls(text: str) -> str:
     """The text without control characters, which a terminal would execute, and without bidirectional marks."""
     return _UNSAFE.sub("", text)
 
 
-def escaped_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """The same JSON, with all characters escaped that a terminal would execute."""
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _parts(text: str) -> list[str]:
+def _split_colours(text: str) -> list[str]:
     """The colour sequences and the texts between them."""
     return re.split(f"({_COLOUR.pattern})", text)
 
 
-def plain(text: str) -> str:
+def strip_ansi(text: str) -> str:
     """A whole text without escape sequences."""
     return _SEQUENCE.sub("", text)

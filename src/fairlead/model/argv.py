@@ -11,11 +11,11 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import CommandRefused, Fault
-from fairlead.model.argv_shape import ABSENT, DASHED, Field, misfits
+from fairlead.model.argv_shape import ABSENT, DASHED, Field, find_payload_faults
 from fairlead.model.definition import MAX_FAULTS
-from fairlead.model.parts import ITEM, Each, Flag, Joined, Part, Text, When
+from fairlead.model.argv_parts import ITEM, RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
 from fairlead.model.path import MISSING, Flaw, Path, look_up
-from fairlead.model.slot import MAX_ARGUMENT_BYTES, Slot, SlotType, dashed, text_of
+from fairlead.model.argv_slot import MAX_ARGUMENT_BYTES, Slot, SlotType, has_forbidden_dash, format_value
 
 MAX_BYTES = 131_072
 MAX_ARGUMENTS = 2_000
@@ -30,7 +30,7 @@ class Argv(msgspec.Struct, frozen=True):
     shape: Field
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The values that fill the slots for one attempt."""
 
     payload: Any
@@ -48,7 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Rooted(NamedTuple):
+class RootedPath(NamedTuple):
     """A path that fills a slot: the slot's name, and the root folder that the path may not leave, not even by a link."""
 
     name: str
@@ -56,38 +56,38 @@ class Rooted(NamedTuple):
     root: str
 
 
-class Filled(NamedTuple):
+class FilledArgv(NamedTuple):
     """The arguments for one attempt, the executable first, and the paths among them."""
 
     arguments: list[str]
-    paths: list[Rooted]
+    paths: list[RootedPath]
 
 
-def filled(key: str, argv: Argv, facts: Facts) -> Filled:
+def fill_argv(key: str, argv: Argv, facts: AttemptFacts) -> FilledArgv:
     """Fill the template for one attempt; CommandRefused names each slot that cannot be filled."""
     if type(facts.payload) is not dict:
-        raise refused(key, [Fault("payload", "must be an object")])
-    if faults := list(islice(misfits(argv.shape, facts.payload, "payload"), MAX_FAULTS)):
-        raise refused(key, faults)
-    filling = _Filling()
+        raise command_refusal(key, [Fault("payload", "must be an object")])
+    if faults := list(islice(find_payload_faults(argv.shape, facts.payload, "payload"), MAX_FAULTS)):
+        raise command_refusal(key, faults)
+    filling = _ArgvFiller()
     try:
         filling.add(argv.executable)
         filling.parts(argv.parts, facts.context(), "")
-    except _TooMuch as error:
+    except _ArgvTooLarge as error:
         filling.faults.append(Fault("argv", str(error)))
     if filling.faults:
-        raise refused(key, filling.faults[:MAX_FAULTS])
-    return Filled(filling.arguments, filling.paths)
+        raise command_refusal(key, filling.faults[:MAX_FAULTS])
+    return FilledArgv(filling.arguments, filling.paths)
 
 
-class _TooMuch(Exception):
+class _ArgvTooLarge(Exception):
     """The arguments exceed a limit."""
 
 
-class _Filling:
+class _ArgvFiller:
     def __init__(self) -> None:
         self.arguments: list[str] = []
-        self.paths: list[Rooted] = []
+        self.paths: list[RootedPath] = []
         self.faults: list[Fault] = []
         self.size = 0
 
@@ -96,11 +96,11 @@ class _Filling:
         self.size += size
         self.arguments.append(argument)
         if size > MAX_ARGUMENT_BYTES:
-            raise _TooMuch(f"an argument must have at most {MAX_ARGUMENT_BYTES} bytes")
+            raise _ArgvTooLarge(f"an argument must have at most {MAX_ARGUMENT_BYTES} bytes")
         if self.size > MAX_BYTES:
-            raise _TooMuch(f"all arguments together must have at most {MAX_BYTES} bytes")
+            raise _ArgvTooLarge(f"all arguments together must have at most {MAX_BYTES} bytes")
         if len(self.arguments) > MAX_ARGUMENTS:
-            raise _TooMuch(f"there must be at most {MAX_ARGUMENTS} arguments")
+            raise _ArgvTooLarge(f"there must be at most {MAX_ARGUMENTS} arguments")
 
     def parts(self, parts: Sequence[Part], context: Mapping[str, Any], item: str) -> None:
         for part in parts:
@@ -109,20 +109,20 @@ class _Filling:
     def part(self, part: Part, context: Mapping[str, Any], item: str) -> None:
         """Add the part's arguments; `item` is the name of the context's item."""
         match part:
-            case Text():
+            case ArgvText():
                 self.add(self.text(part, context, item))
-            case Flag():
+            case ArgvFlag():
                 if look_up(part.path, context) is True:
                     self.add(part.text)
-            case When():
-                self.parts(part.then if _given(part.path, context) else part.otherwise, context, item)
-            case Each():
+            case ConditionalParts():
+                self.parts(part.then if _is_given(part.path, context) else part.otherwise, context, item)
+            case RepeatedParts():
                 for name, value in self.items(part.path, context):
                     self.parts(part.argv, {**context, ITEM: value}, name)
-            case Joined():
+            case JoinedItems():
                 self.add(self.joined(part, context))
 
-    def text(self, text: Text, context: Mapping[str, Any], item: str) -> str:
+    def text(self, text: ArgvText, context: Mapping[str, Any], item: str) -> str:
         argument = ""
         opener = None
         for piece in text.pieces:
@@ -132,10 +132,10 @@ class _Filling:
                 opener = opener if argument else piece
                 argument += self.slot(piece, context, item)
         if opener:
-            self.undashed(opener, argument, _name(opener.path, item))
+            self.refuse_leading_dash(opener, argument, _slot_name(opener.path, item))
         return argument
 
-    def joined(self, part: Joined, context: Mapping[str, Any]) -> str:
+    def joined(self, part: JoinedItems, context: Mapping[str, Any]) -> str:
         texts = []
         for name, value in self.items(part.path, context):
             texts.append(self.slot(part.slot, {ITEM: value}, name))
@@ -143,28 +143,28 @@ class _Filling:
                 self.faults.append(Fault(name, "must not contain the separator"))
         argument = part.prefix + part.separator.join(texts)
         if not part.prefix:
-            self.undashed(part.slot, argument, str(part.path))
+            self.refuse_leading_dash(part.slot, argument, str(part.path))
         return argument
 
-    def undashed(self, slot: Slot, argument: str, name: str) -> None:
+    def refuse_leading_dash(self, slot: Slot, argument: str, name: str) -> None:
         """Add a fault if the slot's value makes the argument begin with a dash."""
-        if dashed(slot, argument):
+        if has_forbidden_dash(slot, argument):
             self.faults.append(Fault(name, DASHED))
 
     def slot(self, slot: Slot, context: Mapping[str, Any], item: str) -> str:
         """The slot's text; empty, with a fault, if the value cannot fill it."""
-        name = _name(slot.path, item)
+        name = _slot_name(slot.path, item)
         value = look_up(slot.path, context)
         if value is MISSING or value is None:
             self.faults.append(Fault(name, ABSENT))
             return ""
         try:
-            text = text_of(slot, value)
+            text = format_value(slot, value)
         except Flaw as flaw:
             self.faults.append(Fault(name, flaw.message))
             return ""
         if slot.type is SlotType.PATH:
-            self.paths.append(Rooted(name, text, slot.root))
+            self.paths.append(RootedPath(name, text, slot.root))
         return text
 
     def items(self, path: Path, context: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -177,18 +177,18 @@ class _Filling:
             yield f"{path}[{index}]", item
 
 
-def _given(path: Path, context: Mapping[str, Any]) -> bool:
+def _is_given(path: Path, context: Mapping[str, Any]) -> bool:
     value = look_up(path, context)
     return value is not MISSING and value is not None and value is not False
 
 
-def _name(path: Path, item: str) -> str:
+def _slot_name(path: Path, item: str) -> str:
     if path.segments[0] != ITEM:
         return str(path)
     return ".".join((item, *(str(Path((segment,))) for segment in path.segments[1:])))
 
 
-def refused(key: str, faults: Sequence[Fault]) -> CommandRefused:
+def command_refusal(key: str, faults: Sequence[Fault]) -> CommandRefused:
     """The error for a payload that the command cannot run with."""
     first = faults[0]
     return CommandRefused(

@@ -9,7 +9,7 @@ import msgspec
 from fairlead.model.outcome import Blame
 
 
-class Borne(msgspec.Struct, frozen=True):
+class WorkerLease(msgspec.Struct, frozen=True):
     """A lease of a worker, lost or not, whose attempt had started."""
 
     job_id: UUID
@@ -21,7 +21,7 @@ class Borne(msgspec.Struct, frozen=True):
     probation_until: datetime | None
 
 
-class Before(msgspec.Struct, frozen=True):
+class EarlierLoss(msgspec.Struct, frozen=True):
     """The record of a worker's earlier losses: when its last lease expired, and whether a job was accused."""
 
     worker_id: str
@@ -29,7 +29,7 @@ class Before(msgspec.Struct, frozen=True):
     blamed: bool
 
 
-def blame(lost: Borne, held: Sequence[Borne], before: Before | None, *, lease_seconds: float) -> Blame:
+def assign_blame(lost: WorkerLease, held: Sequence[WorkerLease], before: EarlierLoss | None, *, lease_seconds: float) -> Blame:
     """What the loss of its worker means for a job. `held` has all leases of that worker, also the job's."""
     if before is not None and not is_one_loss(lost, before, lease_seconds=lease_seconds):
         before = None
@@ -41,7 +41,7 @@ def blame(lost: Borne, held: Sequence[Borne], before: Before | None, *, lease_se
     return Blame.CLEARED if before is not None and before.blamed else Blame.SUSPECTED
 
 
-def find_accused(held: Sequence[Borne], *, lease_seconds: float) -> UUID | None:
+def find_accused(held: Sequence[WorkerLease], *, lease_seconds: float) -> UUID | None:
     """The suspect that was on probation when the worker was last seen alive, if all its other jobs started earlier."""
     newest = max(held, key=lambda one: one.started_at)
     if newest.probation_until is None:
@@ -52,7 +52,7 @@ def find_accused(held: Sequence[Borne], *, lease_seconds: float) -> UUID | None:
     return newest.job_id if newest.probation_until > alive_at else None
 
 
-def is_one_loss(lost: Borne, before: Before, *, lease_seconds: float) -> bool:
+def is_one_loss(lost: WorkerLease, before: EarlierLoss, *, lease_seconds: float) -> bool:
     """Whether a lease belongs to its worker's earlier loss: they ran at the same time, and expired close together.
 
     The limit is twice the lease time, since other processes may be configured with a longer one.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import asdict
 
-from fairlead.model.argv import Argv, Facts, Filled, filled
+from fairlead.model.argv import Argv, AttemptFacts, FilledArgv, fill_argv
 from fairlead.model.argv_shape import payload_schema
 from fairlead.model.definition import Kind
 from fairlead.model.outcome import Backoff
@@ -63,28 +63,28 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff | None = None
 
 
-def argv_for(spec: CommandSpec, facts: Facts) -> list[str]:
+def build_command_argv(spec: CommandSpec, facts: AttemptFacts) -> list[str]:
     """The argv of one attempt; CommandRefused names each slot that cannot be filled, never a value."""
-    return filled_for(spec, facts).arguments
+    return fill_command_argv(spec, facts).arguments
 
 
-def filled_for(spec: CommandSpec, facts: Facts) -> Filled:
+def fill_command_argv(spec: CommandSpec, facts: AttemptFacts) -> FilledArgv:
     """The argv and its paths: only at run time can links be checked against a path's root."""
-    return filled(spec.key, spec.argv, facts)
+    return fill_argv(spec.key, spec.argv, facts)
 
 
-def schema_of(spec: CommandSpec) -> dict[str, Any]:
+def derive_command_schema(spec: CommandSpec) -> dict[str, Any]:
     """JSON Schema, derived from the slots, for the payloads that the command can be run with."""
     return payload_schema(spec.argv.shape)
 
 
-def definition_of(spec: CommandSpec) -> dict[str, Any]:
+def build_command_definition(spec: CommandSpec) -> dict[str, Any]:
     """The command's definition to publish; options that the file does not set are left out."""
     said = {
         "key": spec.key,
         "kind": Kind.COMMAND.value,
         "description": spec.description,
-        "arg_schema": schema_of(spec) if spec.arg_schema is None else dict(spec.arg_schema),
+        "arg_schema": derive_command_schema(spec) if spec.arg_schema is None else dict(spec.arg_schema),
         "timeout_seconds": spec.timeout,
         "max_attempts": spec.max_attempts,
         "max_running": spec.max_running,

@@ -15,7 +15,7 @@ from cronsim import CronSim, CronSimError
 
 from fairlead.errors import CronInvalid, Fault
 from fairlead.model import zone
-from fairlead.model.cron_words import MONTHS, WEEKDAYS
+from fairlead.model.cron_description import MONTHS, WEEKDAYS
 from fairlead.model.request import EARLIEST, LATEST
 
 NICKNAMES = {
@@ -51,7 +51,7 @@ _SEARCH = datetime(2000, 1, 1), datetime(2050, 1, 1)  # noqa: DTZ001
 _LAST = LATEST.replace(tzinfo=None) + _DAY
 
 
-class Expression(msgspec.Struct, frozen=True, eq=False):
+class CronExpression(msgspec.Struct, frozen=True, eq=False):
     """A parsed cron expression: the local times that match it."""
 
     text: str
@@ -59,7 +59,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
     times: tuple[timedelta, ...]
 
     @property
-    def elapses(self) -> bool:
+    def is_interval(self) -> bool:
         """Whether it is an interval, which follows elapsed time and not local time."""
         minute, hour, *_ = self.text.split()
         return minute.startswith("*") or hour.startswith("*")
@@ -67,7 +67,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
     def runs(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
         """The instants after this one at which it runs, in order, in UTC."""
         after = min(max(after, EARLIEST - _TICK), LATEST).astimezone(UTC)
-        return self._elapsing(where, after) if self.elapses else self._showing(where, after)
+        return self._interval_runs(where, after) if self.is_interval else self._clock_runs(where, after)
 
     def matches(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """The matching local times after `after` and before `until`, in order, as if clocks never changed."""
@@ -78,17 +78,17 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
                     return
                 yield shown
 
-    def _elapsing(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    def _interval_runs(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
         """Every elapsed minute whose local time matches."""
-        for start, end, offset in zone.spans(where, after + _TICK):
+        for start, end, offset in zone.iterate_offset_spans(where, after + _TICK):
             first, last = (start + offset).replace(tzinfo=None), (end + offset).replace(tzinfo=None)
             for shown in self.matches(first - _TICK, last):
                 yield shown.replace(tzinfo=UTC) - offset
 
-    def _showing(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    def _clock_runs(self, where: ZoneInfo, after: datetime) -> Iterator[datetime]:
         """Every matching local time: once if it occurs twice, at the clock change if it is skipped."""
-        for shown in self.matches(zone.local(after, where), _LAST):
-            at = zone.instant(shown, where)
+        for shown in self.matches(zone.local_time(after, where), _LAST):
+            at = zone.first_instant(shown, where)
             if at >= LATEST:
                 return
             if at > after:
@@ -106,18 +106,18 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=4096)
-def read(expr: str) -> Expression:
+def parse_cron(expr: str) -> CronExpression:
     """Parse an expression: five fields, a nickname, or six fields of which the first is 0. CronInvalid if it is wrong."""
-    text = _five(expr)
-    fields = _fields(text, expr)
+    text = _normalize_fields(expr)
+    fields = _parse_fields(text, expr)
     times = tuple(timedelta(hours=h, minutes=m) for h in sorted(fields.hours) for m in sorted(fields.minutes))
-    expression = Expression(text, fields, times)
+    expression = CronExpression(text, fields, times)
     if next(expression.matches(*_SEARCH), None) is None:
-        raise _never(expr)
+        raise _never_runs(expr)
     return expression
 
 
-def _five(expr: str) -> str:
+def _normalize_fields(expr: str) -> str:
     parts = expr.split() if len(expr) <= LONGEST else []
     if len(parts) == 1 and parts[0].startswith("@"):
         if parts[0].lower() not in NICKNAMES:
@@ -131,47 +131,47 @@ def _five(expr: str) -> str:
     if "?" in text:
         raise _invalid(expr, "has a ?, which is not supported: write * for any day")
     if len(parts) != 5:
-        raise _invalid(expr, f"has {_counted(expr)}: it {ADVICE}")
+        raise _invalid(expr, f"has {_describe_length(expr)}: it {ADVICE}")
     if not _FIVE.fullmatch(text):
         raise _invalid(expr, ADVICE)
     return text
 
 
-def _counted(expr: str) -> str:
+def _describe_length(expr: str) -> str:
     if len(expr) > LONGEST:
         return f"more than {LONGEST} characters"
     number = len(expr.split())
     return "1 field" if number == 1 else f"{number} fields"
 
 
-def _fields(text: str, expr: str) -> CronSim:
+def _parse_fields(text: str, expr: str) -> CronSim:
     minute, hour, day, month, weekday = text.split()
     try:
-        _parsed(f"{minute} {hour} {day} * {weekday}")
-        _parsed(f"* * * {month} *")
+        _parse_with_cronsim(f"{minute} {hour} {day} * {weekday}")
+        _parse_with_cronsim(f"* * * {month} *")
     except CronSimError as error:
         place = str(error).removeprefix("Bad ")
         raise _invalid(
             expr, f"is wrong in its {place}: use * or {RANGES[place]}, as in 1,5 1-5 */5"
         ) from error
     try:
-        return _parsed(text)
+        return _parse_with_cronsim(text)
     except CronSimError as error:  # each field is valid, but no date matches all of them
-        raise _never(expr) from error
+        raise _never_runs(expr) from error
 
 
-def _parsed(text: str) -> CronSim:
+def _parse_with_cronsim(text: str) -> CronSim:
     # cronsim reads 5-5/2 as 5/2, a range without an end
-    return CronSim(_STEPPED.sub(_single, text), EARLIEST)
+    return CronSim(_STEPPED.sub(_collapse_span, text), EARLIEST)
 
 
-def _single(span: re.Match[str]) -> str:
+def _collapse_span(span: re.Match[str]) -> str:
     """Replace a stepped range of one value by that value; keep any other."""
     first, last = (_VALUES.get(one.upper(), one).lstrip("0") for one in span.groups())
     return span[1] if first == last else span[0]
 
 
-def _never(expr: str) -> CronInvalid:
+def _never_runs(expr: str) -> CronInvalid:
     return _invalid(expr, "never runs: no month has such a day; check day of month, month and day of week")
 
 

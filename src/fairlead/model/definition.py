@@ -19,11 +19,11 @@ from fairlead.errors import (
     PayloadTooCostly,
     SchemaTooCostly,
 )
-from fairlead.model.extent import extent_of
+from fairlead.model.json_extent import extent_of
 from fairlead.model.outcome import Backoff
-from fairlead.model.payload import encode, pointer, unreadable
-from fairlead.model.schema_cost import UNIQUE_CHECKS, Cost, TooCostly, cost_of
-from fairlead.model.slot import PATTERN_WORDS
+from fairlead.model.payload import encode, json_pointer, find_storage_flaw
+from fairlead.model.schema_cost import UNIQUE_CHECKS, SchemaCost, TooCostly, compute_cost
+from fairlead.model.argv_slot import PATTERN_WORDS
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
@@ -92,12 +92,12 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
             for name, text in texts.items()
             if text and len(text) > MAX_TEXT
         }
-        checks |= {name: why for name, text in texts.items() if text and (why := unreadable(text))}
+        checks |= {name: why for name, text in texts.items() if text and (why := find_storage_flaw(text))}
         if faults := [Fault(name, fine) for name, fine in checks.items() if isinstance(fine, str)]:
             raise DefinitionInvalid(
                 f"The definition {self.key!r} is not valid: {faults[0].path} {faults[0].message}.", faults
             )
-        validator(self.arg_schema)
+        compile_schema(self.arg_schema)
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class Validator(msgspec.Struct, frozen=True):
     """A compiled JSON Schema, and the most that validating one value of an instance can cost."""
 
     compiled: jsonschema_rs.Draft202012Validator
-    cost: Cost
+    cost: SchemaCost
 
     def is_valid(self, instance: Any, size: int | None = None) -> bool:
         """Whether the instance is valid; PayloadTooCostly if the check would take too long.
@@ -155,35 +155,35 @@ class Validator(msgspec.Struct, frozen=True):
         extent = extent_of(instance)
         deepest = self.cost.deepest
         if deepest is not None and extent.depth > deepest:
-            raise too_costly(
+            raise payload_too_costly(
                 f"it is nested {extent.depth} levels deep, and the limit for this schema is {deepest}"
             )
         checks, matched = extent.values * self.cost.checks, extent.characters * self.cost.states
         if checks > MOST_CHECKS:
-            raise too_costly(f"it may take {checks} checks, and the limit is {MOST_CHECKS}")
+            raise payload_too_costly(f"it may take {checks} checks, and the limit is {MOST_CHECKS}")
         compared = extent.long_numbers * (
             COMPARED * extent.long_numbers + HUGE_COMPARED * extent.huge_numbers
         )
         if self.cost.unique and compared * (self.cost.checks // UNIQUE_CHECKS + 1) > MOST_CHECKS:
-            raise too_costly(f"it has {extent.long_numbers} numbers beyond 2^53 in lists with uniqueItems")
+            raise payload_too_costly(f"it has {extent.long_numbers} numbers beyond 2^53 in lists with uniqueItems")
         if matched > MOST_MATCHED:
-            raise too_costly(f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}")
+            raise payload_too_costly(f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}")
 
     def errors(self, instance: Any) -> Iterator[jsonschema_rs.ValidationError]:
         """The validation errors. Each one copies the value it is about, so large instances are refused."""
         if extent_of(instance).held * self.cost.checks > MOST_COPIED:
-            raise too_costly("it does not fit, and is too large to report where")
+            raise payload_too_costly("it does not fit, and is too large to report where")
         return iter(self.compiled.iter_errors(instance))
 
 
-def too_costly(why: str) -> PayloadTooCostly:
+def payload_too_costly(why: str) -> PayloadTooCostly:
     return PayloadTooCostly(
         f"Cannot check the payload against its schema: {why}. Send a smaller payload, or simplify the schema.",
         [Fault("", why)],
     )
 
 
-def validator(schema: Any) -> Validator:
+def compile_schema(schema: Any) -> Validator:
     """Compile a JSON Schema (2020-12) that fetches no reference and whose validation time is bounded."""
     if not isinstance(schema, dict | bool):
         raise DefinitionInvalid(
@@ -192,7 +192,7 @@ def validator(schema: Any) -> Validator:
         )
     try:
         plain, _ = encode(schema, max_bytes=MAX_SCHEMA_BYTES)
-        cost = cost_of(plain)
+        cost = compute_cost(plain)
         compiled = jsonschema_rs.Draft202012Validator(
             schema,
             validate_formats=True,
@@ -221,7 +221,7 @@ def _bad_schema(why: str) -> DefinitionInvalid:
     )
 
 
-def words_of(error: jsonschema_rs.ValidationError) -> str:
+def describe_schema_error(error: jsonschema_rs.ValidationError) -> str:
     """A validation error in words; a pattern of a command's slot has its own words."""
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
         return PATTERN_WORDS.get(error.kind.pattern, error.message)
@@ -238,7 +238,7 @@ def check_payload(schema: Validator, key: str, payload: Any, *, size: int | None
     if schema.is_valid(payload, size):
         return
     faults = [
-        Fault(pointer(error.instance_path), words_of(error))
+        Fault(json_pointer(error.instance_path), describe_schema_error(error))
         for error in islice(schema.errors(payload), MAX_FAULTS)
     ]
     first = faults[0]

@@ -5,7 +5,7 @@ from itertools import islice
 
 import msgspec
 
-from fairlead.model.schedule import Every, Schedule, instants
+from fairlead.model.schedule import Every, Schedule, iterate_instants
 from fairlead.model.trigger import CatchUp
 
 # The latest missed instants are recorded and caught up one by one; all earlier ones share one record.
@@ -22,7 +22,7 @@ TOO_MANY = "too_many_missed"
 CHANGED = "changed"
 
 
-class Passed(msgspec.Struct, frozen=True):
+class UnrecordedInstants(msgspec.Struct, frozen=True):
     """Instants that share one record: the first, the last, and their number if known."""
 
     first: datetime
@@ -30,64 +30,64 @@ class Passed(msgspec.Struct, frozen=True):
     count: int | None
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueInstants(msgspec.Struct, frozen=True):
     """The decision at one moment: instants to fire, instants to skip (with the reason), and the next due time."""
 
     fire: list[datetime] = msgspec.field(default_factory=list)
     skip: list[tuple[datetime, str]] = msgspec.field(default_factory=list)
-    passed: Passed | None = None
+    passed: UnrecordedInstants | None = None
     next_fire_at: datetime | None = None
 
 
-def due(schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, grace: timedelta) -> Due:
+def decide_due(schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, grace: timedelta) -> DueInstants:
     """Decide what is due at `now`; `first` is the schedule's first instant that is not yet recorded.
 
     An instant is missed if a later one is already due, or if it is late by more than `grace`.
     """
-    kept, passed = _kept(schedule, first, now)
+    kept, passed = _find_latest_instants(schedule, first, now)
     after = schedule.next_after(now)
     if not kept:
-        return Due(next_fire_at=first if first > now else after, passed=passed)
+        return DueInstants(next_fire_at=first if first > now else after, passed=passed)
     if catch_up is CatchUp.ALL:
-        return Due(kept, [], passed, after)
+        return DueInstants(kept, [], passed, after)
     latest = kept.pop()
     skipped = [(instant, OVERTAKEN) for instant in kept]
     if catch_up is CatchUp.SKIP and now - latest > grace:
-        return Due([], [*skipped, (latest, MISSED)], passed, after)
-    return Due([latest], skipped, passed, after)
+        return DueInstants([], [*skipped, (latest, MISSED)], passed, after)
+    return DueInstants([latest], skipped, passed, after)
 
 
-def _kept(schedule: Schedule, first: datetime, now: datetime) -> tuple[list[datetime], Passed | None]:
+def _find_latest_instants(schedule: Schedule, first: datetime, now: datetime) -> tuple[list[datetime], UnrecordedInstants | None]:
     """The latest instants up to now, oldest first, and a summary of the earlier ones."""
-    begin = _near(schedule, first, now)
-    walked = list(instants(schedule, begin - _JUST_BEFORE, now))
+    begin = _find_search_start(schedule, first, now)
+    walked = list(iterate_instants(schedule, begin - _JUST_BEFORE, now))
     before, kept = walked[:-MOST_MISSED], walked[-MOST_MISSED:]
     if not before:
         return kept, None
-    count = len(before) if begin == first else _count(schedule, first, kept[0])
-    return kept, Passed(first, before[-1], count)
+    count = len(before) if begin == first else _count_instants(schedule, first, kept[0])
+    return kept, UnrecordedInstants(first, before[-1], count)
 
 
-def _near(schedule: Schedule, first: datetime, now: datetime) -> datetime:
+def _find_search_start(schedule: Schedule, first: datetime, now: datetime) -> datetime:
     """A start with slightly more than MOST_MISSED instants between it and now; or `first`, if there are fewer."""
     if isinstance(schedule, Every):
-        return _near_of_interval(schedule, first, now)
+        return _find_interval_start(schedule, first, now)
     reach = REACH
     while now - first > reach:
-        if len(list(islice(instants(schedule, now - reach, now), MOST_MISSED + 1))) > MOST_MISSED:
+        if len(list(islice(iterate_instants(schedule, now - reach, now), MOST_MISSED + 1))) > MOST_MISSED:
             return now - reach
         reach *= 2
     return first
 
 
-def _near_of_interval(schedule: Every, first: datetime, now: datetime) -> datetime:
+def _find_interval_start(schedule: Every, first: datetime, now: datetime) -> datetime:
     if not schedule.seconds or first > now:
         return first
     step = timedelta(seconds=schedule.seconds)
     return max(first, first + ((now - first) // step - MOST_MISSED) * step)
 
 
-def _count(schedule: Schedule, first: datetime, kept: datetime) -> int | None:
+def _count_instants(schedule: Schedule, first: datetime, kept: datetime) -> int | None:
     if not isinstance(schedule, Every):
         return None
     return (kept - first) // timedelta(seconds=schedule.seconds)

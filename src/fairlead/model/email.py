@@ -100,7 +100,7 @@ def message_id(job_id: UUID, sender: Mailbox) -> str:
     return f"<{job_id}@{sender.domain}>"
 
 
-def mailbox_of(text: str) -> Mailbox:
+def parse_mailbox(text: str) -> Mailbox:
     """`ada@example.com` or `Ada Lovelace <ada@example.com>`, or a Flaw that does not repeat the text."""
     if _CONTROLS.search(text) or "=?" in text:  # the rest of an encoded word may be in the next name
         raise Flaw("has line breaks, control characters or =?")
@@ -113,18 +113,18 @@ def mailbox_of(text: str) -> Mailbox:
     return Mailbox(name.strip(), address)
 
 
-def mailboxes_of(field: str, given: str | Sequence[str] | None) -> list[Mailbox]:
+def parse_mailboxes(field: str, given: str | Sequence[str] | None) -> list[Mailbox]:
     """One or several addresses; the Flaw names the invalid one."""
     found = []
     for number, one in enumerate([given] if isinstance(given, str) else given or ()):
         try:
-            found.append(mailbox_of(one))
+            found.append(parse_mailbox(one))
         except Flaw as flaw:
             raise Flaw(f"{field}[{number}] {flaw.message}") from None
     return found
 
 
-def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
+def check_headers(given: Mapping[str, str] | None) -> dict[str, str]:
     """The user's own headers, or a Flaw."""
     found = dict(given or {})
     lower = [name.lower() for name in found]
@@ -135,28 +135,28 @@ def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
             raise Flaw("headers must have names of letters, digits and -")
         if name.lower() in _FORBIDDEN or name.lower().startswith(_FORBIDDEN_BY_PREFIX):
             raise Flaw(f"headers must not have {name}")
-        if _says_more(value) or len(value) > LONGEST_HEADER:
+        if _has_hidden_syntax(value) or len(value) > LONGEST_HEADER:
             raise Flaw(
                 f"headers.{name} must be one line of {LONGEST_HEADER} characters at most, without =?…?="
             )
     return found
 
 
-def subject_of(text: str) -> str:
+def check_subject(text: str) -> str:
     """A subject, or a Flaw."""
-    if _says_more(text) or len(text) > LONGEST_SUBJECT:
+    if _has_hidden_syntax(text) or len(text) > LONGEST_SUBJECT:
         raise Flaw(f"subject must be one line of {LONGEST_SUBJECT} characters at most, without =?…?=")
     return text
 
 
-def _says_more(text: str) -> bool:
+def _has_hidden_syntax(text: str) -> bool:
     return bool(_CONTROLS.search(text) or _ENCODED.search(text))
 
 
-def attachment_of(number: int, filename: str, content_type: str, content: str) -> Attachment:
+def decode_attachment(number: int, filename: str, content_type: str, content: str) -> Attachment:
     """An attached file, or a Flaw; `content` is base64."""
     where = f"attachments[{number}]"
-    if not filename or len(filename) > 200 or _says_more(filename) or re.search(r'[/\\"]', filename):
+    if not filename or len(filename) > 200 or _has_hidden_syntax(filename) or re.search(r'[/\\"]', filename):
         raise Flaw(f"{where}.filename must be a plain name of 200 characters at most")
     kind = content_type.lower()
     if not _TYPE.fullmatch(kind) or kind.startswith(("multipart/", "message/")):
@@ -179,7 +179,7 @@ def check_sizes(message: Message) -> None:
         raise Flaw(f"attachments must have at most {MAX_ATTACHMENT_BYTES} bytes together")
 
 
-def without_addresses(text: str, mask: Mask | None = None) -> str:
+def remove_addresses(text: str, mask: Mask | None = None) -> str:
     """The beginning of a mail server's reply, without secrets and email addresses."""
     said = _CONTROLS.sub(" ", shorten(text, LONGEST_SAID, mask))
     return re.sub(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]*", "…@…", said)

@@ -15,7 +15,7 @@ _POLICY = SMTP.clone(cte_type="7bit", refold_source="none")
 LONGEST_QUOTED = 60
 
 
-def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
+def build_mime(message: Message, message_id: str, at: datetime) -> bytes:
     """The message as bytes. Addresses in `bcc` are not in it: only the envelope has them."""
     mime = EmailMessage(policy=_POLICY)
     people = {"From": [message.sender], "To": message.to, "Cc": message.cc, "Reply-To": message.reply_to}
@@ -23,7 +23,7 @@ def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
         if mailboxes:
             # One line per mailbox, formatted here: the library drops the quotes of a name that is too long for a line,
             # and a receiver could then read addresses in the name.
-            mime.set_raw(header, ",\r\n ".join(_written(one) for one in mailboxes))
+            mime.set_raw(header, ",\r\n ".join(_format_mailbox(one) for one in mailboxes))
     mime["Subject"] = message.subject
     mime["Date"] = format_datetime(at)
     mime["Message-ID"] = message_id
@@ -50,7 +50,7 @@ def mime_of(message: Message, message_id: str, at: datetime) -> bytes:
     return wire
 
 
-def _written(mailbox: Mailbox) -> str:
+def _format_mailbox(mailbox: Mailbox) -> str:
     if mailbox.name.isascii() and len(mailbox.name) <= LONGEST_QUOTED:
         return str(mailbox)
     words = Header(mailbox.name, "utf-8", maxlinelen=LONGEST_QUOTED).encode(linesep="\r\n")

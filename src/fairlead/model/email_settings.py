@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fairlead.errors import Fault, SettingInvalid
-from fairlead.model import command_words as words
+from fairlead.model import command_fields as words
 from fairlead.model.command import SecretSource
-from fairlead.model.email import Mailbox, mailbox_of
-from fairlead.model.network import host_of
+from fairlead.model.email import Mailbox, parse_mailbox
+from fairlead.model.network import parse_host
 from fairlead.model.path import Flaw
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -45,7 +45,7 @@ class Resend(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 30.0
 
 
-class Graph(msgspec.Struct, frozen=True, kw_only=True):
+class MicrosoftGraph(msgspec.Struct, frozen=True, kw_only=True):
     sender: Mailbox
     directory_id: str
     client_id: str
@@ -56,24 +56,24 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 30.0
 
 
-EmailSettings = Smtp | Resend | Graph
+EmailSettings = Smtp | Resend | MicrosoftGraph
 
 
-def email_settings_of(document: Mapping[str, Any]) -> dict[str | None, EmailSettings]:
+def read_email_settings(document: Mapping[str, Any]) -> dict[str | None, EmailSettings]:
     """The settings by tenant (None: for all other tenants); empty without [email]."""
-    said = dict(_table("email", document.get("email", {})))
-    tenants = _table("email.tenants", said.pop("tenants", {}))
-    found: dict[str | None, EmailSettings] = {None: _read("email", said)} if said else {}
+    said = dict(_require_table("email", document.get("email", {})))
+    tenants = _require_table("email.tenants", said.pop("tenants", {}))
+    found: dict[str | None, EmailSettings] = {None: _read_settings("email", said)} if said else {}
     for tenant, table in tenants.items():
         where = f"email.tenants.{tenant}"
-        own = _table(where, table)
+        own = _require_table(where, table)
         # a tenant with another provider inherits nothing; else its table overrides single fields
         alone = "provider" in own and own["provider"] != said.get("provider")
-        found[tenant] = _read(where, own if alone else {**said, **own})
+        found[tenant] = _read_settings(where, own if alone else {**said, **own})
     return found
 
 
-def _read(where: str, said: Mapping[str, Any]) -> EmailSettings:
+def _read_settings(where: str, said: Mapping[str, Any]) -> EmailSettings:
     provider = said.get("provider")
     if not isinstance(provider, str) or provider not in _PROVIDERS:
         raise _invalid(f"{where}.provider", f"must be one of {', '.join(_PROVIDERS)}")
@@ -96,33 +96,33 @@ def _read(where: str, said: Mapping[str, Any]) -> EmailSettings:
         raise _invalid(where, flaw.message) from None
 
 
-def _word(said: Any) -> str:
+def _read_ascii_word(said: Any) -> str:
     if not isinstance(said, str) or not said.isascii() or not said.isprintable() or not said or "/" in said:
         raise Flaw("must be text of printable ASCII, without /")
     return said
 
 
-def _account(said: Any) -> str:
+def _read_line(said: Any) -> str:
     if not isinstance(said, str) or not said or not said.isprintable():
         raise Flaw("must be a line of text")
     return said
 
 
-def _from(said: Any) -> Mailbox:
-    return mailbox_of(words.text(said))
+def _read_sender(said: Any) -> Mailbox:
+    return parse_mailbox(words.read_text(said))
 
 
-def _host(said: Any) -> str:
-    return host_of(words.text(said))
+def _read_host(said: Any) -> str:
+    return parse_host(words.read_text(said))
 
 
-def _encryption(said: Any) -> str:
+def _read_encryption(said: Any) -> str:
     if said not in _PORTS:
         raise Flaw(f"must be one of {', '.join(_PORTS)}")
     return str(said)
 
 
-def _truth(said: Any) -> bool:
+def _read_boolean(said: Any) -> bool:
     if not isinstance(said, bool):
         raise Flaw("must be true or false")
     return said
@@ -131,17 +131,17 @@ def _truth(said: Any) -> bool:
 _ENDPOINTS = ("/emails", "/sendMail", "/token")
 
 
-def _service(said: Any) -> str:
+def _read_base_url(said: Any) -> str:
     """The base URL of an API: it receives secrets, so it must be https, except on this machine."""
-    parts = urlsplit(words.text(said))
+    parts = urlsplit(words.read_text(said))
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise Flaw("must be a base URL that begins with https://, such as https://api.resend.com")
     if parts.query or parts.fragment or parts.path.rstrip("/").endswith(_ENDPOINTS):
         raise Flaw("must be only the base URL, such as https://api.resend.com: the path is appended to it")
-    return words.text(said).rstrip("/")
+    return words.read_text(said).rstrip("/")
 
 
-def _table(where: str, said: Any) -> Mapping[str, Any]:
+def _require_table(where: str, said: Any) -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise _invalid(where, "must be a table")
     return said
@@ -153,30 +153,30 @@ def _invalid(where: str, why: str) -> SettingInvalid:
 
 _Readers = Mapping[str, Callable[[Any], Any]]
 
-_COMMON: _Readers = {"from": _from, "timeout_seconds": words.seconds(1, 300)}
+_COMMON: _Readers = {"from": _read_sender, "timeout_seconds": words.seconds_reader(1, 300)}
 # By provider: its class, the readers of its fields, and its required fields.
 _PROVIDERS: dict[str, tuple[Callable[..., EmailSettings], _Readers, tuple[str, ...]]] = {
     "smtp": (
         Smtp,
         {
-            "host": _host,
-            "port": words.whole(1, 65_535),
-            "tls": _encryption,
-            "username": _account,
-            "password": words.secret,
+            "host": _read_host,
+            "port": words.integer_reader(1, 65_535),
+            "tls": _read_encryption,
+            "username": _read_line,
+            "password": words.read_secret_source,
         },
         ("host",),
     ),
-    "resend": (Resend, {"api_key": words.secret, "api_url": _service}, ("api_key",)),
+    "resend": (Resend, {"api_key": words.read_secret_source, "api_url": _read_base_url}, ("api_key",)),
     "graph": (
-        Graph,
+        MicrosoftGraph,
         {
-            "directory_id": _word,
-            "client_id": _word,
-            "client_secret": words.secret,
-            "api_url": _service,
-            "login_url": _service,
-            "save_to_sent_items": _truth,
+            "directory_id": _read_ascii_word,
+            "client_id": _read_ascii_word,
+            "client_secret": words.read_secret_source,
+            "api_url": _read_base_url,
+            "login_url": _read_base_url,
+            "save_to_sent_items": _read_boolean,
         },
         ("directory_id", "client_id", "client_secret"),
     ),

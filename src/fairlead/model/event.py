@@ -10,7 +10,7 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.errors import EventInvalid, EventReserved, Fault
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import EARLIEST, LATEST, MAX_CORRELATION_ID
 
 EVENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:/@+-]{0,254}")
@@ -56,34 +56,34 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     secret_paths: tuple[str, ...] = ()
 
 
-def checked(new: NewEvent) -> NewEvent:
+def check_event(new: NewEvent) -> NewEvent:
     """The request itself; EventInvalid names every invalid field."""
     faults = []
-    if flaw := name_fault(new.name):
+    if flaw := find_name_fault(new.name):
         faults.append(Fault("name", flaw))
     if not isinstance(new.data, Mapping):
         faults.append(Fault("data", "must be an object"))
-    if new.correlation_id is not None and not _short_text(new.correlation_id):
+    if new.correlation_id is not None and not _is_short_text(new.correlation_id):
         faults.append(Fault("correlation_id", f"must be text of 1 to {MAX_CORRELATION_ID} characters"))
-    if not _job_id(new.caused_by):
+    if not _is_job_id(new.caused_by):
         faults.append(Fault("caused_by", "must be the id of a job"))
-    if new.occurred_at is not None and not _moment(new.occurred_at):
+    if new.occurred_at is not None and not _is_time(new.occurred_at):
         faults.append(Fault("occurred_at", "must be a time with its zone, in the years 1970 to 2999"))
     if faults:
         raise EventInvalid(f"Cannot emit: {faults[0].path} {faults[0].message}.", faults)
     if new.name.startswith(RESERVED):
-        raise reserved(new.name)
+        raise reserved_name_error(new.name)
     return new
 
 
-def reserved(name: str) -> EventReserved:
+def reserved_name_error(name: str) -> EventReserved:
     return EventReserved(
         f"Cannot emit {name}: names that begin with {', '.join(RESERVED)} are reserved for the system. Choose another.",
         [Fault("name", "is reserved")],
     )
 
 
-def name_fault(name: Any) -> str | None:
+def find_name_fault(name: Any) -> str | None:
     """The fault in an event's name, or None."""
     if isinstance(name, str) and EVENT_NAME.fullmatch(name):
         return None
@@ -117,13 +117,13 @@ def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
     if not isinstance(data, Mapping):
         faults.append(Fault("data", "must be an object"))
     occurred_at = document.get("time")
-    if occurred_at is not None and not isinstance(moment := _read(occurred_at), datetime):
+    if occurred_at is not None and not isinstance(moment := _read_time(occurred_at), datetime):
         faults.append(Fault("time", "must be a time such as 2026-02-16T10:30:00Z"))
     if faults:
         raise EventInvalid(f"Invalid CloudEvent: {faults[0].path} {faults[0].message}.", faults)
     attributes = {name: value for name, value in document.items() if name != "data"}
     correlation = document.get("correlationid")
-    return checked(
+    return check_event(
         NewEvent(
             name=document["type"],
             tenant=tenant,
@@ -134,20 +134,20 @@ def from_cloud_event(document: Mapping[str, Any], *, tenant: str) -> NewEvent:
     )
 
 
-def _read(text: Any) -> Any:
+def _read_time(text: Any) -> Any:
     try:
         return datetime.fromisoformat(text)
     except (ValueError, TypeError):
         return text
 
 
-def _short_text(value: Any) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= MAX_CORRELATION_ID and not unreadable(value)
+def _is_short_text(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_CORRELATION_ID and not find_storage_flaw(value)
 
 
-def _job_id(value: Any) -> bool:
+def _is_job_id(value: Any) -> bool:
     return value is None or isinstance(value, UUID)
 
 
-def _moment(value: Any) -> bool:
+def _is_time(value: Any) -> bool:
     return isinstance(value, datetime) and value.tzinfo is not None and EARLIEST <= value < LATEST

@@ -7,8 +7,8 @@ import msgspec
 
 from fairlead.errors import Fault, FilterInvalid, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
 from fairlead.model.definition import MAX_FAULTS
-from fairlead.model.path import MISSING, Flaw, Path, look_up, path_of
-from fairlead.model.payload import encode, pointer
+from fairlead.model.path import MISSING, Flaw, Path, look_up, parse_path
+from fairlead.model.payload import encode, json_pointer
 
 MAX_CONDITIONS = 100
 MAX_DEPTH = 64
@@ -42,29 +42,29 @@ class Filter(msgspec.Struct, frozen=True):
         return not self.alternatives or any(one.matches(data) for one in self.alternatives)
 
 
-def filter_of(document: Any) -> Filter:
+def parse_filter(document: Any) -> Filter:
     """Parse a filter from JSON; FilterInvalid has the path of each fault."""
-    reading = _Reading()
-    result = reading.filter(_kept(document), ())
+    reading = _FilterReader()
+    result = reading.filter(_copy_json(document), ())
     if reading.faults:
         raise _invalid(reading.faults)
     return result
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same_json(one: Any, other: Any) -> bool:
     """Whether two JSON values are equal: 1 is 1.0, but not true and not "1"."""
-    if _number(one) or _number(other):
-        return _number(one) and _number(other) and bool(one == other)
+    if _is_number(one) or _is_number(other):
+        return _is_number(one) and _is_number(other) and bool(one == other)
     if type(one) is not type(other):
         return False
     if type(one) is dict:
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(is_same_json(one[key], other[key]) for key in one)
     if type(one) is list:
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same_json, one, other))
     return type(one) in (str, bool, type(None)) and bool(one == other)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
@@ -76,15 +76,15 @@ class _Operator(msgspec.Struct, frozen=True):
 
 def _comparison(compare: Callable[[Any, Any], bool]) -> _Operator:
     return _Operator(
-        lambda value, operand: _number(value) and bool(compare(value, operand)), _number, "a number"
+        lambda value, operand: _is_number(value) and bool(compare(value, operand)), _is_number, "a number"
     )
 
 
 _OPERATORS = {
-    "eq": _Operator(same),
-    "ne": _Operator(lambda value, operand: not same(value, operand)),
+    "eq": _Operator(is_same_json),
+    "ne": _Operator(lambda value, operand: not is_same_json(value, operand)),
     "in": _Operator(
-        lambda value, operand: any(same(value, one) for one in operand),
+        lambda value, operand: any(is_same_json(value, one) for one in operand),
         lambda operand: type(operand) is list,
         "a list",
     ),
@@ -105,7 +105,7 @@ _OPERATORS = {
 }
 
 
-class _Reading:
+class _FilterReader:
     def __init__(self) -> None:
         self.count = 0
         self.faults: list[Fault] = []
@@ -129,13 +129,13 @@ class _Reading:
         return tuple(self.alternative(one, (*where, index)) for index, one in enumerate(filters))
 
     def alternative(self, document: Any, where: Where) -> Filter:
-        self.counted(where)
+        self.count_condition(where)
         return self.filter(document, where)
 
     def condition(self, key: str, says: Any, where: Where) -> Condition | None:
-        self.counted(where)
+        self.count_condition(where)
         try:
-            path = path_of(key)
+            path = parse_path(key)
         except Flaw as flaw:
             self.refuse(where, flaw.message)
             return None
@@ -156,19 +156,19 @@ class _Reading:
                 self.refuse((*where, name), f"must be {_OPERATORS[name].expected}")
         return tuple(says.items())
 
-    def counted(self, where: Where) -> None:
+    def count_condition(self, where: Where) -> None:
         self.count += 1
         if self.count > MAX_CONDITIONS:
             self.refuse(where, f"a filter has at most {MAX_CONDITIONS} conditions and alternatives")
             raise _invalid(self.faults)
 
     def refuse(self, where: Where, message: str) -> None:
-        self.faults.append(Fault(pointer(where), message))
+        self.faults.append(Fault(json_pointer(where), message))
         if len(self.faults) == MAX_FAULTS:
             raise _invalid(self.faults)
 
 
-def _kept(document: Any) -> Any:
+def _copy_json(document: Any) -> Any:
     """A copy of the document in plain JSON."""
     try:
         return msgspec.json.decode(encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)[1])

@@ -27,7 +27,7 @@ class Finding(msgspec.Struct, frozen=True):
     value: float | None = None
 
 
-def graded(
+def grade_finding(
     check: str, value: float, *, warn: float, fail: float | None, fine: str, detail: str, advice: str
 ) -> Finding:
     """OK up to `warn`, a warning above it, a failure above `fail` (None: never a failure)."""

@@ -8,7 +8,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.model.network import host_of
+from fairlead.model.network import parse_host
 from fairlead.model.path import Flaw
 
 # the key of the built-in definition
@@ -39,11 +39,11 @@ _OURS = frozenset(
 )
 _OURS_BY_PREFIX = ("proxy-", "webhook-")
 # The only headers that a redirect to another host keeps: any other may be a credential.
-_FOR_ANYBODY = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_KEPT_ON_REDIRECT = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _OF_A_BODY = ("content-", "webhook-")
 
 
-class Target(msgspec.Struct, frozen=True):
+class HttpTarget(msgspec.Struct, frozen=True):
     """The parts of a request's URL."""
 
     scheme: str
@@ -59,7 +59,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def authority(self) -> str:
         """The Host header: IPv6 in brackets, and the port unless it is the default."""
-        host = bracketed(self.host)
+        host = bracket_ipv6(self.host)
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
@@ -68,20 +68,20 @@ class Target(msgspec.Struct, frozen=True):
 
     def at(self, address: str) -> str:
         """The URL with an IP address instead of the host name."""
-        return f"{self.scheme}://{bracketed(address)}:{self.port}{self.path}"
+        return f"{self.scheme}://{bracket_ipv6(address)}:{self.port}{self.path}"
 
 
 class Call(msgspec.Struct, frozen=True):
     """A checked request."""
 
     method: str
-    target: Target
+    target: HttpTarget
     headers: Mapping[str, str]
     content: bytes
 
-    def redirected(self, status: int, location: str) -> "Call":
+    def follow_redirect(self, status: int, location: str) -> "Call":
         """The request to send next, without credentials if the host changes; a Flaw if the redirect is not allowed."""
-        target = target_of(_joined(self.target.url, location))
+        target = parse_target(_join_url(self.target.url, location))
         if (self.target.scheme, target.scheme) == ("https", "http"):
             raise Flaw("leads from https to http")
         call = replace(self, target=target)
@@ -91,29 +91,29 @@ class Call(msgspec.Struct, frozen=True):
         if call.content and not _is_same_server(self.target, target):
             raise Flaw("leads to another server, which would receive the body")
         if target.origin != self.target.origin:
-            kept = {name: value for name, value in call.headers.items() if name in _FOR_ANYBODY}
+            kept = {name: value for name, value in call.headers.items() if name in _KEPT_ON_REDIRECT}
             call = replace(call, headers=kept)
         return call
 
 
-def _is_same_server(one: Target, other: Target) -> bool:
+def _is_same_server(one: HttpTarget, other: HttpTarget) -> bool:
     """Whether two targets are the same server; an upgrade from http to https on the default ports counts as the same."""
     is_upgrade = (one.scheme, one.port, other.scheme, other.port) == ("http", 80, "https", 443)
     return one.origin == other.origin or (is_upgrade and one.host == other.host)
 
 
-def _joined(url: str, location: str) -> str:
+def _join_url(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
     except ValueError:  # such as an unbalanced bracket
         raise Flaw("is not a URL") from None
 
 
-def bracketed(host: str) -> str:
+def bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def target_of(url: str) -> Target:
+def parse_target(url: str) -> HttpTarget:
     """Parse a URL; the Flaw does not repeat any of it."""
     if len(url) > LONGEST_URL:
         raise Flaw(f"has more than {LONGEST_URL} characters")
@@ -132,10 +132,10 @@ def target_of(url: str) -> Target:
         raise Flaw("must have a port of 1 to 65535")
     path = quote(parts.path or "/", safe=_SAFE)
     query = "?" + quote(parts.query, safe=_SAFE) if parts.query else ""
-    return Target(parts.scheme, host_of(parts.hostname), port or PORTS[parts.scheme], path + query)
+    return HttpTarget(parts.scheme, parse_host(parts.hostname), port or PORTS[parts.scheme], path + query)
 
 
-def headers_of(*given: Mapping[str, str] | None) -> dict[str, str]:
+def check_headers(*given: Mapping[str, str] | None) -> dict[str, str]:
     """The headers by lower-case name; a Flaw for one that is invalid, or that only the HTTP client may set."""
     found: dict[str, str] = {}
     for name, value in ((name, value) for some in given for name, value in (some or {}).items()):
@@ -152,7 +152,7 @@ def headers_of(*given: Mapping[str, str] | None) -> dict[str, str]:
     return found
 
 
-def content_of(body: Any) -> tuple[bytes, str | None]:
+def encode_body(body: Any) -> tuple[bytes, str | None]:
     """The encoded body and its content type: text as it is, null as empty, anything else as JSON."""
     if body is None:
         return b"", None

@@ -97,7 +97,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         """The delay in seconds; 0 if there is none."""
         return self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay or 0)
 
-    def timed(self, now: datetime) -> Self:
+    def resolve_delay(self, now: datetime) -> Self:
         """The request with its delay replaced by a time, counted from `now`."""
         if self.delay is None:
             return self
@@ -171,7 +171,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     stderr_tail: str | None
 
 
-class Enqueued(NamedTuple):
+class EnqueueResult(NamedTuple):
     """The result of an enqueue: the id of the new job, or of the active job with the same dedupe key."""
 
     id: UUID

@@ -52,7 +52,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 def is_public(address: Address) -> bool:
     """Whether an address is public, also when it is an IPv4 address in IPv6 form."""
-    address = _plain(address)
+    address = _unmap_ipv4(address)
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
     if address in _NAT64:
@@ -60,7 +60,7 @@ def is_public(address: Address) -> bool:
     return address in _GLOBAL_6 and not any(address in network for network in _NOT_PUBLIC_6)
 
 
-def _plain(address: Address) -> Address:
+def _unmap_ipv4(address: Address) -> Address:
     """The IPv4 address in an IPv4-mapped IPv6 address; any other address as it is."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
@@ -79,18 +79,18 @@ class Allowed(msgspec.Struct, frozen=True):
             try:
                 networks.append(ip_network(entry))
             except ValueError:
-                hosts.add(_name(entry))
+                hosts.add(_read_host_name(entry))
         return cls(tuple(networks), frozenset(hosts))
 
     def permits(self, host: str, address: Address) -> bool:
         """Whether a request for this host may go to this address of it."""
         if is_public(address) or host.removesuffix(".") in self.hosts:
             return True
-        plain = _plain(address)
+        plain = _unmap_ipv4(address)
         return any(plain in network for network in self.networks if network.version == plain.version)
 
 
-def host_of(text: str) -> str:
+def parse_host(text: str) -> str:
     """Normalize a host: a lower-case name, or an address in its canonical form; or a Flaw."""
     text = text.lower()
     try:
@@ -105,7 +105,7 @@ def host_of(text: str) -> str:
     return text
 
 
-def _name(entry: str) -> str:
+def _read_host_name(entry: str) -> str:
     text = entry.lower().removesuffix(".")
     if not _HOST.fullmatch(text) or _NUMERIC_END.fullmatch(text):
         raise Flaw("must be a network such as 10.1.0.0/16, an address, or a name of a host")

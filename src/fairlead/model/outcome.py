@@ -20,7 +20,7 @@ MAX_SUSPECTED = 100
 LOSSES_OF_A_SUSPECT = 2
 LONGEST_MESSAGE = 2000
 # Words that other systems use.
-_OTHER_WORDS: dict[str, JobStatus] = {"success": JobStatus.SUCCEEDED, "cancelled": JobStatus.CANCELED}
+_STATUS_SYNONYMS: dict[str, JobStatus] = {"success": JobStatus.SUCCEEDED, "cancelled": JobStatus.CANCELED}
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -66,12 +66,12 @@ def _is_between(value: Any, least: float, most: float) -> bool:
 
 def can_retry(status: JobStatus | str, attempts: int, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> bool:
     """Whether the system may retry a job with this status and number of attempts."""
-    return _status(status) not in (JobStatus.SUCCEEDED, JobStatus.RUNNING) and attempts < max_attempts
+    return _parse_status(status) not in (JobStatus.SUCCEEDED, JobStatus.RUNNING) and attempts < max_attempts
 
 
-def _status(word: JobStatus | str) -> JobStatus:
+def _parse_status(word: JobStatus | str) -> JobStatus:
     try:
-        return _OTHER_WORDS.get(word) or JobStatus(word)
+        return _STATUS_SYNONYMS.get(word) or JobStatus(word)
     except (ValueError, TypeError):
         known = ", ".join(JobStatus)
         raise InvalidInput(
@@ -145,7 +145,7 @@ Outcome = Succeeded | Failed | Snoozed | Released | Canceled | Lost
 SUCCEEDED = Succeeded()
 
 
-class Spent(Protocol):
+class RetryState(Protocol):
     """The attempts that a job has used, and its limits."""
 
     @property
@@ -158,7 +158,7 @@ class Spent(Protocol):
     def backoff(self) -> Backoff: ...
 
 
-class Budget(msgspec.Struct, frozen=True):
+class RetryBudget(msgspec.Struct, frozen=True):
     """A Spent without a job."""
 
     max_attempts: int
@@ -196,13 +196,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 _DONE = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded")
 
 
-def decide(job: Spent, outcome: Outcome) -> Change:
+def decide(job: RetryState, outcome: Outcome) -> Change:
     """The change that an outcome makes to its job. The database handles a cancel request that came meanwhile."""
     match outcome:
         case Succeeded():
-            return _DONE if outcome is SUCCEEDED else _succeeded(outcome)
+            return _DONE if outcome is SUCCEEDED else _decide_success(outcome)
         case Failed():
-            return _failed(job, outcome)
+            return _decide_failure(job, outcome)
         case Snoozed(delay, cost):
             return Change(
                 status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay), cost_cents=cost
@@ -212,11 +212,11 @@ def decide(job: Spent, outcome: Outcome) -> Change:
         case Canceled(cost):
             return Change(status=JobStatus.CANCELED, attempt_status="canceled", cost_cents=cost)
         case Lost():
-            return _lost(job, outcome)
+            return _decide_loss(job, outcome)
     assert_never(outcome)
 
 
-def _succeeded(outcome: Succeeded) -> Change:
+def _decide_success(outcome: Succeeded) -> Change:
     return Change(
         status=JobStatus.SUCCEEDED,
         attempt_status="succeeded",
@@ -225,7 +225,7 @@ def _succeeded(outcome: Succeeded) -> Change:
     )
 
 
-def _failed(job: Spent, outcome: Failed) -> Change:
+def _decide_failure(job: RetryState, outcome: Failed) -> Change:
     failures = job.failure_count + 1
     if not outcome.retryable:
         status = JobStatus.FAILED
@@ -245,12 +245,12 @@ def _failed(job: Spent, outcome: Failed) -> Change:
     )
 
 
-def _lost(job: Spent, outcome: Lost) -> Change:
+def _decide_loss(job: RetryState, outcome: Lost) -> Change:
     """Losses have their own counter: a job whose workers keep dying is a poison job, not a failing one."""
     charged = outcome.blame is Blame.CHARGED
     losses = job.lost_count + charged
     suspected = outcome.suspected + (outcome.blame in (Blame.ACCUSED, Blame.SUSPECTED))
-    why, is_over = _why_lost(outcome, losses, suspected)
+    why, is_over = _explain_loss(outcome, losses, suspected)
     is_suspect = outcome.blame is not Blame.CLEARED and losses + suspected >= LOSSES_OF_A_SUSPECT
     return Change(
         status=JobStatus.DEAD_LETTER if is_over else JobStatus.QUEUED,
@@ -265,7 +265,7 @@ def _lost(job: Spent, outcome: Lost) -> Change:
     )
 
 
-def _why_lost(outcome: Lost, losses: int, suspected: int) -> tuple[str, bool]:
+def _explain_loss(outcome: Lost, losses: int, suspected: int) -> tuple[str, bool]:
     """The message for a loss, and whether it ends the job."""
     if outcome.blame is Blame.CHARGED:
         if losses < MAX_LOST:

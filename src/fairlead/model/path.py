@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 
 MAX_LENGTH = 500
 MAX_SEGMENTS = 32
@@ -49,20 +49,20 @@ class Path(msgspec.Struct, frozen=True):
         )
 
 
-def path_of(text: str) -> Path:
+def parse_path(text: str) -> Path:
     """Parse a whole text as a path, or raise a Flaw."""
-    path, end = path_at(text, 0)
+    path, end = parse_path_at(text, 0)
     if end != len(text):
         raise Flaw(_EXPECTED)
     return path
 
 
-def path_at(text: str, start: int) -> tuple[Path, int]:
+def parse_path_at(text: str, start: int) -> tuple[Path, int]:
     """Parse the path at `start`; returns it and its end. Or raise a Flaw."""
     segments: list[str] = []
     at = start
     while match := _SEGMENT.match(text, at):
-        segments.append(_segment(match[0]))
+        segments.append(_read_segment(match[0]))
         at = match.end()
         if at - start > MAX_LENGTH or len(segments) > MAX_SEGMENTS:
             raise Flaw(f"a path has at most {MAX_LENGTH} characters and {MAX_SEGMENTS} segments")
@@ -72,7 +72,7 @@ def path_at(text: str, start: int) -> tuple[Path, int]:
     raise Flaw(_EXPECTED)
 
 
-def path_of_pointer(pointer: str) -> Path:
+def parse_pointer(pointer: str) -> Path:
     """The path of a JSON pointer such as /server/id."""
     return Path(tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]))
 
@@ -90,13 +90,13 @@ def look_up(path: Path, context: Any) -> Any:
     return value
 
 
-def _segment(written: str) -> str:
+def _read_segment(written: str) -> str:
     if not written.startswith('"'):
         return written
     try:
         segment = str(json.loads(written))
     except ValueError:
         raise Flaw(_EXPECTED) from None
-    if flaw := unreadable(segment):
+    if flaw := find_storage_flaw(segment):
         raise Flaw(f"no path leads to {json.dumps(segment)}: {flaw}")
     return segment

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
-from fairlead.model.pydantic_models import dumped, is_model
+from fairlead.model.pydantic_models import dump_model, is_model
 
 MAX_BYTES = 262_144
 MAX_DEPTH = 64
@@ -34,11 +34,11 @@ class _Flaw(Exception):
 def encode(payload: Any, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> tuple[Any, bytes]:
     """The payload as plain JSON values and as JSON text; the error has the path of the fault."""
     try:
-        if not _plain(payload, max_depth):
-            payload = msgspec.to_builtins(payload, enc_hook=_dumped)
-            _plain(payload, max_depth)
+        if not _is_plain(payload, max_depth):
+            payload = msgspec.to_builtins(payload, enc_hook=_dump_record)
+            _is_plain(payload, max_depth)
     except _Flaw as flaw:
-        where = pointer(reversed(flaw.path))
+        where = json_pointer(reversed(flaw.path))
         refusal = PayloadTooDeep if flaw.deep else PayloadNotJson
         raise refusal(
             f"The payload cannot be kept as JSON: {flaw.message}.", [Fault(where, flaw.message)]
@@ -53,24 +53,24 @@ def encode(payload: Any, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEP
     return payload, text
 
 
-def pointer(path: Any) -> str:
+def json_pointer(path: Any) -> str:
     """The JSON pointer of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def whole(value: Any) -> Any:
+def normalize_integers(value: Any) -> Any:
     """The same JSON with integral numbers as integers."""
     match value:
         case float() if value.is_integer():
             return int(value)
         case dict():
-            return {name: whole(item) for name, item in value.items()}
+            return {name: normalize_integers(item) for name, item in value.items()}
         case list():
-            return [whole(item) for item in value]
+            return [normalize_integers(item) for item in value]
     return value
 
 
-def unreadable(text: str) -> str | None:
+def find_storage_flaw(text: str) -> str | None:
     """Why PostgreSQL cannot store this text, or None."""
     if "\x00" in text:
         return "the character \\u0000 cannot be stored"
@@ -82,11 +82,11 @@ def unreadable(text: str) -> str | None:
     return None
 
 
-def _plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of types
+def _is_plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of types
     """Whether a value is plain JSON; False if parts of it must be converted first."""
     kind = type(value)
     if kind is str:
-        if flaw := unreadable(value):
+        if flaw := find_storage_flaw(value):
             raise _Flaw(flaw)
         return True
     if kind is bool or value is None:
@@ -100,45 +100,45 @@ def _plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of types
             raise _Flaw(f"{value} is not a JSON number")
         return True
     if kind is dict:
-        return _plain_object(value, room)
+        return _is_plain_object(value, room)
     if kind is list or kind is tuple:
-        return _plain_array(value, room)
-    return _other(value, room)
+        return _is_plain_array(value, room)
+    return _check_other(value, room)
 
 
-def _plain_object(value: Mapping[Any, Any], room: int) -> bool:
-    _enter(room)
+def _is_plain_object(value: Mapping[Any, Any], room: int) -> bool:
+    _require_depth(room)
     plain = True
     for key, item in value.items():
         if type(key) is not str:
             raise _Flaw(f"a key is {type(key).__name__}, not a string")
-        if flaw := unreadable(key):
+        if flaw := find_storage_flaw(key):
             raise _Flaw(flaw)
         try:
-            plain &= _plain(item, room - 1)
+            plain &= _is_plain(item, room - 1)
         except _Flaw as flaw_below:
             flaw_below.path.append(key)
             raise
     return plain
 
 
-def _plain_array(value: Any, room: int) -> bool:
-    _enter(room)
+def _is_plain_array(value: Any, room: int) -> bool:
+    _require_depth(room)
     plain = True
     for index, item in enumerate(value):
         try:
-            plain &= _plain(item, room - 1)
+            plain &= _is_plain(item, room - 1)
         except _Flaw as flaw_below:
             flaw_below.path.append(index)
             raise
     return plain
 
 
-def _other(value: Any, room: int) -> bool:
+def _check_other(value: Any, room: int) -> bool:
     if isinstance(value, Decimal) and not value.is_finite():
         raise _Flaw(f"{value} is not a JSON number")
     if isinstance(value, _CONVERTED) or _is_record(value):
-        _enter(room)
+        _require_depth(room)
         return False
     raise _Flaw(f"{type(value).__name__} has no JSON form")
 
@@ -147,13 +147,13 @@ def _is_record(value: Any) -> bool:
     return (is_dataclass(value) and not isinstance(value, type)) or is_model(type(value))
 
 
-def _dumped(value: Any) -> Any:
+def _dump_record(value: Any) -> Any:
     try:
-        return dumped(value)
+        return dump_model(value)
     except (TypeError, ValueError) as error:
         raise _Flaw(str(error)) from None
 
 
-def _enter(room: int) -> None:
+def _require_depth(room: int) -> None:
     if room <= 0:
         raise _Flaw("it is nested too deeply", deep=True)

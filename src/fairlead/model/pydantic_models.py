@@ -18,7 +18,7 @@ def is_model(kind: Any) -> bool:
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
-def dumped(value: Any) -> Any:
+def dump_model(value: Any) -> Any:
     """A model as JSON values, with its aliases; TypeError for any other value."""
     if not is_model(type(value)):
         raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -31,7 +31,7 @@ def dumped(value: Any) -> Any:
     return plain
 
 
-def validated(kind: Any, value: Any) -> Any:
+def validate_model(kind: Any, value: Any) -> Any:
     """The model from JSON values. The error has paths, never values."""
     if not is_model(kind):
         raise NotImplementedError
@@ -39,10 +39,10 @@ def validated(kind: Any, value: Any) -> Any:
         # as JSON: in JSON mode even a strict model parses times from text
         return kind.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:
-        raise ValueError(_told(error)) from None
+        raise ValueError(_describe_errors(error)) from None
 
 
-def _told(error: Any) -> str:
+def _describe_errors(error: Any) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]])) for one in faults)
 

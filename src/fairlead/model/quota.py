@@ -61,7 +61,7 @@ ADVICE = {
 }
 
 
-class Use(msgspec.Struct, frozen=True):
+class QuotaUse(msgspec.Struct, frozen=True):
     """How much of a quota a tenant uses. `allowed` is None without a limit; `used` is None if there is no single number."""
 
     quota: Quota
@@ -71,7 +71,7 @@ class Use(msgspec.Struct, frozen=True):
     is_own: bool
 
 
-def allowed_of(quota: Quota, own: Mapping[str, int], settings: Settings) -> int | None:
+def effective_quota(quota: Quota, own: Mapping[str, int], settings: Settings) -> int | None:
     """The quota that applies: the tenant's own, or the settings'; None means no limit."""
     number = own.get(quota)
     return int(getattr(settings, SETTINGS[quota]) if number is None else number) or None
@@ -86,9 +86,9 @@ def settings_for_jobs(settings: Settings) -> dict[str, int]:
     }
 
 
-def exceeded(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: Any = None) -> Refused:
+def quota_error(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: Any = None) -> Refused:
     """The error for a request that would exceed a quota."""
-    kind = _kind(quota)
+    kind = _error_class(quota)
     whose = "This tenant" if run_id is None else f"Run {run_id}, with all runs that it started,"
     asked = f", and {more} more were requested" if more > 1 else ""
     return kind(
@@ -98,14 +98,14 @@ def exceeded(quota: Quota, *, used: int, allowed: int, more: int = 1, run_id: An
     )
 
 
-def _kind(quota: Quota) -> type[Refused]:
+def _error_class(quota: Quota) -> type[Refused]:
     if quota is Quota.QUEUED_JOBS:
         return QueueFull
     return TooManyRequests if quota in OF_OPENINGS else QuotaExceeded
 
 
-def exceeded_as_told(told: Mapping[str, Any], *, more: int = 1) -> Refused:
+def quota_error_from_database(told: Mapping[str, Any], *, more: int = 1) -> Refused:
     """The error for a refusal that the database describes."""
-    return exceeded(
+    return quota_error(
         Quota(told["quota"]), used=told["used"], allowed=told["allowed"], more=more, run_id=told.get("run_id")
     )

@@ -36,7 +36,7 @@ REACH = 64
 # A secret of these characters has only one form in all encodings.
 _ALWAYS_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
-Path = tuple[str, ...]
+SecretPath = tuple[str, ...]
 Patterns = tuple[re.Pattern[str], ...]
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf")
@@ -55,16 +55,16 @@ def Secret() -> msgspec.Meta:  # noqa: N802 - reads as a type where it stands: A
 
 def secret_paths(schema: Any) -> list[str]:
     """The paths of the fields that the schema marks as secret; every path if the schema is too complex."""
-    if not _marks(schema):
+    if not _has_mark(schema):
         return []
     try:
-        found = _Reader(schema).paths(schema)
-    except (_Tangledness, RecursionError):
+        found = _SecretMarkReader(schema).paths(schema)
+    except (_SchemaTooComplex, RecursionError):
         found = {(ANY_DEPTH,)}
-    return sorted(path_to(path) for path in found)
+    return sorted(join_path(path) for path in found)
 
 
-def _marks(schema: Any) -> bool:
+def _has_mark(schema: Any) -> bool:
     """Whether the schema has any mark: most have none."""
     left = [schema]
     while left:
@@ -82,14 +82,14 @@ def _is_marked(schema: Mapping[str, Any]) -> bool:
     return schema.get("writeOnly") is True or schema.get("x-secret") is True
 
 
-def without_examples(schema: Any) -> Any:
+def drop_examples(schema: Any) -> Any:
     """The schema without defaults and examples of secrets: everyone can read the definition."""
     if isinstance(schema, list):
-        return [without_examples(one) for one in schema]
+        return [drop_examples(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     telling = {"default", "examples"} if _is_marked(schema) or _any_marked(schema) else set()
-    return {name: without_examples(one) for name, one in schema.items() if name not in telling}
+    return {name: drop_examples(one) for name, one in schema.items() if name not in telling}
 
 
 def _any_marked(schema: Mapping[str, Any]) -> bool:
@@ -97,11 +97,11 @@ def _any_marked(schema: Mapping[str, Any]) -> bool:
     return any(isinstance(one, dict) and _is_marked(one) for one in _in_place(schema))
 
 
-class _Tangledness(Exception):
+class _SchemaTooComplex(Exception):
     """The schema is too large, or has references that cannot be followed."""
 
 
-class _Reader:
+class _SecretMarkReader:
     """Finds marked fields, and follows references within the schema."""
 
     def __init__(self, root: Any) -> None:
@@ -110,30 +110,30 @@ class _Reader:
         self._open: list[str] = []
         self._recursive: set[str] = set()
 
-    def paths(self, schema: Any) -> set[Path]:
+    def paths(self, schema: Any) -> set[SecretPath]:
         """The marked paths below this part of the schema, relative to it."""
         self._steps += 1
         if self._steps > MOST_STEPS:
-            raise _Tangledness
+            raise _SchemaTooComplex
         if not isinstance(schema, dict):
             return set()
         if _is_marked(schema):
             return {()}
-        found: set[Path] = set()
+        found: set[SecretPath] = set()
         for below in _in_place(schema):
             found |= self.paths(below)
         for name, below in _children(schema):
             found |= {(name, *path) for path in self.paths(below)}
         for keyword in ("$ref", "$dynamicRef"):
             if keyword in schema:
-                found |= self._referred(schema[keyword])
+                found |= self._follow_reference(schema[keyword])
         return found
 
-    def _referred(self, reference: Any) -> set[Path]:
+    def _follow_reference(self, reference: Any) -> set[SecretPath]:
         if reference in self._open:
             self._recursive.add(reference)
             return set()
-        target = self._target(reference)
+        target = self._resolve_reference(reference)
         self._open.append(reference)
         found = self.paths(target)
         self._open.pop()
@@ -142,9 +142,9 @@ class _Reader:
             found |= {(ANY_DEPTH, *path) for path in found}
         return found
 
-    def _target(self, reference: Any) -> Any:
+    def _resolve_reference(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not re.fullmatch(r"#(/.*)?", reference):
-            raise _Tangledness
+            raise _SchemaTooComplex
         place = self._root
         for part in reference[1:].split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
@@ -153,7 +153,7 @@ class _Reader:
             elif isinstance(place, dict) and name in place:
                 place = place[name]
             else:
-                raise _Tangledness
+                raise _SchemaTooComplex
         return place
 
 
@@ -164,117 +164,117 @@ def _in_place(schema: Mapping[str, Any]) -> Iterator[Any]:
         yield from parts if isinstance(parts, list) else ()
     for keyword in _IN_PLACE_ONE:
         yield schema.get(keyword)
-    yield from _named(schema, "dependentSchemas").values()
+    yield from _named_subschemas(schema, "dependentSchemas").values()
 
 
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Subschemas that apply to parts of the value, with the name of the part."""
-    yield from _named(schema, "properties").items()
-    yield from ((ANY, below) for below in _named(schema, "patternProperties").values())
+    yield from _named_subschemas(schema, "properties").items()
+    yield from ((ANY, below) for below in _named_subschemas(schema, "patternProperties").values())
     yield from ((ANY, schema.get(keyword)) for keyword in (*_ANY_ITEM, *_ANY_NAME))
     first = schema.get("prefixItems")
     yield from ((str(at), below) for at, below in enumerate(first if isinstance(first, list) else ()))
 
 
-def _named(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+def _named_subschemas(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
     value = schema.get(keyword)
     return value if isinstance(value, dict) else {}
 
 
-def _escaped(part: str) -> str:
+def _escape_part(part: str) -> str:
     if part in (ANY, ANY_DEPTH):
         return part
     return part.replace("~", "~0").replace("/", "~1")
 
 
 @lru_cache(10_000)
-def _parts(path: str) -> Path:
+def _split_path(path: str) -> SecretPath:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
 
 
-def _all(paths: Sequence[str]) -> set[Path]:
-    return {_parts(path) for path in paths}
+def _parse_paths(paths: Sequence[str]) -> set[SecretPath]:
+    return {_split_path(path) for path in paths}
 
 
-def path_to(parts: Iterable[str]) -> str:
+def join_path(parts: Iterable[str]) -> str:
     """The path with these names; without names, the path of the whole value."""
-    return "/".join(["", *map(_escaped, parts)])
+    return "/".join(["", *map(_escape_part, parts)])
 
 
 # From paths to values
 
 
-def hidden(payload: Any, paths: Sequence[str]) -> Any:
+def mask_paths(payload: Any, paths: Sequence[str]) -> Any:
     """The payload with a mask in place of every secret."""
-    return _replaced(payload, _all(paths), lambda _: MASK) if paths else payload
+    return _rewrite(payload, _parse_paths(paths), lambda _: MASK) if paths else payload
 
 
-def shown_payload(payload: Any, paths: Sequence[str], patterns: Patterns) -> Any:
+def mask_payload(payload: Any, paths: Sequence[str], patterns: Patterns) -> Any:
     """A payload to show, edit and send back: its secret fields and all matches of patterns are masked.
 
     Other fields are not compared with the secrets: a user writes them, and could test guesses against the mask.
     """
-    shown = hidden(payload, paths)
+    shown = mask_paths(payload, paths)
     return Mask((), patterns).value(shown, names=False) if patterns else shown
 
 
-def restored(edited: Any, stored: Any, shown: Any) -> Any:
+def restore_masked(edited: Any, stored: Any, shown: Any) -> Any:
     """The edited payload with each value that is still as shown replaced by the stored value."""
     if isinstance(edited, str):  # a mask is always text
         return stored if edited == shown else edited
     if isinstance(edited, Mapping) and isinstance(stored, dict) and isinstance(shown, dict):
         known = stored.keys() & shown.keys()
         return {
-            name: restored(one, stored[name], shown[name]) if name in known else one
+            name: restore_masked(one, stored[name], shown[name]) if name in known else one
             for name, one in edited.items()
         }
     if isinstance(edited, list) and isinstance(stored, list) and isinstance(shown, list):
         there = list(zip(stored, shown, strict=False))
-        return [restored(one, *there[at]) if at < len(there) else one for at, one in enumerate(edited)]
+        return [restore_masked(one, *there[at]) if at < len(there) else one for at, one in enumerate(edited)]
     return edited
 
 
-def rewritten(
-    value: Any, paths: Sequence[str], at: Callable[[Any], Any], before: Callable[[Any, set[Path]], Any]
+def rewrite_at_paths(
+    value: Any, paths: Sequence[str], at: Callable[[Any], Any], before: Callable[[Any, set[SecretPath]], Any]
 ) -> Any:
     """A copy with each secret changed by `at`, and by `before` each scalar where a path would lead further down."""
-    return _replaced(value, _all(paths), at, before) if paths else value
+    return _rewrite(value, _parse_paths(paths), at, before) if paths else value
 
 
-def secrets_in(payload: Any, paths: Sequence[str]) -> list[Any]:
+def find_secrets(payload: Any, paths: Sequence[str]) -> list[Any]:
     """The values at the secret paths of the payload."""
     found: list[Any] = []
     if paths:
-        _replaced(payload, _all(paths), found.append)
+        _rewrite(payload, _parse_paths(paths), found.append)
     return found
 
 
-def _replaced(
+def _rewrite(
     value: Any,
-    paths: set[Path],
+    paths: set[SecretPath],
     change: Callable[[Any], Any],
-    before: Callable[[Any, set[Path]], Any] = lambda value, _: value,
+    before: Callable[[Any, set[SecretPath]], Any] = lambda value, _: value,
 ) -> Any:
     """A copy of the value, changed at each path."""
-    paths = _spread(paths)
+    paths = _expand_any_depth(paths)
     if () in paths:
         return change(value)
     if not paths:
         return value
     if isinstance(value, dict):
-        return {name: _replaced(one, _below(paths, name), change, before) for name, one in value.items()}
+        return {name: _rewrite(one, _step_into(paths, name), change, before) for name, one in value.items()}
     if isinstance(value, list):
-        return [_replaced(one, _below(paths, str(at)), change, before) for at, one in enumerate(value)]
+        return [_rewrite(one, _step_into(paths, str(at)), change, before) for at, one in enumerate(value)]
     return before(value, paths)
 
 
-def _spread(paths: set[Path]) -> set[Path]:
+def _expand_any_depth(paths: set[SecretPath]) -> set[SecretPath]:
     """Add the paths in which `**` stands for no step."""
     more = {path[1:] for path in paths if path[:1] == (ANY_DEPTH,)}
-    return paths if more <= paths else _spread(paths | more)
+    return paths if more <= paths else _expand_any_depth(paths | more)
 
 
-def _below(paths: set[Path], name: str) -> set[Path]:
+def _step_into(paths: set[SecretPath], name: str) -> set[SecretPath]:
     """The rest of the paths after a step."""
     return {path[1:] for path in paths if path and path[0] in (name, ANY)} | {
         path for path in paths if path[:1] == (ANY_DEPTH,)
@@ -290,7 +290,7 @@ class Mask:
     def __init__(self, secrets: Iterable[Any], patterns: Patterns = ()) -> None:
         self._numbers: set[int | float] = set()
         texts: set[str] = set()
-        leaves = list(islice(_leaves(secrets), MOST_SECRETS + 1))
+        leaves = list(islice(_iterate_leaves(secrets), MOST_SECRETS + 1))
         self._everything = len(leaves) > MOST_SECRETS
         for leaf in leaves:
             self._learn(leaf, texts)
@@ -306,8 +306,8 @@ class Mask:
                 self._numbers.add(leaf)
                 texts.add(repr(leaf))
         elif len(leaf) >= SHORTEST_TEXT:
-            for one in (leaf, *_credentials(leaf)):
-                texts.update(_forms(one))
+            for one in (leaf, *_iterate_credentials(leaf)):
+                texts.update(_iterate_forms(one))
 
     @property
     def longest(self) -> int:
@@ -324,37 +324,37 @@ class Mask:
 
         The beginning of a secret is not masked: a user who chooses a text could learn the secret letter by letter.
         """
-        return self._patterned(self._replaced(text))
+        return self._mask_patterns(self._mask_secrets(text))
 
-    def beginning(self, text: str) -> str:
+    def mask_beginning(self, text: str) -> str:
         """A text whose end was cut off, without secrets and without the part where a secret may have begun."""
         if not self._texts:
             return self.text(text)
-        return self.text(text[: self._before_spans(text, max(0, len(text) - self.reach))])
+        return self.text(text[: self._move_before_secrets(text, max(0, len(text) - self.reach))])
 
     def chosen(self, text: str | None) -> str | None:
         """A text that a user chose, with only those secrets masked that are too long to guess."""
         if text is None:
             return None
         long = [secret for secret in self._texts if len(secret) >= LEAST_TO_COMPARE]
-        return self._patterned(self._replaced(text, long))
+        return self._mask_patterns(self._mask_secrets(text, long))
 
-    def _replaced(self, text: str, secrets: Sequence[str] | None = None) -> str:
+    def _mask_secrets(self, text: str, secrets: Sequence[str] | None = None) -> str:
         if self._everything:
             return MASK
         kept, at = [], 0
-        for begin, end in self._spans(text, self._texts if secrets is None else secrets):
+        for begin, end in self._find_spans(text, self._texts if secrets is None else secrets):
             kept += [text[at:begin], MASK]
             at = end
         return "".join((*kept, text[at:])) if kept else text
 
-    def _patterned(self, text: str) -> str:
+    def _mask_patterns(self, text: str) -> str:
         for pattern in self.patterns:
             text = pattern.sub(MASK, text)
         return text
 
     @staticmethod
-    def _spans(text: str, secrets: Sequence[str]) -> list[tuple[int, int]]:
+    def _find_spans(text: str, secrets: Sequence[str]) -> list[tuple[int, int]]:
         """The positions of secrets. Overlapping ones are merged, so that no part of either is left."""
         found = []
         for secret in secrets:
@@ -370,12 +370,12 @@ class Mask:
                 spans.append((begin, end))
         return spans
 
-    def safe_start(self, text: str) -> int:
+    def find_safe_start(self, text: str) -> int:
         """The first position in a text whose beginning was cut off that no secret can reach."""
         at = min(len(text), self.reach)
-        return next((end for begin, end in self._spans(text, self._texts) if begin < at < end), at)
+        return next((end for begin, end in self._find_spans(text, self._texts) if begin < at < end), at)
 
-    def before_match(self, text: str, at: int) -> int:
+    def move_before_match(self, text: str, at: int) -> int:
         """The position, or the start of a match that extends over it; a match of the whole text is cut."""
         begins = [
             match.start()
@@ -385,25 +385,25 @@ class Mask:
         ]
         return min(begins, default=at) or at
 
-    def safe_cut(self, text: str, at: int) -> int:
+    def find_safe_cut(self, text: str, at: int) -> int:
         """The last position up to `at` where an unfinished text can be cut without splitting a secret.
 
         It does not depend on whether the text ends with the beginning of a secret: a user could test guesses with it.
         """
         if text[at - 1 : at] == "\n" and not self._has_lines:  # no secret spans lines
             return at
-        return self._before_spans(text, self.before_match(text, max(0, min(at, len(text) - self.reach))))
+        return self._move_before_secrets(text, self.move_before_match(text, max(0, min(at, len(text) - self.reach))))
 
-    def _before_spans(self, text: str, at: int) -> int:
+    def _move_before_secrets(self, text: str, at: int) -> int:
         """The position, or the start of a complete secret that extends over it."""
         moved = True
         while moved:
-            cut = min((self._before(text, at, secret) for secret in self._texts), default=at)
+            cut = min((self._start_of_secret(text, at, secret) for secret in self._texts), default=at)
             moved, at = cut < at, cut
         return at
 
     @staticmethod
-    def _before(text: str, at: int, secret: str) -> int:
+    def _start_of_secret(text: str, at: int, secret: str) -> int:
         begin = text.find(secret, max(0, at - len(secret) + 1), at + len(secret) - 1)
         return begin if 0 <= begin < at else at
 
@@ -439,7 +439,7 @@ class Mask:
         return any(pattern.search(repr(number)) for pattern in self.patterns)
 
 
-def _leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
+def _iterate_leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
     """The texts and numbers in JSON."""
     left = list(values)
     while left:
@@ -452,7 +452,7 @@ def _leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
             yield one
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _iterate_forms(secret: str) -> Iterator[str]:
     """The forms of a secret in texts: plain, as Python and JSON literals, in URLs, and its single lines."""
     yield secret
     if _ALWAYS_PLAIN.fullmatch(secret):  # most secrets; this runs for every job that has any
@@ -468,7 +468,7 @@ def _forms(secret: str) -> Iterator[str]:
         yield from (line for line in secret.splitlines() if len(line) >= 2 * SHORTEST_TEXT)
 
 
-def _credentials(secret: str) -> Iterator[str]:
+def _iterate_credentials(secret: str) -> Iterator[str]:
     """The credentials in a header such as `Bearer …` or `Basic …`: a server may repeat them without the scheme."""
     scheme, *parts = secret.split(maxsplit=MOST_PARTS) or [""]
     if not parts or len(parts) == MOST_PARTS or "\n" in secret:
@@ -476,10 +476,10 @@ def _credentials(secret: str) -> Iterator[str]:
     # with several parts, plain words are not masked: they would hide half of every text
     yield from (one for one in parts if len(one) >= SHORTEST_PART and (len(parts) == 1 or not one.isalpha()))
     if scheme.lower() == "basic":
-        yield from (one for one in _of_basic(parts[0]) if len(one) >= SHORTEST_TEXT)
+        yield from (one for one in _decode_basic(parts[0]) if len(one) >= SHORTEST_TEXT)
 
 
-def _of_basic(encoded: str) -> tuple[str, ...]:
+def _decode_basic(encoded: str) -> tuple[str, ...]:
     """The user and password of Basic, and the password alone."""
     try:
         both = b64decode(encoded, validate=True).decode()
@@ -488,9 +488,9 @@ def _of_basic(encoded: str) -> tuple[str, ...]:
     return both, both.partition(":")[2]
 
 
-def mask_for(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mask | None:
+def build_mask(payload: Any, paths: Sequence[str], patterns: Patterns = ()) -> Mask | None:
     """The mask for a job's secrets; None if there is nothing to mask."""
-    secrets = secrets_in(payload, paths)
+    secrets = find_secrets(payload, paths)
     return Mask(secrets, patterns) if secrets or patterns else None
 
 
@@ -501,24 +501,24 @@ def shorten(text: str, longest: int, mask: Mask | None = None) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def places(payload: Any, mask: Mask) -> list[str]:
+def find_secret_places(payload: Any, mask: Mask) -> list[str]:
     """The paths of a payload's values that contain a known secret; if there are too many, the path of the whole payload."""
-    found = list(islice(_places(payload, mask, ()), MOST_PLACES + 1))
-    return [path_to(())] if len(found) > MOST_PLACES else [path_to(place) for place in found]
+    found = list(islice(_iterate_secret_places(payload, mask, ()), MOST_PLACES + 1))
+    return [join_path(())] if len(found) > MOST_PLACES else [join_path(place) for place in found]
 
 
-def _places(value: Any, mask: Mask, at: Path) -> Iterator[Path]:
+def _iterate_secret_places(value: Any, mask: Mask, at: SecretPath) -> Iterator[SecretPath]:
     if isinstance(value, dict):
         for name, one in value.items():
-            yield from _places(one, mask, (*at, name))
+            yield from _iterate_secret_places(one, mask, (*at, name))
     elif isinstance(value, list):
         for number, one in enumerate(value):
-            yield from _places(one, mask, (*at, str(number)))
+            yield from _iterate_secret_places(one, mask, (*at, str(number)))
     elif mask.value(value) != value:
         yield at
 
 
-def shown_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -> str:
+def mask_dedupe_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -> str:
     """A dedupe key without secrets: a key derived from a payload contains them."""
     parts = key.split("::", 2)
     if len(parts) == 3 and parts[0] == definition_key:
@@ -527,5 +527,5 @@ def shown_key(key: str, definition_key: str, paths: Sequence[str], mask: Mask) -
         except msgspec.DecodeError:
             pass  # not derived from a payload
         else:
-            key = "::".join([*parts[:2], msgspec.json.encode(hidden(payload, paths)).decode()])
+            key = "::".join([*parts[:2], msgspec.json.encode(mask_paths(payload, paths)).decode()])
     return str(mask.chosen(key))

@@ -10,8 +10,8 @@ from uuid import UUID
 from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
 from fairlead.model.definition import KEY
 from fairlead.model.job import NewJob, Source
-from fairlead.model.own_key import require_free
-from fairlead.model.payload import unreadable
+from fairlead.model.reserved_key import require_unreserved_key
+from fairlead.model.payload import find_storage_flaw
 
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1000
@@ -31,9 +31,9 @@ _FIELDS = frozenset(NewJob.__struct_fields__)
 _NEEDED = frozenset({"definition", "tenant", "source", "id"})
 
 
-def checked(new: NewJob, *, own_key: bool = False) -> NewJob:
+def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
     """The request itself; InvalidInput names every invalid field. `own_key` allows a reserved dedupe key."""
-    if new.plain and type(new.id) is UUID and _well_named(new.definition, new.tenant):
+    if new.plain and type(new.id) is UUID and _has_valid_names(new.definition, new.tenant):
         return new  # nearly every job of a bulk load
     found = []
     for name, check, bounds in _CHECKS:
@@ -49,11 +49,11 @@ def checked(new: NewJob, *, own_key: bool = False) -> NewJob:
     if not KEY.fullmatch(new.definition):
         raise unknown_definition(new.definition)
     if new.dedupe_key is not None and not own_key:
-        require_free(new.dedupe_key, "dedupe_key")
+        require_unreserved_key(new.dedupe_key, "dedupe_key")
     return new
 
 
-def parsed(request: Any) -> NewJob:
+def parse_request(request: Any) -> NewJob:
     """Read a request from JSON: refuse unknown and missing fields, parse times and ids."""
     if not isinstance(request, Mapping):
         raise InvalidInput(
@@ -78,10 +78,10 @@ def parsed(request: Any) -> NewJob:
     for name in ("source", "id"):
         if given.get(name, ...) is None:
             del given[name]
-    return checked(NewJob(**given))
+    return check_request(NewJob(**given))
 
 
-def as_id(value: Any, whose: str = "job") -> UUID:
+def parse_id(value: Any, whose: str = "job") -> UUID:
     """Parse the id of a job or run."""
     try:
         return value if isinstance(value, UUID) else UUID(value)
@@ -105,7 +105,7 @@ def unknown_definition(key: str) -> DefinitionUnknown:
     )
 
 
-def _well_named(definition: Any, tenant: Any) -> bool:
+def _has_valid_names(definition: Any, tenant: Any) -> bool:
     return type(definition) is str and type(tenant) is str and _names_fit(definition, tenant)
 
 
@@ -141,21 +141,21 @@ _READERS = {"scheduled_for": _read_moment, "delay": _read_delay, "source": _read
 _READERS |= dict.fromkeys(("parent_id", "host_id", "resource_id", "id"), _read_uuid)
 
 
-def _text(value: Any, longest: int) -> str | None:
+def _check_text(value: Any, longest: int) -> str | None:
     if type(value) is not str:
         return "must be a string"
     if not 1 <= len(value) <= longest:
         return f"must have 1 to {longest} characters"
-    return unreadable(value)
+    return find_storage_flaw(value)
 
 
-def _integer(value: Any, lowest: int, highest: int) -> str | None:
+def _check_integer(value: Any, lowest: int, highest: int) -> str | None:
     if type(value) is not int:
         return "must be an integer"
     return None if lowest <= value <= highest else f"must be between {lowest} and {highest}"
 
 
-def _moment(value: Any) -> str | None:
+def _check_time(value: Any) -> str | None:
     if not isinstance(value, datetime):
         return "must be a time such as 2026-02-16T10:30:00Z"
     if value.tzinfo is None:
@@ -163,7 +163,7 @@ def _moment(value: Any) -> str | None:
     return None if EARLIEST <= value < LATEST else "must lie between the years 1970 and 3000"
 
 
-def _delay(value: Any) -> str | None:
+def _check_delay(value: Any) -> str | None:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if type(value) not in (int, float):
@@ -173,27 +173,27 @@ def _delay(value: Any) -> str | None:
     return None if 0 <= value <= longest else f"must be between 0 and {longest:.0f} seconds"
 
 
-def _uuid(value: Any) -> str | None:
+def _check_uuid(value: Any) -> str | None:
     return None if isinstance(value, UUID) else "must be a UUID"
 
 
-def _source(value: Any) -> str | None:
+def _check_source(value: Any) -> str | None:
     return None if isinstance(value, Source) else "must be manual, event, schedule or system"
 
 
 _CHECKS: tuple[tuple[str, Callable[..., str | None], tuple[int, ...]], ...] = (
-    ("definition", _text, (10_000,)),
-    ("tenant", _text, (10_000,)),
-    ("priority", _integer, (-MAX_PRIORITY, MAX_PRIORITY)),
-    ("max_attempts", _integer, (1, MAX_ATTEMPTS)),
-    ("scheduled_for", _moment, ()),
-    ("delay", _delay, ()),
-    ("dedupe_key", _text, (MAX_DEDUPE_KEY,)),
-    ("correlation_id", _text, (MAX_CORRELATION_ID,)),
-    ("source", _source, ()),
-    ("source_ref", _text, (MAX_SOURCE_REF,)),
-    ("parent_id", _uuid, ()),
-    ("host_id", _uuid, ()),
-    ("resource_id", _uuid, ()),
-    ("id", _uuid, ()),
+    ("definition", _check_text, (10_000,)),
+    ("tenant", _check_text, (10_000,)),
+    ("priority", _check_integer, (-MAX_PRIORITY, MAX_PRIORITY)),
+    ("max_attempts", _check_integer, (1, MAX_ATTEMPTS)),
+    ("scheduled_for", _check_time, ()),
+    ("delay", _check_delay, ()),
+    ("dedupe_key", _check_text, (MAX_DEDUPE_KEY,)),
+    ("correlation_id", _check_text, (MAX_CORRELATION_ID,)),
+    ("source", _check_source, ()),
+    ("source_ref", _check_text, (MAX_SOURCE_REF,)),
+    ("parent_id", _check_uuid, ()),
+    ("host_id", _check_uuid, ()),
+    ("resource_id", _check_uuid, ()),
+    ("id", _check_uuid, ()),
 )

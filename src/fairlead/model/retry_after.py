@@ -6,7 +6,7 @@ from email.utils import parsedate_to_datetime
 LONGEST = 86_400.0
 
 
-def retry_after(header: str | None, now: datetime) -> float | None:
+def parse_retry_after(header: str | None, now: datetime) -> float | None:
     """The seconds of a Retry-After header, at most a day; None if it cannot be parsed."""
     if header is None:
         return None

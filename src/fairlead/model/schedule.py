@@ -10,7 +10,7 @@ import msgspec
 from fairlead.errors import Fault, ScheduleInvalid
 from fairlead.model import cron as crons
 from fairlead.model import zone as zones
-from fairlead.model.cron_words import words
+from fairlead.model.cron_description import describe_cron
 from fairlead.model.request import EARLIEST, LATEST
 
 MAX_EVERY_SECONDS = 366 * 86_400
@@ -29,7 +29,7 @@ class Cron(msgspec.Struct, frozen=True):
 
     def runs(self, after: datetime) -> Iterator[datetime]:
         """All instants after this one at which it runs, in order, in UTC."""
-        return crons.read(self.expr).runs(zones.zone(self.zone), after)
+        return crons.parse_cron(self.expr).runs(zones.load_zone(self.zone), after)
 
 
 class Every(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Every(msgspec.Struct, frozen=True):
 Schedule = Cron | Every
 
 
-class Run(msgspec.Struct, frozen=True):
+class ScheduledRun(msgspec.Struct, frozen=True):
     """A future run: `local` is its local time, `offset` such as UTC-05:00, `note` explains a clock change."""
 
     at: datetime
@@ -78,27 +78,27 @@ class Run(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
-def cron(expr: str, zone: str) -> Cron:
+def parse_cron_schedule(expr: str, zone: str) -> Cron:
     """Parse a cron schedule; CronInvalid or TimezoneUnknown if it is wrong."""
-    return Cron(crons.read(expr).text, zones.zone(zone).key)
+    return Cron(crons.parse_cron(expr).text, zones.load_zone(zone).key)
 
 
-def instants(schedule: Schedule, after: datetime, until: datetime) -> Iterator[datetime]:
+def iterate_instants(schedule: Schedule, after: datetime, until: datetime) -> Iterator[datetime]:
     """The runs after `after` (exclusive) and until `until` (inclusive), in UTC."""
     return takewhile(lambda at: at <= until, schedule.runs(after))
 
 
-def preview(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC") -> list[Run]:
+def preview_runs(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC") -> list[ScheduledRun]:
     """The next n runs, with notes on clock changes; an interval is shown in `zone`."""
-    where = zones.zone(schedule.zone if isinstance(schedule, Cron) else zone)
-    before, found = after.astimezone(where), list[Run]()
+    where = zones.load_zone(schedule.zone if isinstance(schedule, Cron) else zone)
+    before, found = after.astimezone(where), list[ScheduledRun]()
     for at in islice(schedule.runs(after), n):
         local = at.astimezone(where)
         note = _clock_note(schedule, at, where) if isinstance(schedule, Cron) else None
         if note is None and local.utcoffset() != before.utcoffset():
             since = "since the run before" if found else "before this run"
-            note = f"clocks changed {since}: {_offset(local)} instead of {_offset(before)}"
-        found.append(Run(at, local, _offset(local), note))
+            note = f"clocks changed {since}: {_format_offset(local)} instead of {_format_offset(before)}"
+        found.append(ScheduledRun(at, local, _format_offset(local), note))
         before = local
     return found
 
@@ -106,23 +106,23 @@ def preview(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC
 def in_words(schedule: Schedule) -> str:
     """A schedule in words; an uncommon expression as it is, with its zone."""
     if isinstance(schedule, Cron):
-        said = words(crons.read(schedule.expr).text)
+        said = describe_cron(crons.parse_cron(schedule.expr).text)
         if said and not said.of_clock:
             return said.text
         return f"{said.text if said else schedule.expr} ({schedule.zone})"
     start = schedule.start_at.isoformat(sep=" ").replace("+00:00", " UTC")
-    return f"every {_span(schedule.seconds)} from {start}" if schedule.seconds else f"once at {start}"
+    return f"every {_describe_interval(schedule.seconds)} from {start}" if schedule.seconds else f"once at {start}"
 
 
 def _clock_note(schedule: Cron, at: datetime, where: ZoneInfo) -> str | None:
     """How a clock change moves this run, or None."""
-    expression = crons.read(schedule.expr)
-    if expression.elapses:
+    expression = crons.parse_cron(schedule.expr)
+    if expression.is_interval:
         return None
-    shown = zones.local(at, where)
+    shown = zones.local_time(at, where)
     if zones.happens_twice(shown, where):
         return f"clocks go back: {shown:%H:%M} happens twice, runs the first time"
-    skipped = list(expression.matches(zones.local(at - timedelta.resolution, where), shown))
+    skipped = list(expression.matches(zones.local_time(at - timedelta.resolution, where), shown))
     if not skipped:
         return None
     form = "%H:%M" if skipped[0].date() == shown.date() else "%Y-%m-%d %H:%M"
@@ -132,12 +132,12 @@ def _clock_note(schedule: Cron, at: datetime, where: ZoneInfo) -> str | None:
     return f"clocks go forward: {first:{form}} to {last:{form}} do not exist, runs once at {shown:{form}}"
 
 
-def _offset(local: datetime) -> str:
+def _format_offset(local: datetime) -> str:
     digits = f"{local:%z}"
     return f"UTC{digits[:3]}:{digits[3:5]}"
 
 
-def _span(seconds: int) -> str:
+def _describe_interval(seconds: int) -> str:
     size, unit = next((size, unit) for size, unit in UNITS if seconds % size == 0)
     count = seconds // size
     return unit if count == 1 else f"{count} {unit}s"

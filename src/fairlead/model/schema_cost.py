@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.model.pattern_cost import CEILING, count_states
-from fairlead.model.payload import pointer
+from fairlead.model.payload import json_pointer
 
 # For one place of an instance. One check takes about 25 ns.
 MOST_CHECKS = 100_000
@@ -63,7 +63,7 @@ class TooCostly(Exception):
         self.message = message
 
 
-class Cost(msgspec.Struct, frozen=True):
+class SchemaCost(msgspec.Struct, frozen=True):
     """The highest cost at one place of an instance that is nested at most `deepest` levels."""
 
     checks: int
@@ -88,26 +88,26 @@ class _Part(msgspec.Struct):
     leads_down: bool = False
 
 
-def cost_of(schema: Any) -> Cost:
+def compute_cost(schema: Any) -> SchemaCost:
     """The cost of a schema (an object, true or false); TooCostly names the part to change."""
     if not isinstance(schema, dict):
-        return Cost(checks=1, states=0)
-    parts = _Reading(schema).parts()
-    ordered = _children_first(parts)
+        return SchemaCost(checks=1, states=0)
+    parts = _SchemaReader(schema).parts()
+    ordered = _sort_children_first(parts)
     if sum(part.states for part in parts) > MOST_STATES:
         worst = max(parts, key=lambda part: part.states)
         raise TooCostly(worst.where, "its patterns are too long: repeat less often with {n}")
     _check_written_out(parts, ordered)
-    checks = _levels(parts, ordered, [part.checks for part in parts])
+    checks = _cost_by_level(parts, ordered, [part.checks for part in parts])
     patterned = any(part.states for part in parts)
-    states = _levels(parts, ordered, [part.states for part in parts]) if patterned else [0]
-    unique = any(one.get("uniqueItems") for _, one in _objects(schema))
-    return replace(_bounded(parts, ordered, checks, states), unique=unique)
+    states = _cost_by_level(parts, ordered, [part.states for part in parts]) if patterned else [0]
+    unique = any(one.get("uniqueItems") for _, one in _iterate_objects(schema))
+    return replace(_bound_cost(parts, ordered, checks, states), unique=unique)
 
 
-def _bounded(
+def _bound_cost(
     parts: Sequence[_Part], ordered: Sequence[int], checks: Sequence[int], states: Sequence[int]
-) -> Cost:
+) -> SchemaCost:
     """The cost within the limits; for a recursive schema perhaps only up to a depth of the instance."""
     affordable = [
         max(level) <= MOST_CHECKS for level in zip(checks, [*states, *[0] * len(checks)], strict=False)
@@ -115,42 +115,42 @@ def _bounded(
     if all(affordable):
         half = len(checks) // 2
         grows = len(checks) > DEEPEST and max(checks[half:]) > max(checks[:half])
-        return Cost(max(checks), max(states), DEEPEST if grows else None)
+        return SchemaCost(max(checks), max(states), DEEPEST if grows else None)
     deepest = affordable.index(False) - 1
     if len(checks) <= DEEPEST or deepest < 1:
         raise TooCostly(
             _first_costly(parts, ordered),
-            f"one value may take {_told(max(*checks, *states))} checks, and the limit is {MOST_CHECKS}: refer to "
+            f"one value may take {_format_count(max(*checks, *states))} checks, and the limit is {MOST_CHECKS}: refer to "
             "each definition less often, and use fewer alternatives inside one another",
         )
-    return Cost(max(checks[: deepest + 1]), max(states[: deepest + 1]), deepest)
+    return SchemaCost(max(checks[: deepest + 1]), max(states[: deepest + 1]), deepest)
 
 
 def _first_costly(parts: Sequence[_Part], ordered: Sequence[int]) -> str:
     """The innermost part that costs too much by itself, where there is one."""
-    whole = _in_place(parts, ordered, [part.checks for part in parts])
+    whole = _cost_in_place(parts, ordered, [part.checks for part in parts])
     return next((parts[number].where for number in ordered if whole[number] > MOST_CHECKS), "")
 
 
-def _told(count: int) -> str:
+def _format_count(count: int) -> str:
     return f"more than {CEILING}" if count >= CEILING else str(count)
 
 
-def _levels(parts: Sequence[_Part], ordered: Sequence[int], own: Sequence[int]) -> list[int]:
+def _cost_by_level(parts: Sequence[_Part], ordered: Sequence[int], own: Sequence[int]) -> list[int]:
     """The highest cost at one place for each depth, until no part applies."""
     levels, here, steps = list[int](), list(own), 0
     while True:
-        level = _in_place(parts, ordered, here)
+        level = _cost_in_place(parts, ordered, here)
         levels.append(level[0])
         steps += len(parts)
         if not any(level) or len(levels) > DEEPEST:
             return levels
         if steps > MOST_STEPS:
             raise TooCostly("", "it is too large and too deeply nested, or recursive: remove definitions")
-        here = [_below(part, level) if part.leads_down else 0 for part in parts]
+        here = [_cost_below(part, level) if part.leads_down else 0 for part in parts]
 
 
-def _in_place(parts: Sequence[_Part], ordered: Sequence[int], here: Sequence[int]) -> list[int]:
+def _cost_in_place(parts: Sequence[_Part], ordered: Sequence[int], here: Sequence[int]) -> list[int]:
     """The cost of each part, including all parts that it applies to the same place."""
     whole, looked_at = [0] * len(parts), [0] * len(parts)
     for number in ordered:
@@ -164,7 +164,7 @@ def _in_place(parts: Sequence[_Part], ordered: Sequence[int], here: Sequence[int
     return whole
 
 
-def _below(part: _Part, level: Sequence[int]) -> int:
+def _cost_below(part: _Part, level: Sequence[int]) -> int:
     """The cost of a part one level down."""
     properties = max((level[one] for one in part.one_property), default=0) + sum(
         level[one] for one in part.all_properties
@@ -174,7 +174,7 @@ def _below(part: _Part, level: Sequence[int]) -> int:
 
 
 def _check_written_out(parts: Sequence[_Part], ordered: Sequence[int]) -> None:
-    sizes = _in_place(parts, ordered, [1] * len(parts))
+    sizes = _cost_in_place(parts, ordered, [1] * len(parts))
     written = [(sizes[number], part.where) for number, part in enumerate(parts) if part.unevaluated]
     if sum(size for size, _ in written) > MOST_WRITTEN_OUT:
         raise TooCostly(
@@ -184,7 +184,7 @@ def _check_written_out(parts: Sequence[_Part], ordered: Sequence[int]) -> None:
         )
 
 
-def _children_first(parts: Sequence[_Part]) -> list[int]:
+def _sort_children_first(parts: Sequence[_Part]) -> list[int]:
     """The parts, each after those that it applies to the same place; a cycle of these is refused."""
     ordered, open_, done = list[int](), set[int](), set[int]()
     for first in range(len(parts)):
@@ -209,7 +209,7 @@ def _children_first(parts: Sequence[_Part]) -> list[int]:
     return ordered
 
 
-class _Reading:
+class _SchemaReader:
     """Finds the parts of a schema: each object once, however many references it has."""
 
     def __init__(self, root: dict[str, Any]) -> None:
@@ -237,60 +237,60 @@ class _Reading:
         return self._numbers[id(schema)]
 
     def _read(self, schema: dict[str, Any], part: _Part) -> None:
-        part.checks = len(schema) + sum(_checks(name, value) for name, value in schema.items()) + 1
+        part.checks = len(schema) + sum(_keyword_cost(name, value) for name, value in schema.items()) + 1
         part.unevaluated = any(name in schema for name in _UNEVALUATED)
-        part.states = _states(schema)
+        part.states = _count_schema_states(schema)
         part.in_place = [
-            *self._each(schema, part, _ONE_IN_PLACE),
-            *self._several(schema, part, _SEVERAL_IN_PLACE),
-            *self._several(schema, part, _NAMED_IN_PLACE),
-            *self._referred(schema, part),
+            *self._number_members(schema, part, _ONE_IN_PLACE),
+            *self._number_entries(schema, part, _SEVERAL_IN_PLACE),
+            *self._number_entries(schema, part, _NAMED_IN_PLACE),
+            *self._number_references(schema, part),
         ]
         part.one_property = [
-            *self._several(schema, part, ("properties",)),
-            *self._each(schema, part, ("additionalProperties",)),
+            *self._number_entries(schema, part, ("properties",)),
+            *self._number_members(schema, part, ("additionalProperties",)),
         ]
         part.all_properties = [
-            *self._several(schema, part, ("patternProperties",)),
-            *self._each(schema, part, ("propertyNames", "unevaluatedProperties")),
+            *self._number_entries(schema, part, ("patternProperties",)),
+            *self._number_members(schema, part, ("propertyNames", "unevaluatedProperties")),
         ]
         part.one_item = [
-            *self._several(schema, part, ("prefixItems",)),
-            *self._each(schema, part, ("items", "additionalItems")),
+            *self._number_entries(schema, part, ("prefixItems",)),
+            *self._number_members(schema, part, ("items", "additionalItems")),
         ]
-        part.all_items = self._each(schema, part, ("contains", "unevaluatedItems"))
+        part.all_items = self._number_members(schema, part, ("contains", "unevaluatedItems"))
         part.leads_down = bool(part.one_property or part.all_properties or part.one_item or part.all_items)
 
-    def _each(self, schema: dict[str, Any], part: _Part, names: Iterable[str]) -> list[int]:
+    def _number_members(self, schema: dict[str, Any], part: _Part, names: Iterable[str]) -> list[int]:
         return [
             self._number(schema[name], f"{part.where}/{name}")
             for name in names
             if isinstance(schema.get(name), dict)
         ]
 
-    def _several(self, schema: dict[str, Any], part: _Part, names: Iterable[str]) -> list[int]:
+    def _number_entries(self, schema: dict[str, Any], part: _Part, names: Iterable[str]) -> list[int]:
         return [
-            self._number(one, f"{part.where}/{name}{pointer([key])}")
+            self._number(one, f"{part.where}/{name}{json_pointer([key])}")
             for name in names
             for key, one in _entries(schema.get(name))
             if isinstance(one, dict)
         ]
 
-    def _referred(self, schema: dict[str, Any], part: _Part) -> Iterator[int]:
+    def _number_references(self, schema: dict[str, Any], part: _Part) -> Iterator[int]:
         for name in _REFERENCES:
             if isinstance(reference := schema.get(name), str):
-                where, target = self._target(reference, f"{part.where}/{name}")
+                where, target = self._resolve_reference(reference, f"{part.where}/{name}")
                 if isinstance(target, dict):
                     yield self._number(target, where)
 
-    def _target(self, reference: str, where: str) -> tuple[str, Any]:
+    def _resolve_reference(self, reference: str, where: str) -> tuple[str, Any]:
         """The part of this schema that a reference names."""
         document, _, fragment = reference.partition("#")
         if document and document != str(self._root.get("$id", "")).rstrip("#"):
             raise TooCostly(where, f"{reference[:200]!r} is not in this schema: refer to #/$defs/… only")
         fragment = unquote(fragment)
         if fragment and not fragment.startswith("/"):
-            return self._anchored(fragment, where)
+            return self._find_anchor(fragment, where)
         value: Any = self._root
         for step in fragment.split("/")[1:]:
             value = self._step(value, step.replace("~1", "/").replace("~0", "~"))
@@ -309,10 +309,10 @@ class _Reading:
             return value[int(name)]
         return None
 
-    def _anchored(self, name: str, where: str) -> tuple[str, Any]:
+    def _find_anchor(self, name: str, where: str) -> tuple[str, Any]:
         if self._anchors is None:
             self._anchors = {}
-            for at, one in _objects(self._root):
+            for at, one in _iterate_objects(self._root):
                 for anchor in (one.get("$anchor"), one.get("$dynamicAnchor")):
                     if isinstance(anchor, str):
                         self._anchors.setdefault(anchor, []).append((at, one))
@@ -328,23 +328,23 @@ def _entries(value: Any) -> Iterable[tuple[str | int, Any]]:
     return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
-def _objects(root: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iterate_objects(root: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     stack: list[tuple[str, Any]] = [("", root)]
     while stack:
         where, value = stack.pop()
         if isinstance(value, dict):
             yield where, value
-        stack.extend((where + pointer([key]), one) for key, one in _entries(value))
+        stack.extend((where + json_pointer([key]), one) for key, one in _entries(value))
 
 
-def _checks(name: str, value: Any) -> int:
+def _keyword_cost(name: str, value: Any) -> int:
     """The cost of a keyword beyond one check."""
     if name in ("enum", "const"):
-        return _comparing(value)
+        return _comparison_cost(value)
     if name in _NUMBERS:
         return _FRACTION_BOUND_CHECKS if isinstance(value, float) else _BOUND_CHECKS
     if name == "multipleOf":
-        return _MULTIPLE_CHECKS if isinstance(value, int) else _fraction(value, _FRACTION_MULTIPLE_CHECKS)
+        return _MULTIPLE_CHECKS if isinstance(value, int) else _fraction_cost(value, _FRACTION_MULTIPLE_CHECKS)
     if name == "uniqueItems":
         return UNIQUE_CHECKS if value else 0
     if name == "patternProperties":
@@ -356,13 +356,13 @@ def _checks(name: str, value: Any) -> int:
     )
 
 
-def _comparing(value: Any) -> int:
+def _comparison_cost(value: Any) -> int:
     """The cost of enum or const: text, integers, true, false and null are hashed; other values are compared part by part."""
     total, stack = 0, [value]
     while stack:
         one = stack.pop()
         if isinstance(one, float):
-            total += _fraction(one, _FRACTION_CHECKS)
+            total += _fraction_cost(one, _FRACTION_CHECKS)
         elif isinstance(one, dict | list | tuple):
             total += _VALUE_CHECKS
             stack.extend(one.values() if isinstance(one, dict) else one)
@@ -371,11 +371,11 @@ def _comparing(value: Any) -> int:
     return total
 
 
-def _fraction(value: Any, usual: int) -> int:
+def _fraction_cost(value: Any, usual: int) -> int:
     return usual if isinstance(value, float) and 1e-6 <= abs(value) <= 1e15 else _LONG_CHECKS
 
 
-def _states(schema: dict[str, Any]) -> int:
+def _count_schema_states(schema: dict[str, Any]) -> int:
     patterns = [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
     named = schema.get("patternProperties")
     return sum(count_states(one) for one in (*patterns, *(named if isinstance(named, dict) else ())))

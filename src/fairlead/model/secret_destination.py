@@ -5,8 +5,8 @@ from typing import Any
 
 from fairlead.model import http_call
 from fairlead.model.path import MISSING, Flaw
-from fairlead.model.place import Place, Text, read
-from fairlead.model.redact import rewritten
+from fairlead.model.placeholder import Placeholder, TemplateText, parse_template_string
+from fairlead.model.redact import rewrite_at_paths
 
 WHY = (
     "has a placeholder as its host, and the template has literal secrets: the caller who chooses the host would receive "
@@ -28,13 +28,13 @@ def sends_secrets_anywhere(definition_key: str, template: Any, secret_paths: Seq
 
 def _host_is_chosen(url: Any) -> bool:
     try:
-        found = read(url) if isinstance(url, str) else ""
+        found = parse_template_string(url) if isinstance(url, str) else ""
     except Flaw:
         return False  # the template's own check refuses it
     if isinstance(found, str):
         return False
     before = ""
-    for part in found.parts if isinstance(found, Text) else (found,):
+    for part in found.parts if isinstance(found, TemplateText) else (found,):
         if isinstance(part, str):
             before += part
             if _ends_host(before):
@@ -54,35 +54,35 @@ def _ends_host(url: str) -> bool:
 
 def _has_literal_secret(template: Any, secret_paths: Sequence[str]) -> bool:
     found: list[str] = []
-    rewritten(template, secret_paths, lambda value: found.extend(_literals(value)), lambda value, _: value)
+    rewrite_at_paths(template, secret_paths, lambda value: found.extend(_iterate_literals(value)), lambda value, _: value)
     return bool(found)
 
 
-def _literals(value: Any) -> Iterator[str]:
+def _iterate_literals(value: Any) -> Iterator[str]:
     """The literal texts and numbers in a secret value."""
     if isinstance(value, dict):
         for one in value.values():
-            yield from _literals(one)
+            yield from _iterate_literals(one)
     elif isinstance(value, list):
         for one in value:
-            yield from _literals(one)
+            yield from _iterate_literals(one)
     elif isinstance(value, str):
-        yield from _literal_in(value)
+        yield from _literals_in_text(value)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
 
-def _literal_in(text: str) -> Iterator[str]:
+def _literals_in_text(text: str) -> Iterator[str]:
     try:
-        found = read(text)
+        found = parse_template_string(text)
     except Flaw:
         return
     if isinstance(found, str):
         yield from [found] if found else []
         return
-    places = [found] if isinstance(found, Place) else found.places
+    places = [found] if isinstance(found, Placeholder) else found.places
     yield from (str(place.default) for place in places if place.default not in (MISSING, None, ""))
-    if isinstance(found, Text):
+    if isinstance(found, TemplateText):
         word = found.literal.strip()
         if len(word) > _LONGEST_SCHEME or not (word == "" or word.isalpha()):
             yield word

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.errors import Fault, PayloadInvalid
-from fairlead.model.redact import secrets_in
+from fairlead.model.redact import find_secrets
 
 # Letters and digits of this length have more values than a job could ever write.
 SHORTEST_SECRET = 8
@@ -18,7 +18,7 @@ def check_secrets(key: str, payload: Any, paths: Sequence[str]) -> None:
     faults = [
         Fault(path, f"a secret must have at least {SHORTEST_SECRET} characters")
         for path in paths
-        if any(_is_short(value) for value in secrets_in(payload, [path]))
+        if any(_is_short(value) for value in find_secrets(payload, [path]))
     ]
     if faults:
         first = faults[0]

@@ -9,26 +9,26 @@ import msgspec
 
 from fairlead.errors import SignatureInvalid
 from fairlead.model.pydantic_models import ModelSchemas, is_model
-from fairlead.model.redact import without_examples
+from fairlead.model.redact import drop_examples
 
 CONTEXT = "ctx"
-TAKEN = frozenset({"tenant", "tx"})
+RESERVED_PARAMETERS = frozenset({"tenant", "tx"})
 
 
-def argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
+def derive_argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
     """The JSON Schema of this function's payload, from its parameters."""
     models = ModelSchemas()
     try:
-        found = msgspec.json.schema(arguments_type(function), schema_hook=models)
-        schema: dict[str, Any] = without_examples(_flat(found, models.definitions))
+        found = msgspec.json.schema(build_arguments_type(function), schema_hook=models)
+        schema: dict[str, Any] = drop_examples(_inline_arguments(found, models.definitions))
     except (TypeError, ValueError) as error:
         raise _no_json_form(function, error) from error
     return schema
 
 
-def arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
+def build_arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
     """A Struct type of this function's arguments; `**rest` allows unknown fields."""
-    parameters = _parameters(function, _name(function))
+    parameters = _parameters(function, _function_name(function))
     hints = typing.get_type_hints(function, include_extras=True)
     fields: list[Any] = []
     open_ended = False
@@ -46,13 +46,13 @@ def arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
         raise _no_json_form(function, error) from error
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
 
 
 def _no_json_form(function: Callable[..., Any], error: Exception) -> SignatureInvalid:
     return SignatureInvalid(
-        f"{_name(function)} cannot be a job: {error}. "
+        f"{_function_name(function)} cannot be a job: {error}. "
         "Annotate its parameters with types that have a JSON form: plain ones, dataclasses, msgspec's or pydantic's models."
     )
 
@@ -66,7 +66,7 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
             raise SignatureInvalid(
                 f"{name} cannot be a job: {parameter} is positional, and a payload passes arguments by name."
             )
-        if parameter.name in TAKEN:
+        if parameter.name in RESERVED_PARAMETERS:
             raise SignatureInvalid(
                 f"{name} cannot be a job: the parameter {parameter.name!r} is reserved for enqueue; rename it."
             )
@@ -79,7 +79,7 @@ def _default(value: Any) -> Any:
     return value
 
 
-def _flat(schema: dict[str, Any], of_models: Mapping[str, Any]) -> dict[str, Any]:
+def _inline_arguments(schema: dict[str, Any], of_models: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of the arguments at the top level, with all other types in $defs."""
     definitions = {**schema["$defs"], **of_models}
     top: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2])

@@ -7,10 +7,10 @@ from urllib.parse import unquote
 import msgspec
 
 from fairlead.errors import Fault, SettingInvalid
-from fairlead.model import command_words as words
+from fairlead.model import command_fields as words
 from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.command import SecretSource
-from fairlead.model.http_call import Target, target_of
+from fairlead.model.http_call import HttpTarget, parse_target
 from fairlead.model.path import Flaw
 
 _FIELDS = {"source", "tenants", "urls"}
@@ -21,9 +21,9 @@ class SigningSecret(msgspec.Struct, frozen=True):
 
     source: SecretSource
     tenants: tuple[str, ...] = ()
-    urls: tuple[Target, ...] = ()
+    urls: tuple[HttpTarget, ...] = ()
 
-    def why_not(self, tenant: str, target: Target) -> str | None:
+    def why_not(self, tenant: str, target: HttpTarget) -> str | None:
         """Why a tenant may not sign a request to this target with it; None if it may.
 
         A receiver trusts the signature of the secret's owner. With a shared secret, one tenant could forge the
@@ -46,55 +46,55 @@ class SigningSecret(msgspec.Struct, frozen=True):
 SigningSecrets = Mapping[tuple[str | None, str], SigningSecret]
 
 
-def signing_secrets_of(document: Mapping[str, Any]) -> SigningSecrets:
+def read_signing_secrets(document: Mapping[str, Any]) -> SigningSecrets:
     """Read the signing secrets; SettingInvalid names the invalid field."""
-    http = _table("http", document.get("http", {}), {"secrets", "tenants"})
-    found = dict(_secrets(None, "http", http))
-    for tenant, said in _table("http.tenants", http.get("tenants", {})).items():
+    http = _require_table("http", document.get("http", {}), {"secrets", "tenants"})
+    found = dict(_read_secrets(None, "http", http))
+    for tenant, said in _require_table("http.tenants", http.get("tenants", {})).items():
         where = f"http.tenants.{tenant}"
-        found |= _secrets(tenant, where, _table(where, said, {"secrets"}))
+        found |= _read_secrets(tenant, where, _require_table(where, said, {"secrets"}))
     return found
 
 
-def _secrets(
+def _read_secrets(
     tenant: str | None, where: str, said: Mapping[str, Any]
 ) -> dict[tuple[str | None, str], SigningSecret]:
     found = {}
-    for name, one in _table(f"{where}.secrets", said.get("secrets", {})).items():
+    for name, one in _require_table(f"{where}.secrets", said.get("secrets", {})).items():
         try:
-            found[tenant, name] = _secret(tenant, f"{where}.secrets.{name}", one)
+            found[tenant, name] = _read_secret(tenant, f"{where}.secrets.{name}", one)
         except Flaw as flaw:
             raise _invalid(f"{where}.secrets.{name}", flaw.message) from None
     return found
 
 
-def _secret(tenant: str | None, where: str, said: Any) -> SigningSecret:
+def _read_secret(tenant: str | None, where: str, said: Any) -> SigningSecret:
     if not isinstance(said, Mapping):
-        return SigningSecret(words.secret(said), () if tenant is None else (tenant,))
-    table = _table(where, said, _FIELDS)
+        return SigningSecret(words.read_secret_source(said), () if tenant is None else (tenant,))
+    table = _require_table(where, said, _FIELDS)
     if tenant is not None and "tenants" in table:
         raise Flaw("is bound to its tenant already: leave tenants out")
     return SigningSecret(
-        words.secret(table.get("source")),
-        tuple(_texts("tenants", table.get("tenants", []))) if tenant is None else (tenant,),
-        tuple(_url(one) for one in _texts("urls", table.get("urls", []))),
+        words.read_secret_source(table.get("source")),
+        tuple(_read_texts("tenants", table.get("tenants", []))) if tenant is None else (tenant,),
+        tuple(_read_url(one) for one in _read_texts("urls", table.get("urls", []))),
     )
 
 
-def _texts(name: str, said: Any) -> Sequence[str]:
+def _read_texts(name: str, said: Any) -> Sequence[str]:
     if not isinstance(said, list) or not all(isinstance(one, str) and one for one in said):
         raise Flaw(f"must have a list of texts as {name}")
     return said
 
 
-def _url(said: str) -> Target:
+def _read_url(said: str) -> HttpTarget:
     try:
-        return target_of(said)
+        return parse_target(said)
     except Flaw as flaw:
         raise Flaw(f"has a url that {flaw.message}") from None
 
 
-def _is_below(target: Target, url: Target) -> bool:
+def _is_below(target: HttpTarget, url: HttpTarget) -> bool:
     """Whether a target is this URL or below it."""
     path = target.path.partition("?")[0]
     if target.origin != url.origin or ".." in unquote(path).split("/"):
@@ -102,7 +102,7 @@ def _is_below(target: Target, url: Target) -> bool:
     return target.path == url.path or target.path.startswith((url.path.rstrip("/") + "/", url.path + "?"))
 
 
-def _table(where: str, said: Any, known: set[str] | None = None) -> Mapping[str, Any]:
+def _require_table(where: str, said: Any, known: set[str] | None = None) -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise _invalid(where, "must be a table")
     for name in sorted(said.keys() - (said.keys() if known is None else known)):

@@ -9,16 +9,16 @@ from datetime import datetime
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def format_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The column names, then a line for each row."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\r\n")
     lines.writerow(columns)
-    lines.writerows([_cell(value) for value in row] for row in rows)
+    lines.writerows([_format_cell(value) for value in row] for row in rows)
     return written.getvalue()
 
 
-def _cell(value: object) -> object:
+def _format_cell(value: object) -> object:
     """A value that a spreadsheet does not read as a formula."""
     if isinstance(value, datetime):
         return value.isoformat()

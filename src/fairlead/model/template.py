@@ -8,11 +8,11 @@ import jsonschema_rs
 import msgspec
 
 from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge, TemplateInvalid
-from fairlead.model.definition import MAX_FAULTS, validator, words_of
+from fairlead.model.definition import MAX_FAULTS, compile_schema, describe_schema_error
 from fairlead.model.path import Flaw, Path
-from fairlead.model.payload import encode, pointer
-from fairlead.model.place import OPEN, Place, Text, read
-from fairlead.model.rendering import Where, filled
+from fairlead.model.payload import encode, json_pointer
+from fairlead.model.placeholder import OPEN, Placeholder, TemplateText, parse_template_string
+from fairlead.model.template_rendering import Where, render_tree
 
 MAX_PLACES = 1_000
 MAX_DEPTH = 64
@@ -48,16 +48,16 @@ class Template(msgspec.Struct, frozen=True):
 
         The result shares nothing with the context, the template or another result.
         """
-        return filled(self.tree, dict(context), literal_bytes=self.literal_bytes, max_bytes=max_bytes)
+        return render_tree(self.tree, dict(context), literal_bytes=self.literal_bytes, max_bytes=max_bytes)
 
 
-def compiled(template: Any, roots: Collection[str]) -> Template:
+def compile_template(template: Any, roots: Collection[str]) -> Template:
     """Parse a template; TemplateInvalid has the path of each fault."""
-    reading = _Reading(tuple(roots))
-    tree = reading.node(_kept(template), ())
+    reading = _TemplateReader(tuple(roots))
+    tree = reading.node(_copy_json(template), ())
     if reading.faults:
         raise _invalid(reading.faults)
-    exact = sum(type(node) is Place for _, node in leaves(tree))
+    exact = sum(type(node) is Placeholder for _, node in iterate_leaves(tree))
     literal_bytes = len(msgspec.json.encode(outline(tree))) - _NULL * exact
     return Template(tree, tuple(dict.fromkeys(reading.paths)), literal_bytes)
 
@@ -69,47 +69,47 @@ def outline(tree: Any) -> Any:
             return {key: outline(item) for key, item in tree.items()}
         case list():
             return [outline(item) for item in tree]
-        case Place():
+        case Placeholder():
             return None
-        case Text():
+        case TemplateText():
             return tree.literal
     return tree
 
 
-def leaves(tree: Any, where: Where = ()) -> Iterator[tuple[Where, Any]]:
+def iterate_leaves(tree: Any, where: Where = ()) -> Iterator[tuple[Where, Any]]:
     """Every value in a template that is not an object or a list, with its path."""
     if type(tree) is dict or type(tree) is list:
         for key, item in tree.items() if type(tree) is dict else enumerate(tree):
-            yield from leaves(item, (*where, key))
+            yield from iterate_leaves(item, (*where, key))
     else:
         yield where, tree
 
 
-def misfits(template: Template, arg_schema: Any) -> list[Fault]:
+def find_template_faults(template: Template, arg_schema: Any) -> list[Fault]:
     """The faults against a definition's schema that are certain before the template is filled."""
     whole = outline(template.tree)
-    if type(whole) is not dict and type(template.tree) is not Place:
+    if type(whole) is not dict and type(template.tree) is not Placeholder:
         return [Fault("", "must be an object")]
-    around = _Surroundings(template.tree)
+    around = _PlaceholderMap(template.tree)
     faults = (
-        Fault(pointer(error.instance_path), words_of(error))
-        for error in validator(arg_schema).errors(whole)
-        if around.certain(error)
+        Fault(json_pointer(error.instance_path), describe_schema_error(error))
+        for error in compile_schema(arg_schema).errors(whole)
+        if around.is_certain(error)
     )
     return list(islice(faults, MAX_FAULTS))
 
 
-class _Surroundings:
+class _PlaceholderMap:
     """The positions of a template's placeholders: a fault there may disappear when they are filled."""
 
     def __init__(self, tree: Any) -> None:
-        nodes = dict(leaves(tree))
-        self.exact = {where for where, node in nodes.items() if type(node) is Place}
-        self.texts = {where for where, node in nodes.items() if type(node) is Text}
+        nodes = dict(iterate_leaves(tree))
+        self.exact = {where for where, node in nodes.items() if type(node) is Placeholder}
+        self.texts = {where for where, node in nodes.items() if type(node) is TemplateText}
         filled_in = self.exact | self.texts
         self.above = {where[:depth] for where in filled_in for depth in range(len(where))}
 
-    def certain(self, error: jsonschema_rs.ValidationError) -> bool:
+    def is_certain(self, error: jsonschema_rs.ValidationError) -> bool:
         """Whether the fault remains, whatever values fill the placeholders."""
         where = tuple(error.instance_path)
         if where in self.exact:
@@ -130,7 +130,7 @@ def _keywords(path: Iterable[str | int]) -> Iterator[str | int]:
             next(steps, None)
 
 
-class _Reading:
+class _TemplateReader:
     def __init__(self, roots: tuple[str, ...]) -> None:
         self.roots = roots
         self.paths: list[Path] = []
@@ -154,11 +154,11 @@ class _Reading:
         return self.node(value, (*where, key))
 
     def string(self, value: str) -> Any:
-        match read(value):
-            case Place() as place:
+        match parse_template_string(value):
+            case Placeholder() as place:
                 self.check(place)
                 return place
-            case Text() as text:
+            case TemplateText() as text:
                 for place in text.places:
                     self.check(place)
                     if place.default is None or isinstance(place.default, dict | list):
@@ -167,7 +167,7 @@ class _Reading:
             case str() as literal:
                 return literal
 
-    def check(self, place: Place) -> None:
+    def check(self, place: Placeholder) -> None:
         if place.path.segments[0] not in self.roots:
             raise Flaw(f"{place.path} begins with none of {', '.join(self.roots)}")
         self.paths.append(place.path)
@@ -175,12 +175,12 @@ class _Reading:
             raise Flaw(f"a template has at most {MAX_PLACES} placeholders")
 
     def refuse(self, where: Where, message: str) -> None:
-        self.faults.append(Fault(pointer(where), message))
+        self.faults.append(Fault(json_pointer(where), message))
         if len(self.faults) == MAX_FAULTS:
             raise _invalid(self.faults)
 
 
-def _kept(template: Any) -> Any:
+def _copy_json(template: Any) -> Any:
     """A copy of the template in plain JSON."""
     try:
         return msgspec.json.decode(encode(template, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)[1])

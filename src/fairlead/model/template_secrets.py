@@ -5,44 +5,44 @@ from typing import Any
 
 from fairlead.model.path import MISSING
 from fairlead.model.path import Path as Field
-from fairlead.model.place import Place, read
-from fairlead.model.redact import MASK, Path, path_to, rewritten
-from fairlead.model.template import compiled
+from fairlead.model.placeholder import Placeholder, parse_template_string
+from fairlead.model.redact import MASK, SecretPath, join_path, rewrite_at_paths
+from fairlead.model.template import compile_template
 
 
-def shown_template(template: Any, secret_paths: Sequence[str]) -> Any:
+def mask_template(template: Any, secret_paths: Sequence[str]) -> Any:
     """The template with literal secrets masked; a bare placeholder, which only names a path, stays."""
-    return rewritten(template, secret_paths, _shown, lambda value, _: _shown_before(value))
+    return rewrite_at_paths(template, secret_paths, _mask_value, lambda value, _: _mask_text(value))
 
 
-def _shown(value: Any) -> Any:
-    return value if _says_where(value) else MASK
+def _mask_value(value: Any) -> Any:
+    return value if _is_bare_placeholder(value) else MASK
 
 
-def _shown_before(value: Any) -> Any:
+def _mask_text(value: Any) -> Any:
     # an object with a secret belongs here: a valid text can only be a placeholder
-    return MASK if isinstance(value, str) and not _says_where(value) else value
+    return MASK if isinstance(value, str) and not _is_bare_placeholder(value) else value
 
 
-def _says_where(value: Any) -> bool:
-    place = read(value) if isinstance(value, str) else None
-    return isinstance(place, Place) and place.default is MISSING
+def _is_bare_placeholder(value: Any) -> bool:
+    place = parse_template_string(value) if isinstance(value, str) else None
+    return isinstance(place, Placeholder) and place.default is MISSING
 
 
-def secret_fields(
+def find_secret_fields(
     template: Any, secret_paths: Sequence[str], roots: Collection[str], *, of: str = "event"
 ) -> list[str]:
     """The paths in an event's data, or below another root, that fill the secrets of a template's jobs."""
     found: set[str] = set()
 
-    def add(fields: Iterable[Field], onwards: Iterable[Path] = ((),)) -> None:
+    def add(fields: Iterable[Field], onwards: Iterable[SecretPath] = ((),)) -> None:
         below = [field.segments[1:] for field in fields if field.segments[0] == of]
-        found.update(path_to((*field, *more)) for field in below for more in onwards)
+        found.update(join_path((*field, *more)) for field in below for more in onwards)
 
-    def before(value: Any, onwards: set[Path]) -> None:
-        place = read(value) if isinstance(value, str) else None
-        if isinstance(place, Place):
+    def before(value: Any, onwards: set[SecretPath]) -> None:
+        place = parse_template_string(value) if isinstance(value, str) else None
+        if isinstance(place, Placeholder):
             add([place.path], onwards)
 
-    rewritten(template, secret_paths, lambda value: add(compiled(value, roots).paths), before)
+    rewrite_at_paths(template, secret_paths, lambda value: add(compile_template(value, roots).paths), before)
     return sorted(found)

@@ -10,8 +10,8 @@ import msgspec
 
 from fairlead.errors import Refused
 from fairlead.model.event import Event
-from fairlead.model.schedule import Every, Schedule, cron, in_words
-from fairlead.model.zone import zone
+from fairlead.model.schedule import Every, Schedule, parse_cron_schedule, in_words
+from fairlead.model.zone import load_zone
 
 EVENT_ROOTS = ("event", "meta", "trigger", "tenant")
 SCHEDULE_ROOTS = ("schedule", "trigger", "tenant")
@@ -108,20 +108,20 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     fired_at: datetime
 
 
-def schedule_of(
+def build_schedule(
     *, cron_expr: str | None, zone: str, every_seconds: int | None, start_at: datetime | None
 ) -> Schedule:
     """The schedule that a trigger's fields describe."""
     if cron_expr is not None:
-        return cron(cron_expr, zone)
+        return parse_cron_schedule(cron_expr, zone)
     if every_seconds is None or start_at is None:
         raise ValueError("a schedule has a cron expression, or an interval and a start")
     return Every(every_seconds, start_at)
 
 
-def schedule_for(trigger: Trigger) -> Schedule:
+def schedule_of_trigger(trigger: Trigger) -> Schedule:
     """The schedule of a trigger that has one."""
-    return schedule_of(
+    return build_schedule(
         cron_expr=trigger.cron_expr,
         zone=trigger.zone,
         every_seconds=trigger.every_seconds,
@@ -129,12 +129,12 @@ def schedule_for(trigger: Trigger) -> Schedule:
     )
 
 
-def when(trigger: Trigger) -> str:
+def describe_trigger(trigger: Trigger) -> str:
     """When the trigger fires, in words."""
     if trigger.trigger_type is TriggerType.EVENT:
         return f"on {trigger.event_name}"
     try:
-        return in_words(schedule_for(trigger))
+        return in_words(schedule_of_trigger(trigger))
     except Refused:  # this machine does not know the time zone
         return f"{trigger.cron_expr} ({trigger.zone})"
 
@@ -142,7 +142,7 @@ def when(trigger: Trigger) -> str:
 # Values for templates
 
 
-def event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
+def build_event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
     """The values that a template may use for an event."""
     meta = {
         "event_id": str(event.id),
@@ -150,20 +150,20 @@ def event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
         "occurred_at": event.occurred_at.isoformat(),
         "correlation_id": event.correlation_id,
     }
-    return {"event": event.data, "meta": meta, **_about(trigger)}
+    return {"event": event.data, "meta": meta, **_common_context(trigger)}
 
 
-def schedule_context(trigger: Trigger, instant: datetime) -> dict[str, Any]:
+def build_schedule_context(trigger: Trigger, instant: datetime) -> dict[str, Any]:
     """The values that a template may use for a scheduled instant."""
     schedule = {
         "scheduled_for": instant.astimezone(UTC).isoformat(),
-        "local_time": instant.astimezone(zone(trigger.zone)).isoformat(),
+        "local_time": instant.astimezone(load_zone(trigger.zone)).isoformat(),
         "timezone": trigger.zone,
     }
-    return {"schedule": schedule, **_about(trigger)}
+    return {"schedule": schedule, **_common_context(trigger)}
 
 
-def _about(trigger: Trigger) -> Mapping[str, Any]:
+def _common_context(trigger: Trigger) -> Mapping[str, Any]:
     return {
         "trigger": {"id": str(trigger.id), "label": trigger.label},
         "tenant": {

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.request import EARLIEST, LATEST
-from fairlead.model.zone import instant, local
+from fairlead.model.zone import first_instant, local_time
 
 USAGE_RECORDED = "usage.recorded"
 HOUR = timedelta(hours=1)
@@ -40,7 +40,7 @@ K = TypeVar("K", By, Per)
 _BACK = {By.HOUR: timedelta(days=1), By.DAY: timedelta(days=30), By.MONTH: timedelta(days=365)}
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
+class UsageFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What attempts used: each ended attempt is one of `runs`, and counts in one of the next six fields.
 
     `retried`: it failed and its job was queued again; `released`: it did not fail, and its job was queued again.
@@ -69,10 +69,10 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
         return 100 * self.wrong / ended if ended else None
 
 
-FIGURES = Used.__struct_fields__
+FIGURES = UsageFigures.__struct_fields__
 
 
-class Usage(Used, frozen=True, kw_only=True):
+class Usage(UsageFigures, frozen=True, kw_only=True):
     """The usage in one step, of one definition or tenant if the report is split by it."""
 
     definition_key: str | None
@@ -99,18 +99,18 @@ def period(
     until = now if until is None else until
     for name, moment in (("from", since), ("to", until)):
         if moment is not None and (moment.tzinfo is None or not EARLIEST <= moment < LATEST):
-            raise _refused(name, "must be a time with its zone, in the years 1970 to 2999")
+            raise _invalid_input(name, "must be a time with its zone, in the years 1970 to 2999")
     if since is None:
-        since = next(_starts(by, where, _hour(until - _BACK[by])))
+        since = next(_iterate_starts(by, where, _floor_hour(until - _BACK[by])))
     if since >= until:
-        raise _refused("from", "must be before `to`")
+        raise _invalid_input("from", "must be before `to`")
     first, end = _next_hour(since), _next_hour(until)
     starts: list[datetime] = []
-    for start in _starts(by, where, first):
+    for start in _iterate_starts(by, where, first):
         if start >= end:
             break
         if len(starts) == MOST_STEPS:
-            raise _refused(
+            raise _invalid_input(
                 "from",
                 f"there are more than {MOST_STEPS} {by}s up to `to`: choose a shorter period, or longer steps",
             )
@@ -118,66 +118,66 @@ def period(
     return Period(since=first, until=end, by=by, starts=starts)
 
 
-def one_of(kind: type[K], name: str, given: str) -> K:
+def parse_choice(kind: type[K], name: str, given: str) -> K:
     """The step or split of this name; InvalidInput lists all names."""
     try:
         return kind(given)
     except ValueError:
-        raise _refused(name, f"must be one of {', '.join(kind)}") from None
+        raise _invalid_input(name, f"must be one of {', '.join(kind)}") from None
 
 
-def total(used: Iterable[Used]) -> Used:
+def sum_usage(used: Iterable[UsageFigures]) -> UsageFigures:
     """The sum of all."""
     sums = dict.fromkeys(FIGURES, 0)
     for one in used:
         for name in FIGURES:
             sums[name] += getattr(one, name)
-    return Used(**sums)
+    return UsageFigures(**sums)
 
 
-def hours_of(since: datetime, until: datetime) -> Period:
+def build_hourly_period(since: datetime, until: datetime) -> Period:
     """A period of whole UTC hours, one per step."""
     count = int((until - since) / HOUR)
     starts = [since + n * HOUR for n in range(count)]
     return Period(since=since, until=until, by=By.HOUR, starts=starts)
 
 
-def record(hour: datetime, used: Sequence[Usage]) -> dict[str, Any]:
+def build_usage_event(hour: datetime, used: Sequence[Usage]) -> dict[str, Any]:
     """The data of a usage.recorded event: the usage of an hour, per definition and in total."""
     return {
         "hour": hour,
-        "definitions": [{"definition_key": one.definition_key, **figures(one)} for one in used],
-        "totals": figures(total(used)),
+        "definitions": [{"definition_key": one.definition_key, **list_figures(one)} for one in used],
+        "totals": list_figures(sum_usage(used)),
     }
 
 
-def figures(used: Used) -> dict[str, int]:
+def list_figures(used: UsageFigures) -> dict[str, int]:
     """The numbers by name."""
     return {name: getattr(used, name) for name in FIGURES}
 
 
 def _next_hour(moment: datetime) -> datetime:
     """The first UTC hour that begins at this moment or later."""
-    begun = _hour(moment)
+    begun = _floor_hour(moment)
     return begun if begun == moment.astimezone(UTC) else begun + HOUR
 
 
-def _hour(moment: datetime) -> datetime:
+def _floor_hour(moment: datetime) -> datetime:
     """The UTC hour of this moment."""
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _starts(by: By, where: ZoneInfo, first: datetime) -> Iterator[datetime]:
+def _iterate_starts(by: By, where: ZoneInfo, first: datetime) -> Iterator[datetime]:
     """The starts of the steps in the time zone, from the step of this hour on."""
     if by is By.HOUR:
         while True:
             yield first.astimezone(where)
             first += HOUR
-    day = local(first, where).replace(minute=0, hour=0, second=0)
+    day = local_time(first, where).replace(minute=0, hour=0, second=0)
     if by is By.MONTH:
         day = day.replace(day=1)
     while True:
-        yield instant(day, where).astimezone(where)
+        yield first_instant(day, where).astimezone(where)
         day = day + timedelta(days=1) if by is By.DAY else _next_month(day)
 
 
@@ -185,5 +185,5 @@ def _next_month(day: datetime) -> datetime:
     return (day + timedelta(days=31)).replace(day=1)
 
 
-def _refused(name: str, why: str) -> InvalidInput:
+def _invalid_input(name: str, why: str) -> InvalidInput:
     return InvalidInput(f"{name}: {why}.", [Fault(name, why)])

@@ -10,7 +10,7 @@ from fairlead.model.path import Flaw
 PREFIX = "whsec_"
 
 
-def key_of(secret: str) -> bytes:
+def decode_key(secret: str) -> bytes:
     """The key in a secret such as whsec_MfKQ…, or a Flaw that never contains the secret."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
@@ -21,7 +21,7 @@ def key_of(secret: str) -> bytes:
     return key
 
 
-def signed(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+def sign_webhook(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """The headers that prove to a receiver the sender, the time and the content of a message."""
     content = f"{message_id}.{timestamp}.".encode() + body
     signature = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()

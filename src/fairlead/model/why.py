@@ -16,7 +16,7 @@ MOST_HOLDERS = 5
 SEEN_SECONDS = 60
 
 
-class Code(StrEnum):
+class ReasonCode(StrEnum):
     """The codes of reasons, the most decisive first."""
 
     TERMINAL = "terminal"
@@ -44,7 +44,7 @@ class Code(StrEnum):
 class Reason(msgspec.Struct, frozen=True):
     """One reason: a code for machines, a sentence for people, and its facts."""
 
-    code: Code
+    code: ReasonCode
     message: str
     facts: dict[str, Any]
 
@@ -58,7 +58,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[Reason]
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a job at `now`. `due_at` is set only while the job waits for that time."""
 
     now: datetime
@@ -107,7 +107,7 @@ class Limit(msgspec.Struct, frozen=True):
     holders: list[UUID]
 
 
-class Workers(msgspec.Struct, frozen=True):
+class WorkerCounts(msgspec.Struct, frozen=True):
     """How many workers are alive, how many of them serve the definition, and when one was last seen."""
 
     alive: int = 0
@@ -115,50 +115,50 @@ class Workers(msgspec.Struct, frozen=True):
     last_seen_at: datetime | None = None
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class QueueConditions(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions for a queued job. `ahead` is counted up to MOST_AHEAD + 1."""
 
     gates: Sequence[ClosedGate] = ()
     limits: Sequence[Limit] = ()
-    workers: Workers = msgspec.field(default_factory=Workers)
+    workers: WorkerCounts = msgspec.field(default_factory=WorkerCounts)
     ahead: int = 0
 
 
-def explain(job: Standing, around: Surroundings) -> list[Reason]:
+def explain(job: JobSnapshot, around: QueueConditions) -> list[Reason]:
     """Every reason why the job is not running (or that it is), most decisive first; never empty."""
     if job.status.terminal:
-        return [_terminal(job)]
+        return [_explain_terminal(job)]
     if job.status is JobStatus.RUNNING:
-        return [_running(job)]
-    found = list(_held_back(job, around))
-    return found or [Reason(Code.READY, "Nothing holds it back: it runs in the next free slot.", {})]
+        return [_explain_running(job)]
+    found = list(_list_obstacles(job, around))
+    return found or [Reason(ReasonCode.READY, "Nothing holds it back: it runs in the next free slot.", {})]
 
 
-def _held_back(job: Standing, around: Surroundings) -> Iterator[Reason]:
-    waiting = _waiting(job)
+def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:
+    waiting = _explain_wait(job)
     if waiting:
         yield waiting
     if job.alone:
-        yield _suspect(job)
+        yield _explain_suspect(job)
     for gate in around.gates:
-        yield _closed(job, gate)
+        yield _explain_gate(job, gate)
     if job.host_draining:
-        yield _draining(job)
+        yield _explain_drain(job)
     if not waiting:  # the limits will have changed when the job is due
         for limit in around.limits:
             if limit.running >= limit.most:
-                yield _full(job, limit)
-    yield from _nobody(job, around.workers)
+                yield _explain_limit(job, limit)
+    yield from _explain_no_worker(job, around.workers)
     if not waiting and around.ahead:
-        yield _behind(job, around.ahead)
+        yield _explain_jobs_ahead(job, around.ahead)
 
 
-def _terminal(job: Standing) -> Reason:
-    when = "" if job.finished_at is None else f" since {moment(job.finished_at)}"
+def _explain_terminal(job: JobSnapshot) -> Reason:
+    when = "" if job.finished_at is None else f" since {format_time(job.finished_at)}"
     succeeded = job.status is JobStatus.SUCCEEDED
     again = "" if succeeded else " It runs again only if it is retried."
     return Reason(
-        Code.TERMINAL,
+        ReasonCode.TERMINAL,
         f"It has ended: {job.status}{when}.{again}",
         {
             "status": job.status,
@@ -168,7 +168,7 @@ def _terminal(job: Standing) -> Reason:
     )
 
 
-def _running(job: Standing) -> Reason:
+def _explain_running(job: JobSnapshot) -> Reason:
     facts = {
         "worker": job.claimed_by_worker,
         "attempt": job.attempt_count,
@@ -178,35 +178,35 @@ def _running(job: Standing) -> Reason:
     }
     if job.lease_expires_at is not None and job.lease_expires_at <= job.now:
         return Reason(
-            Code.WORKER_LOST,
+            ReasonCode.WORKER_LOST,
             f"Worker {job.claimed_by_worker} was lost during attempt {job.attempt_count}: its lease expired "
-            f"{_span(job.now, job.lease_expires_at)} ago. The watchdog queues the job again at its next sweep.",
+            f"{_format_span(job.now, job.lease_expires_at)} ago. The watchdog queues the job again at its next sweep.",
             facts,
         )
     asked = (
         "" if job.cancel_requested_at is None else " Cancel was requested; its worker has not stopped it yet."
     )
-    since = "" if job.started_at is None else f" for {_span(job.started_at, job.now)}"
+    since = "" if job.started_at is None else f" for {_format_span(job.started_at, job.now)}"
     return Reason(
-        Code.RUNNING,
+        ReasonCode.RUNNING,
         f"It runs: attempt {job.attempt_count} on worker {job.claimed_by_worker}{since}.{asked}",
         facts,
     )
 
 
-def _waiting(job: Standing) -> Reason | None:
+def _explain_wait(job: JobSnapshot) -> Reason | None:
     if job.waits_for_jobs:
-        return Reason(Code.WAITING_FOR_JOBS, "It waits for other jobs to end.", {})
+        return Reason(ReasonCode.WAITING_FOR_JOBS, "It waits for other jobs to end.", {})
     if job.due_at is None or job.due_at <= job.now:
         return None
     facts: dict[str, Any] = {"at": job.due_at, "in_seconds": (job.due_at - job.now).total_seconds()}
-    when = f"in {_span(job.now, job.due_at)}, at {moment(job.due_at)}"
+    when = f"in {_format_span(job.now, job.due_at)}, at {format_time(job.due_at)}"
     if job.last_attempt_status in ("failed", "timeout", "lost"):
-        return _backing_off(job, facts, when)
-    return Reason(Code.NOT_DUE, f"It is not due yet: it may run {when}.", facts)
+        return _explain_backoff(job, facts, when)
+    return Reason(ReasonCode.NOT_DUE, f"It is not due yet: it may run {when}.", facts)
 
 
-def _backing_off(job: Standing, facts: dict[str, Any], when: str) -> Reason:
+def _explain_backoff(job: JobSnapshot, facts: dict[str, Any], when: str) -> Reason:
     facts |= {
         "after": job.last_attempt_status,
         "failures": job.failure_count,
@@ -215,20 +215,20 @@ def _backing_off(job: Standing, facts: dict[str, Any], when: str) -> Reason:
     }
     if job.last_attempt_status == "lost":
         return Reason(
-            Code.BACKING_OFF,
+            ReasonCode.BACKING_OFF,
             f"Attempt {job.attempt_count} was lost with its worker: it runs again {when}.",
             facts,
         )
     what = "timed out" if job.last_attempt_status == "timeout" else "failed"
     error = f" Last error: {job.last_error}" if job.last_error else ""
     return Reason(
-        Code.BACKING_OFF,
+        ReasonCode.BACKING_OFF,
         f"Attempt {job.attempt_count} {what}: retry {job.failure_count} of {job.max_attempts - 1} is {when}.{error}",
         facts,
     )
 
 
-def _suspect(job: Standing) -> Reason:
+def _explain_suspect(job: JobSnapshot) -> Reason:
     beside = (
         "Its worker was lost while it ran this job and others" if job.suspected else "Its worker was lost"
     )
@@ -239,45 +239,45 @@ def _suspect(job: Standing) -> Reason:
         f"{MAX_LOST} charged losses it is a dead letter."
     )
     facts = {"suspected": job.suspected, "charged": job.lost_count, "needs_idle_worker": job.accused}
-    return Reason(Code.SUSPECT, text, facts)
+    return Reason(ReasonCode.SUSPECT, text, facts)
 
 
 _GATES = {
-    "system": Code.SYSTEM_PAUSED,
-    "tenant": Code.TENANT_PAUSED,
-    "definition": Code.DEFINITION_PAUSED,
-    "host": Code.HOST_PAUSED,
+    "system": ReasonCode.SYSTEM_PAUSED,
+    "tenant": ReasonCode.TENANT_PAUSED,
+    "definition": ReasonCode.DEFINITION_PAUSED,
+    "host": ReasonCode.HOST_PAUSED,
 }
 
 
-def _closed(job: Standing, gate: ClosedGate) -> Reason:
+def _explain_gate(job: JobSnapshot, gate: ClosedGate) -> Reason:
     name = "The whole system" if gate.scope == "system" else f"{gate.scope.capitalize()} {gate.name}"
     by = f" by {gate.paused_by}" if gate.paused_by else ""
     note = f": {gate.note}" if gate.note else "."
     return Reason(
         _GATES[gate.scope],
-        f"{name} is paused{by} for {_span(gate.paused_at, job.now)}{note}",
+        f"{name} is paused{by} for {_format_span(gate.paused_at, job.now)}{note}",
         {"name": gate.name, "by": gate.paused_by, "since": gate.paused_at, "note": gate.note},
     )
 
 
-def _draining(job: Standing) -> Reason:
+def _explain_drain(job: JobSnapshot) -> Reason:
     text = f"Host {job.host} is draining: its agent takes no more jobs until the host is resumed."
-    return Reason(Code.HOST_DRAINING, text, {"host_id": job.host_id, "host": job.host})
+    return Reason(ReasonCode.HOST_DRAINING, text, {"host_id": job.host_id, "host": job.host})
 
 
 _LIMITS = {
-    "tenant": (Code.TENANT_LIMIT, "tenant {job.tenant}"),
-    "definition": (Code.DEFINITION_LIMIT, "definition {job.definition_key}"),
+    "tenant": (ReasonCode.TENANT_LIMIT, "tenant {job.tenant}"),
+    "definition": (ReasonCode.DEFINITION_LIMIT, "definition {job.definition_key}"),
     "definition_tenant": (
-        Code.DEFINITION_TENANT_LIMIT,
+        ReasonCode.DEFINITION_TENANT_LIMIT,
         "definition {job.definition_key} for tenant {job.tenant}",
     ),
-    "host": (Code.HOST_LIMIT, "host {job.host}"),
+    "host": (ReasonCode.HOST_LIMIT, "host {job.host}"),
 }
 
 
-def _full(job: Standing, limit: Limit) -> Reason:
+def _explain_limit(job: JobSnapshot, limit: Limit) -> Reason:
     code, whose = _LIMITS[limit.scope]
     held = (
         f" Held by {', '.join(map(str, limit.holders))}" if limit.holders else " Held by other tenants' jobs"
@@ -291,10 +291,10 @@ def _full(job: Standing, limit: Limit) -> Reason:
     )
 
 
-def _nobody(job: Standing, workers: Workers) -> Iterator[Reason]:
+def _explain_no_worker(job: JobSnapshot, workers: WorkerCounts) -> Iterator[Reason]:
     if job.host_id is not None:
-        if job.host_seen_at is None or _seconds(job.host_seen_at, job.now) > SEEN_SECONDS:
-            yield _no_agent(job)
+        if job.host_seen_at is None or _seconds_between(job.host_seen_at, job.now) > SEEN_SECONDS:
+            yield _explain_no_agent(job)
     elif not workers.serving:
         text = (
             f"No worker serves {job.definition_key}: {workers.alive} are running, but none has this definition."
@@ -306,40 +306,40 @@ def _nobody(job: Standing, workers: Workers) -> Iterator[Reason]:
             "workers": workers.alive,
             "last_seen_at": workers.last_seen_at,
         }
-        yield Reason(Code.NO_WORKER, text, facts)
+        yield Reason(ReasonCode.NO_WORKER, text, facts)
 
 
-def _no_agent(job: Standing) -> Reason:
+def _explain_no_agent(job: JobSnapshot) -> Reason:
     if job.host is None:
         text = f"Its host {job.host_id} was removed."
     elif job.host_seen_at is None:
         text = f"The agent of host {job.host} has never been seen."
     else:
-        text = f"The agent of host {job.host} was last seen {_span(job.host_seen_at, job.now)} ago."
+        text = f"The agent of host {job.host} was last seen {_format_span(job.host_seen_at, job.now)} ago."
     facts = {"host_id": job.host_id, "host": job.host, "last_seen_at": job.host_seen_at}
-    return Reason(Code.NO_AGENT, text, facts)
+    return Reason(ReasonCode.NO_AGENT, text, facts)
 
 
-def _behind(job: Standing, ahead: int) -> Reason:
+def _explain_jobs_ahead(job: JobSnapshot, ahead: int) -> Reason:
     capped = ahead > MOST_AHEAD
     number = f"At least {MOST_AHEAD:,}" if capped else f"{ahead:,}"
     where = f"tenant {job.tenant}" if job.host_id is None else f"host {job.host}"
     text = f"{number} job{'' if ahead == 1 else 's'} of {where} {'is' if ahead == 1 else 'are'} ahead of it."
-    return Reason(Code.QUEUED_BEHIND, text, {"ahead": min(ahead, MOST_AHEAD), "at_least": capped})
+    return Reason(ReasonCode.QUEUED_BEHIND, text, {"ahead": min(ahead, MOST_AHEAD), "at_least": capped})
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """A time for people, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _seconds(start: datetime, end: datetime) -> float:
+def _seconds_between(start: datetime, end: datetime) -> float:
     return (end - start).total_seconds()
 
 
-def _span(start: datetime, end: datetime) -> str:
+def _format_span(start: datetime, end: datetime) -> str:
     """The rounded time between two moments."""
-    seconds = max(0.0, _seconds(start, end))
+    seconds = max(0.0, _seconds_between(start, end))
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import FairleadError, Fault, WorkflowInvalid
-from fairlead.model.definition import KEY, KEY_WORDS, MAX_FAULTS, validator
+from fairlead.model.definition import KEY, KEY_WORDS, MAX_FAULTS, compile_schema
 from fairlead.model.path import Flaw
-from fairlead.model.payload import encode, unreadable
-from fairlead.model.place import Place, read
+from fairlead.model.payload import encode, find_storage_flaw
+from fairlead.model.placeholder import Placeholder, parse_template_string
 from fairlead.model.request import MAX_ATTEMPTS, MAX_PRIORITY
 
 # the key of the definition whose jobs run a workflow and wait for its end
@@ -83,7 +83,7 @@ class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     output: Any = None
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class WorkflowFaults(msgspec.Struct, frozen=True):
     """Collects the faults of a workflow."""
 
     faults: list[Fault]
@@ -104,17 +104,17 @@ class Trouble(msgspec.Struct, frozen=True):
         )
 
 
-def workflow_of(document: Any) -> Workflow:
+def read_workflow(document: Any) -> Workflow:
     """Read a workflow from JSON and check each field; WorkflowInvalid has every fault."""
-    workflow = _read(document)
-    trouble = Trouble([])
+    workflow = _decode_workflow(document)
+    trouble = WorkflowFaults([])
     if not KEY.fullmatch(workflow.key) or workflow.key == RESERVED:
         trouble.at("/key", f"{KEY_WORDS}, and not be {RESERVED!r}")
     _check_text(trouble, "/description", workflow.description)
     if not 1 <= len(workflow.steps) <= MAX_STEPS:
         trouble.at("/steps", f"a workflow has 1 to {MAX_STEPS} steps")
     try:
-        validator(workflow.input_schema)
+        compile_schema(workflow.input_schema)
     except FairleadError as error:
         trouble.at("/input_schema", error.message.removeprefix("arg_schema "))
     for place, step in enumerate(workflow.steps):
@@ -123,26 +123,26 @@ def workflow_of(document: Any) -> Workflow:
     return workflow
 
 
-def document_of(workflow: Workflow) -> dict[str, Any]:
+def build_document(workflow: Workflow) -> dict[str, Any]:
     """The workflow as plain JSON values."""
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(workflow))
     return document
 
 
-def _read(document: Any) -> Workflow:
+def _decode_workflow(document: Any) -> Workflow:
     try:
         _, text = encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except FairleadError as error:
         raise WorkflowInvalid(f"The workflow cannot be stored: {error.message}", error.faults) from None
     if not isinstance(document, Mapping):
-        Trouble([Fault("", "must be an object with key and steps")]).refuse()
+        WorkflowFaults([Fault("", "must be an object with key and steps")]).refuse()
     try:
         return msgspec.json.decode(text, type=Workflow)
     except msgspec.ValidationError as error:
-        Trouble([_fault_of(str(error))]).refuse()
+        WorkflowFaults([_build_fault(str(error))]).refuse()
 
 
-def _fault_of(told: str) -> Fault:
+def _build_fault(told: str) -> Fault:
     """The fault in an error message of msgspec, with a JSON pointer."""
     found = _PLACE.search(told)
     path = "" if found is None else re.sub(r"\[(\d+|\.\.\.)\]", r".\1", found["path"]).removeprefix("$")
@@ -150,7 +150,7 @@ def _fault_of(told: str) -> Fault:
     return Fault(path.replace(".", "/"), message[:1].lower() + message[1:])
 
 
-def _check_step(trouble: Trouble, at: str, step: Step) -> None:
+def _check_step(trouble: WorkflowFaults, at: str, step: Step) -> None:
     if not STEP_NAME.fullmatch(step.name):
         trouble.at(f"{at}/name", f"{step.name[:80]!r} {STEP_NAME_WORDS}")
     if not KEY.fullmatch(step.definition):
@@ -169,24 +169,24 @@ def _check_step(trouble: Trouble, at: str, step: Step) -> None:
     _check_shapes(trouble, at, step)
 
 
-def _check_shapes(trouble: Trouble, at: str, step: Step) -> None:
+def _check_shapes(trouble: WorkflowFaults, at: str, step: Step) -> None:
     """Refuse values that no input could make valid."""
     told = f"step {step.name!r}: must be"
-    if not isinstance(step.payload, dict) and not _is_place(step.payload):
+    if not isinstance(step.payload, dict) and not _is_placeholder(step.payload):
         trouble.at(f"{at}/payload", f"{told} an object, or a placeholder such as {{{{item}}}}")
     if isinstance(step.for_each, list):
         if len(step.for_each) > step.max_items:
             trouble.at(f"{at}/for_each", f"{told} a list of at most {step.max_items} items (max_items)")
-    elif step.for_each is not None and not _is_place(step.for_each):
+    elif step.for_each is not None and not _is_placeholder(step.for_each):
         trouble.at(f"{at}/for_each", f"{told} a list, or a placeholder such as {{{{input.names}}}}")
     for name, value in (("host_id", step.host_id), ("resource_id", step.resource_id)):
-        if value is not None and not _is_place(value) and not _is_id(value):
+        if value is not None and not _is_placeholder(value) and not _is_id(value):
             trouble.at(f"{at}/{name}", f"{told} a UUID, or a placeholder such as {{{{input.{name}}}}}")
 
 
-def _is_place(value: Any) -> bool:
+def _is_placeholder(value: Any) -> bool:
     try:
-        return isinstance(value, str) and isinstance(read(value), Place)
+        return isinstance(value, str) and isinstance(parse_template_string(value), Placeholder)
     except Flaw:
         return True  # the template's own check reports the fault
 
@@ -199,8 +199,8 @@ def _is_id(text: str) -> bool:
     return True
 
 
-def _check_text(trouble: Trouble, at: str, text: str) -> None:
+def _check_text(trouble: WorkflowFaults, at: str, text: str) -> None:
     if len(text) > MAX_TEXT:
         trouble.at(at, f"must have at most {MAX_TEXT} characters")
-    elif why := unreadable(text):
+    elif why := find_storage_flaw(text):
         trouble.at(at, why)

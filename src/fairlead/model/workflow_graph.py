@@ -7,12 +7,12 @@ import msgspec
 
 from fairlead.errors import FairleadError, FilterInvalid, TemplateInvalid
 from fairlead.model.path import Path
-from fairlead.model.template import compiled
-from fairlead.model.workflow import Step, Trouble, Workflow
-from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS, STEPS, paths_of, recipe_of
+from fairlead.model.template import compile_template
+from fairlead.model.workflow import Step, WorkflowFaults, Workflow
+from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS, STEPS, iterate_filter_paths, build_recipe
 
 # the fields of a step that other steps may use
-SEEN = ("output", "status", "error")
+STEP_FIELDS = ("output", "status", "error")
 MAX_IN_LINE = 2000
 
 
@@ -27,15 +27,15 @@ class Node(msgspec.Struct, frozen=True):
     is_compensation: bool
 
 
-def graph_of(workflow: Workflow) -> list[Node]:
+def build_graph(workflow: Workflow) -> list[Node]:
     """Build the graph; WorkflowInvalid names each step that cannot run, and why."""
-    trouble = Trouble([])
+    trouble = WorkflowFaults([])
     graph = _Graph(workflow.steps, trouble)
     trouble.settle()
     graph.check_compensations()
-    known = graph.known(graph.ordered())
+    known = graph.known(graph.sort_steps())
     for place, step in enumerate(workflow.steps):
-        _Looks(step, f"/steps/{place}", graph.places, known[place], trouble).check()
+        _LookupCheck(step, f"/steps/{place}", graph.places, known[place], trouble).check()
     _check_output(workflow, graph.places, trouble)
     trouble.settle()
     return graph.nodes()
@@ -44,19 +44,19 @@ def graph_of(workflow: Workflow) -> list[Node]:
 class _Graph:
     """The steps by index, and the edges between them."""
 
-    def __init__(self, steps: Sequence[Step], trouble: Trouble) -> None:
+    def __init__(self, steps: Sequence[Step], trouble: WorkflowFaults) -> None:
         self.steps = steps
         self.trouble = trouble
-        self.places = self._places()
-        self.before = [self._before(place) for place in range(len(steps))]
-        self.undoes = [self._undoes(place) for place in range(len(steps))]
+        self.places = self._index_names()
+        self.before = [self._find_parents(place) for place in range(len(steps))]
+        self.undoes = [self._find_compensation(place) for place in range(len(steps))]
         self.compensations = {place for place in self.undoes if place is not None}
         self.after: list[list[int]] = [[] for _ in steps]
         for place, parents in enumerate(self.before):
             for parent in parents:
                 self.after[parent].append(place)
 
-    def _places(self) -> dict[str, int]:
+    def _index_names(self) -> dict[str, int]:
         places: dict[str, int] = {}
         for place, step in enumerate(self.steps):
             if step.name in places:
@@ -64,7 +64,7 @@ class _Graph:
             places.setdefault(step.name, place)
         return places
 
-    def _before(self, place: int) -> tuple[int, ...]:
+    def _find_parents(self, place: int) -> tuple[int, ...]:
         step = self.steps[place]
         for name in step.after:
             if name not in self.places:
@@ -75,7 +75,7 @@ class _Graph:
             self.trouble.at(f"/steps/{place}/after", f"step {step.name!r} names a step twice")
         return tuple(self.places[name] for name in step.after if name in self.places)
 
-    def _undoes(self, place: int) -> int | None:
+    def _find_compensation(self, place: int) -> int | None:
         step = self.steps[place]
         name = step.compensation
         if name is None:
@@ -96,7 +96,7 @@ class _Graph:
                     "and it cannot have a compensation",
                 )
 
-    def ordered(self) -> list[int]:
+    def sort_steps(self) -> list[int]:
         """The indexes in topological order: each step after its dependencies."""
         waits = [len(parents) for parents in self.before]
         free = deque(place for place, number in enumerate(waits) if not number)
@@ -109,7 +109,7 @@ class _Graph:
                 if not waits[child]:
                     free.append(child)
         if len(order) < len(self.steps):
-            circle = self._circle({place for place, number in enumerate(waits) if number})
+            circle = self._find_cycle({place for place, number in enumerate(waits) if number})
             names = " → ".join(self.steps[place].name for place in circle)
             self.trouble.at(f"/steps/{circle[0]}/after", f"these steps wait for each other: {names}")
             self.trouble.refuse()
@@ -129,7 +129,7 @@ class _Graph:
             )
             self.trouble.refuse()
 
-    def _circle(self, stuck: set[int]) -> list[int]:
+    def _find_cycle(self, stuck: set[int]) -> list[int]:
         """A cycle of steps; the first one is repeated at the end."""
         place, way = min(stuck), list[int]()
         while place not in way:
@@ -159,44 +159,44 @@ class _Graph:
         ]
 
 
-class _Looks(msgspec.Struct, frozen=True):
+class _LookupCheck(msgspec.Struct, frozen=True):
     """Checks that every value that a step uses will exist."""
 
     step: Step
     at: str
     places: dict[str, int]
     known: int
-    trouble: Trouble
+    trouble: WorkflowFaults
 
     def check(self) -> None:
         try:
-            recipe = recipe_of(self.step)
+            recipe = build_recipe(self.step)
         except (TemplateInvalid, FilterInvalid) as error:
-            _add(self.trouble, error, self.at, f"step {self.step.name!r}: ")
+            _add_faults(self.trouble, error, self.at, f"step {self.step.name!r}: ")
             return
         for path in recipe.paths:
-            if why := self._wrong(path):
+            if why := self._find_fault(path):
                 self.trouble.at(self.at, f"step {self.step.name!r} uses {path}: {why}")
-        for path in () if recipe.when is None else paths_of(recipe.when):
+        for path in () if recipe.when is None else iterate_filter_paths(recipe.when):
             if path.segments[0] in ITEM_ROOTS or (path.segments[0] == PREVIOUS and len(self.step.after) != 1):
                 self.trouble.at(
                     f"{self.at}/when",
                     f"step {self.step.name!r} uses {path}, which a condition cannot use",
                 )
 
-    def _wrong(self, path: Path) -> str | None:
+    def _find_fault(self, path: Path) -> str | None:
         root, *rest = path.segments
         if root not in (*ROOTS, *ITEM_ROOTS, PREVIOUS):
             return f"begin the path with one of {', '.join(ROOTS)}"
-        if root == PREVIOUS and (not rest or rest[0] not in SEEN):
-            return _OF_A_STEP
-        return _not_seen(rest, self.places, self.known) if root == STEPS else None
+        if root == PREVIOUS and (not rest or rest[0] not in STEP_FIELDS):
+            return _KNOWN_FIELDS
+        return _find_lookup_fault(rest, self.places, self.known) if root == STEPS else None
 
 
-_OF_A_STEP = f"a step has {', '.join(SEEN)}"
+_KNOWN_FIELDS = f"a step has {', '.join(STEP_FIELDS)}"
 
 
-def _not_seen(rest: Sequence[str], places: dict[str, int], known: int) -> str | None:
+def _find_lookup_fault(rest: Sequence[str], places: dict[str, int], known: int) -> str | None:
     if not rest:
         return "name a step"
     name, *more = rest
@@ -204,24 +204,24 @@ def _not_seen(rest: Sequence[str], places: dict[str, int], known: int) -> str | 
         return f"there is no step {name!r}"
     if not known >> places[name] & 1:
         return f"{name!r} may not have ended by then; add it to after"
-    return None if more and more[0] in SEEN else _OF_A_STEP
+    return None if more and more[0] in STEP_FIELDS else _KNOWN_FIELDS
 
 
-def _check_output(workflow: Workflow, places: dict[str, int], trouble: Trouble) -> None:
+def _check_output(workflow: Workflow, places: dict[str, int], trouble: WorkflowFaults) -> None:
     if workflow.output is None:
         return
     try:
-        paths: Iterator[Path] = iter(compiled(workflow.output, ROOTS).paths)
+        paths: Iterator[Path] = iter(compile_template(workflow.output, ROOTS).paths)
     except TemplateInvalid as error:
-        _add(trouble, error, "/output", "")
+        _add_faults(trouble, error, "/output", "")
         return
     everything = (1 << len(places)) - 1
     for path in paths:
         root, *rest = path.segments
-        if root == STEPS and (why := _not_seen(rest, places, everything)):
+        if root == STEPS and (why := _find_lookup_fault(rest, places, everything)):
             trouble.at("/output", f"uses {path}: {why}")
 
 
-def _add(trouble: Trouble, error: FairleadError, at: str, prefix: str) -> None:
+def _add_faults(trouble: WorkflowFaults, error: FairleadError, at: str, prefix: str) -> None:
     for fault in error.faults:
         trouble.at(f"{at}{fault.path}", f"{prefix}{fault.message}")

@@ -29,7 +29,7 @@ class StepState(StrEnum):
     STOPPED = "stopped"
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a workflow as it is stored."""
 
     id: UUID

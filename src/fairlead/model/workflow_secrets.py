@@ -5,52 +5,52 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.model.kept_secrets import restore_secrets
-from fairlead.model.redact import Mask, Patterns, mask_for, shown_payload
-from fairlead.model.template_secrets import secret_fields, shown_template
+from fairlead.model.secret_restoration import restore_secrets
+from fairlead.model.redact import Mask, Patterns, build_mask, mask_payload
+from fairlead.model.template_secrets import find_secret_fields, mask_template
 from fairlead.model.workflow_run import Run, RunStep
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
 
 # The paths of secrets in payloads, by definition key.
-Secrets = Mapping[str, Sequence[str]]
+SecretPathsByDefinition = Mapping[str, Sequence[str]]
 
 # The fields of a step that may have literal secrets.
 _WITH_SECRETS = ("payload", "for_each")
 
 
-def shown_spec(spec: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
+def mask_spec(spec: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
     """A workflow's document with its literal secrets masked."""
-    return {**spec, "steps": [shown_step(step, secrets, patterns) for step in spec["steps"]]}
+    return {**spec, "steps": [mask_step(step, secrets, patterns) for step in spec["steps"]]}
 
 
-def shown_step(step: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
+def mask_step(step: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
     """One step of a document with its literal secrets masked."""
     paths = secrets.get(step["definition"], ())
     if "payload" not in step or not (paths or patterns):
         return step
     shown = {name: step[name] for name in _WITH_SECRETS if name in step}
-    shown["payload"] = shown_template(step["payload"], paths)
-    if isinstance(step.get("for_each"), list) and (fields := _of_items(step["payload"], paths)):
-        shown["for_each"] = [shown_template(item, fields) for item in step["for_each"]]
-    return {**step, **shown_payload(shown, (), patterns)}
+    shown["payload"] = mask_template(step["payload"], paths)
+    if isinstance(step.get("for_each"), list) and (fields := _find_item_secrets(step["payload"], paths)):
+        shown["for_each"] = [mask_template(item, fields) for item in step["for_each"]]
+    return {**step, **mask_payload(shown, (), patterns)}
 
 
-def _of_items(payload: Any, paths: Sequence[str]) -> list[str]:
+def _find_item_secrets(payload: Any, paths: Sequence[str]) -> list[str]:
     """The paths in an item of for_each that fill the secrets of the step's jobs."""
-    return secret_fields(payload, paths, (*ROOTS, PREVIOUS, *ITEM_ROOTS), of="item")
+    return find_secret_fields(payload, paths, (*ROOTS, PREVIOUS, *ITEM_ROOTS), of="item")
 
 
-def restored_spec(spec: Any, known: Any, secrets: Secrets, patterns: Patterns = ()) -> Any:
+def restore_spec(spec: Any, known: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
     """The document with each payload that is still as shown replaced by the payload of the `known` document."""
     before = {(step["name"], step["definition"]): step for step in known["steps"]}
-    return {**spec, "steps": [_restored_step(step, before, secrets, patterns) for step in spec["steps"]]}
+    return {**spec, "steps": [_restore_step(step, before, secrets, patterns) for step in spec["steps"]]}
 
 
-def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patterns: Patterns) -> Any:
+def _restore_step(step: Any, before: Mapping[Any, Any], secrets: SecretPathsByDefinition, patterns: Patterns) -> Any:
     stored = before.get((step["name"], step["definition"]), {})
     if "payload" not in step or "payload" not in stored:
         return step
-    shown = shown_step(stored, secrets, patterns)
+    shown = mask_step(stored, secrets, patterns)
     # items fill the payload: a user who edits them edits the request that has the secrets
     edited, was, seen = (
         {name: one[name] for name in _WITH_SECRETS if name in one} for one in (step, stored, shown)
@@ -58,29 +58,29 @@ def _restored_step(step: Any, before: Mapping[Any, Any], secrets: Secrets, patte
     return {**step, **restore_secrets(edited, was, seen)}
 
 
-def shown_run(run: Run, patterns: Patterns = ()) -> Run:
+def mask_run(run: Run, patterns: Patterns = ()) -> Run:
     """The run with the secrets of its input masked, also in its output and error."""
-    mask = mask_for(run.input, run.secret_paths, patterns)
+    mask = build_mask(run.input, run.secret_paths, patterns)
     if mask is None:
         return run
     return replace(
         run,
-        input=shown_payload(run.input, run.secret_paths, patterns),
+        input=mask_payload(run.input, run.secret_paths, patterns),
         output=mask.value(run.output),
         error=mask.value(run.error),
         correlation_id=mask.chosen(run.correlation_id),
     )
 
 
-def shown_steps(
-    steps: Iterable[RunStep], run: Run, secrets: Secrets, patterns: Patterns = ()
+def mask_steps(
+    steps: Iterable[RunStep], run: Run, secrets: SecretPathsByDefinition, patterns: Patterns = ()
 ) -> list[RunStep]:
     """The steps of a run with secrets masked; `run` must be unmasked."""
-    mask = mask_for(run.input, run.secret_paths, patterns) or Mask(())
+    mask = build_mask(run.input, run.secret_paths, patterns) or Mask(())
     return [
         replace(
             step,
-            spec=shown_step(step.spec, secrets, patterns),
+            spec=mask_step(step.spec, secrets, patterns),
             error=mask.value(step.error),
             last_error=mask.value(step.last_error),
         )
@@ -88,7 +88,7 @@ def shown_steps(
     ]
 
 
-def kept_output(output: Any, *, given: Any, secret_paths: Sequence[str], patterns: Patterns = ()) -> Any:
+def mask_output(output: Any, *, given: Any, secret_paths: Sequence[str], patterns: Patterns = ()) -> Any:
     """A run's output to store: the secrets of its input are masked."""
-    mask = mask_for(given, secret_paths, patterns)
+    mask = build_mask(given, secret_paths, patterns)
     return output if mask is None else mask.value(output)

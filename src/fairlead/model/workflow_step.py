@@ -7,9 +7,9 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import Fault, FilterInvalid, TemplateFailed, TemplateInvalid
-from fairlead.model.filter import Filter, filter_of
+from fairlead.model.filter import Filter, parse_filter
 from fairlead.model.path import Path
-from fairlead.model.template import Template, compiled
+from fairlead.model.template import Template, compile_template
 from fairlead.model.workflow import Step
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Task(msgspec.Struct, frozen=True):
     item: int | None = None
 
 
-class Released(msgspec.Struct, frozen=True):
+class StepJobs(msgspec.Struct, frozen=True):
     """The jobs of a step, and where they run. Payloads are rendered lazily, one at a time."""
 
     tasks: Iterator[Task]
@@ -54,7 +54,7 @@ class Recipe(msgspec.Struct, frozen=True):
         if self.for_each is not None:
             yield from self.for_each.paths
         if self.when is not None:
-            yield from paths_of(self.when)
+            yield from iterate_filter_paths(self.when)
 
     @property
     def needs(self) -> set[str]:
@@ -64,26 +64,26 @@ class Recipe(msgspec.Struct, frozen=True):
             named.add(self.step.after[0])
         return named
 
-    def is_wanted(self, context: Mapping[str, Any]) -> bool:
+    def condition_holds(self, context: Mapping[str, Any]) -> bool:
         """Whether its condition holds."""
         return self.when is None or self.when.matches(dict(context))
 
-    def released(self, context: Mapping[str, Any], *, max_bytes: int) -> Released:
+    def released(self, context: Mapping[str, Any], *, max_bytes: int) -> StepJobs:
         """Render the step's jobs; TemplateFailed if a template cannot be filled."""
         where = self.where.render(context, max_bytes=max_bytes)
-        places = {name: _uuid(name, value) for name, value in where.items()}
+        places = {name: _parse_uuid(name, value) for name, value in where.items()}
         if self.for_each is None:
             only = Task(self.payload.render(context, max_bytes=max_bytes))
-            return Released(iter([only]), 1, **places)
-        items = self._bounded(self.for_each.render(context, max_bytes=MAX_LIST_BYTES))
+            return StepJobs(iter([only]), 1, **places)
+        items = self._require_items(self.for_each.render(context, max_bytes=MAX_LIST_BYTES))
         tasks = (self._task(context, n, item, max_bytes) for n, item in enumerate(items))
-        return Released(tasks, len(items), **places)
+        return StepJobs(tasks, len(items), **places)
 
     def _task(self, context: Mapping[str, Any], index: int, item: Any, max_bytes: int) -> Task:
         seen = {**context, "item": item, "index": index}
         return Task(self.payload.render(seen, max_bytes=max_bytes), index)
 
-    def _bounded(self, items: Any) -> list[Any]:
+    def _require_items(self, items: Any) -> list[Any]:
         if not isinstance(items, list):
             raise TemplateFailed("for_each must be a list.", [Fault("/for_each", "must be a list")])
         if len(items) > self.step.max_items:
@@ -94,7 +94,7 @@ class Recipe(msgspec.Struct, frozen=True):
         return items
 
 
-def recipe_of(step: Step) -> Recipe:
+def build_recipe(step: Step) -> Recipe:
     """Compile a step; TemplateInvalid or FilterInvalid if a template or the condition is wrong."""
     roots = (*ROOTS, *((PREVIOUS,) if len(step.after) == 1 else ()))
     where = {
@@ -105,14 +105,14 @@ def recipe_of(step: Step) -> Recipe:
     of_items = (*roots, *(ITEM_ROOTS if step.for_each is not None else ()))
     return Recipe(
         step,
-        payload=_part("payload", lambda: compiled(step.payload, of_items)),
-        when=None if step.when is None else _part("when", lambda: filter_of(step.when)),
-        for_each=None if step.for_each is None else _part("for_each", lambda: compiled(step.for_each, roots)),
-        where=compiled(where, roots),
+        payload=_read_part("payload", lambda: compile_template(step.payload, of_items)),
+        when=None if step.when is None else _read_part("when", lambda: parse_filter(step.when)),
+        for_each=None if step.for_each is None else _read_part("for_each", lambda: compile_template(step.for_each, roots)),
+        where=compile_template(where, roots),
     )
 
 
-def _part(name: str, make: Callable[[], T]) -> T:
+def _read_part(name: str, make: Callable[[], T]) -> T:
     """Compile a field of a step; the paths of its faults begin with the field's name."""
     try:
         return make()
@@ -121,15 +121,15 @@ def _part(name: str, make: Callable[[], T]) -> T:
         raise type(error)(error.message, faults) from None
 
 
-def paths_of(wanted: Filter) -> Iterator[Path]:
+def iterate_filter_paths(wanted: Filter) -> Iterator[Path]:
     """All paths that a filter uses."""
     for condition in wanted.conditions:
         yield condition.path
     for one in wanted.alternatives:
-        yield from paths_of(one)
+        yield from iterate_filter_paths(one)
 
 
-def _uuid(name: str, value: Any) -> UUID:
+def _parse_uuid(name: str, value: Any) -> UUID:
     try:
         return UUID(value)
     except (ValueError, TypeError, AttributeError):

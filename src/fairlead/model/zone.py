@@ -19,7 +19,7 @@ _STRIDE = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """A period, in UTC, with a constant offset of the zone."""
 
     start: datetime
@@ -27,40 +27,40 @@ class Span(NamedTuple):
     offset: timedelta
 
 
-def zone(name: str) -> ZoneInfo:
+def load_zone(name: str) -> ZoneInfo:
     """The zone of this name; TimezoneUnknown suggests a similar name."""
-    if known(name):
+    if is_known_zone(name):
         return ZoneInfo(name)
-    close = get_close_matches(name[:80].title(), names(), 1)
+    close = get_close_matches(name[:80].title(), list_zone_names(), 1)
     hint = f" Did you mean {close[0]}?" if close else ""
     raise TimezoneUnknown(
         f"There is no time zone {name[:80]!r}: it {ADVICE}.{hint}", [Fault("timezone", ADVICE)]
     )
 
 
-def known(name: str) -> bool:
+def is_known_zone(name: str) -> bool:
     """Whether this is the name of a zone that is the same on every machine."""
-    return name in names()
+    return name in list_zone_names()
 
 
 @lru_cache(maxsize=1)
-def names() -> frozenset[str]:
+def list_zone_names() -> frozenset[str]:
     """The names of all zones."""
     return frozenset(zoneinfo.available_timezones()) - MACHINE_DEPENDENT
 
 
-def local(at: datetime, where: ZoneInfo) -> datetime:
+def local_time(at: datetime, where: ZoneInfo) -> datetime:
     """The local time of an instant, without a zone."""
     return at.astimezone(where).replace(tzinfo=None)
 
 
-def instant(shown: datetime, where: ZoneInfo) -> datetime:
+def first_instant(shown: datetime, where: ZoneInfo) -> datetime:
     """The first instant of a local time in UTC, or the clock change that skips the local time."""
     at = shown.replace(tzinfo=where, fold=0).astimezone(UTC)
-    if local(at, where) == shown:
+    if local_time(at, where) == shown:
         return at
     # In a gap, fold=1 uses the offset after it: the result is before the clock change.
-    return _change(where, shown.replace(tzinfo=where, fold=1).astimezone(UTC), at)
+    return _find_change(where, shown.replace(tzinfo=where, fold=1).astimezone(UTC), at)
 
 
 def happens_twice(shown: datetime, where: ZoneInfo) -> bool:
@@ -69,29 +69,29 @@ def happens_twice(shown: datetime, where: ZoneInfo) -> bool:
     return first > second
 
 
-def spans(where: ZoneInfo, start: datetime) -> Iterator[Span]:
+def iterate_offset_spans(where: ZoneInfo, start: datetime) -> Iterator[OffsetSpan]:
     """The spans from an instant until the latest supported time, also split at every new year."""
     for year in range(start.year, LATEST.year):
-        for end in (*_changes(where, year), datetime(year + 1, 1, 1, tzinfo=UTC)):
+        for end in (*_find_changes(where, year), datetime(year + 1, 1, 1, tzinfo=UTC)):
             if start < end:
-                yield Span(start, end, _offset(where, start))
+                yield OffsetSpan(start, end, _offset(where, start))
                 start = end
 
 
 @lru_cache(maxsize=4096)
-def _changes(where: ZoneInfo, year: int) -> tuple[datetime, ...]:
+def _find_changes(where: ZoneInfo, year: int) -> tuple[datetime, ...]:
     """The clock changes of a UTC year."""
     found = []
     before, new_year = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
     while before < new_year:
         after = min(before + _STRIDE, new_year)
         if _offset(where, before) != _offset(where, after):
-            found.append(_change(where, before, after))
+            found.append(_find_change(where, before, after))
         before = after
     return tuple(found)
 
 
-def _change(where: ZoneInfo, before: datetime, after: datetime) -> datetime:
+def _find_change(where: ZoneInfo, before: datetime, after: datetime) -> datetime:
     """The clock change in (before, after], by bisection; there must be one."""
     old = _offset(where, before)
     while after - before > _SECOND:

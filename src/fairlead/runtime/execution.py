@@ -20,7 +20,7 @@ from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Canceled, Failed, Outcome
-from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in
+from fairlead.model.redact import Mask, Patterns, build_mask, find_secrets
 from fairlead.runtime.failures import fields_of
 from fairlead.runtime.source import Held
 from fairlead.runtime.worker import Attempt
@@ -68,7 +68,7 @@ class Execution:
         self._redact_patterns = redact_patterns
         self._deadlines = Deadlines()
         self._bounds = lru_cache(1000)(self._bounds_of)
-        self._traced = tracing.provided()
+        self._traced = tracing.has_tracer_provider()
 
     def __call__(self, attempt: Attempt) -> None:
         """Start an attempt."""
@@ -119,7 +119,7 @@ class Execution:
         except SecretMissing as error:
             ended(Failed("SecretMissing", f"a secret of the command {command.key} is not available: {error}"))
             return
-        secrets += secrets_in(job.payload, job.secret_paths)
+        secrets += find_secrets(job.payload, job.secret_paths)
         if secrets or self._redact_patterns:
             ended = self._masked_by(Mask(secrets, self._redact_patterns), ctx, ended)
         bounds = Bounds(
@@ -157,7 +157,7 @@ class Execution:
     def _start_traced(self, handler: Handler | Command, ctx: Context, attempt: Attempt) -> None:
         """Run the handler in a span that ends with it; the span gets the masked outcome."""
         job = attempt.held.job
-        span = tracing.running(
+        span = tracing.start_run_span(
             job.definition_key,
             trace_of_job=job.trace,
             job_id=job.job_id,
@@ -180,7 +180,7 @@ class Execution:
     def _without_secrets(self, attempt: Attempt, ctx: Context, ended: Ended) -> Ended:
         """Mask the payload's secrets in the attempt's progress and outcome before they are written."""
         job = attempt.held.job
-        mask = mask_for(job.payload, job.secret_paths, self._redact_patterns)
+        mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
         return ended if mask is None else self._masked_by(mask, ctx, ended)
 
     def _masked_by(self, mask: Mask, ctx: Context, ended: Ended) -> Ended:
@@ -215,9 +215,9 @@ def _named(attempt: Attempt, outcome: Outcome) -> str:
     return type(outcome).__name__.lower()
 
 
-def _error(attempt: Attempt, outcome: Outcome) -> tracing.Error | None:
+def _error(attempt: Attempt, outcome: Outcome) -> tracing.SpanError | None:
     if attempt.lost:
-        return tracing.Error("LeaseLost", "the lease was lost before the handler ended")
+        return tracing.SpanError("LeaseLost", "the lease was lost before the handler ended")
     if isinstance(outcome, Failed):
-        return tracing.Error(outcome.kind, outcome.message, outcome.traceback)
+        return tracing.SpanError(outcome.kind, outcome.message, outcome.traceback)
     return None

@@ -16,7 +16,7 @@ from fairlead.actions import settling
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Budget, Change, Released, decide
+from fairlead.model.outcome import Backoff, RetryBudget, Change, Released, decide
 from fairlead.runtime.source import EndsPostponed, Held
 from fairlead.store import queue, worker_claims, workflows
 from fairlead.store.queue import Beat, Claim, Cursor
@@ -274,7 +274,7 @@ class StoreSource:
         if taken:
             log.warning("unheard_claim_released", jobs=len(taken))
             self._of_runs.update(lease for lease, of_run in taken.items() if of_run)
-            change = decide(Budget(1, 0, 0, Backoff()), Released())
+            change = decide(RetryBudget(1, 0, 0, Backoff()), Released())
             with suppress(EndsPostponed):  # the next search finds the postponed ones again
                 await self.finish([(lease, change) for lease in taken])
 

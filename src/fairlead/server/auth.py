@@ -27,10 +27,10 @@ from fairlead.errors import (
     InvalidInput,
     Unauthenticated,
 )
-from fairlead.model.access import ACCESS_CHANGED, GRANTS, Permission, Principal, Role, lacking
-from fairlead.model.payload import unreadable
+from fairlead.model.access import ACCESS_CHANGED, GRANTS, Permission, Principal, Role, missing_permission_error
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
-from fairlead.model.secret import secret_hash
+from fairlead.model.generated_secret import hash_secret
 from fairlead.server.addresses import address
 from fairlead.server.limits import Failures, Rates, from_address, too_many
 from fairlead.server.problems import route_of
@@ -131,7 +131,7 @@ class Gatekeeper:
         self._known.clear()
 
     async def _by_token(self, scheme: str, secret: str, ip: str | None) -> tuple[Principal, UUID]:
-        hashed = secret_hash(secret)
+        hashed = hash_secret(secret)
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
         if scheme.lower() != "bearer" or principal is None or token_id is None or now - at > REMEMBER_SECONDS:
@@ -202,7 +202,7 @@ class Requires:
         """The error for a role that may not use the route, or None."""
         if self.permission is None or self.permission in GRANTS[role]:
             return None
-        return lacking(self.permission, f"The role {role}")
+        return missing_permission_error(self.permission, f"The role {role}")
 
     def check_address(self, request: Request) -> None:
         """Reject unknown or unreadable parameters."""
@@ -304,7 +304,7 @@ async def _record_denial(
 def refuse_unreadable(request: Request) -> None:
     """Reject parameters with characters that PostgreSQL cannot store."""
     given = [*request.query_params.multi_items(), *request.path_params.items()]
-    if faults := [Fault(name, why) for name, text in given if (why := unreadable(str(text)))]:
+    if faults := [Fault(name, why) for name, text in given if (why := find_storage_flaw(str(text)))]:
         raise InvalidInput(f"The request is not valid: {faults[0].path}: {faults[0].message}.", faults)
 
 

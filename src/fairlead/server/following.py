@@ -8,7 +8,7 @@ from fastapi import Request
 from msgspec.structs import replace
 
 from fairlead.actions.logs import LogPage
-from fairlead.model.ansi import Plain
+from fairlead.model.ansi import AnsiStripper
 from fairlead.server.auth import Gatekeeper
 from fairlead.store.logs import Chunk
 
@@ -36,8 +36,8 @@ async def followed(request: Request, look: Callable[[], Awaitable[LogPage]], *, 
 
 def without_ansi(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Remove escape sequences, also those that span two chunks."""
-    plain: dict[tuple[int, str], Plain] = {}
+    plain: dict[tuple[int, str], AnsiStripper] = {}
     return [
-        replace(one, text=plain.setdefault((one.attempt_no, one.stream), Plain()).text(one.text))
+        replace(one, text=plain.setdefault((one.attempt_no, one.stream), AnsiStripper()).text(one.text))
         for one in chunks
     ]

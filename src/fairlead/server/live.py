@@ -31,7 +31,7 @@ from fairlead.server.rooms import (
     gate_frame,
     moment_of,
 )
-from fairlead.settings import compiled
+from fairlead.settings import compile_patterns
 from fairlead.store import live
 
 log = structlog.get_logger(__name__)
@@ -138,7 +138,7 @@ class Live:
 
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
-        self._mask = Mask((), compiled(fl.settings.redact_patterns))
+        self._mask = Mask((), compile_patterns(fl.settings.redact_patterns))
         self._rooms: dict[UUID | None, Room] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._catching_up = 0

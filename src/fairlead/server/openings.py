@@ -18,7 +18,7 @@ import structlog
 from fairlead.app import Fairlead
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError, Refused, TooManyRequests
-from fairlead.model.quota import Quota, allowed_of, exceeded
+from fairlead.model.quota import Quota, effective_quota, quota_error
 from fairlead.store import openings
 from fairlead.store.openings import Key, Standing
 
@@ -136,7 +136,7 @@ class Ledger:
         for key, number in held.items():
             standing = found.get(key)
             own = {} if standing is None else standing.own
-            self._known[key].hear(number, standing, allowed_of(key.quota, own, self._fl.settings))
+            self._known[key].hear(number, standing, effective_quota(key.quota, own, self._fl.settings))
 
     def _start(self) -> None:
         """Start the task that writes counts while anything is open."""
@@ -213,7 +213,7 @@ class Openings:
 
 
 def _full(quota: Quota, used: int, allowed: int) -> Refused:
-    error = exceeded(quota, used=used, allowed=allowed)
+    error = quota_error(quota, used=used, allowed=allowed)
     if isinstance(error, TooManyRequests):
         error.retry_after = RETRY_SECONDS
     return error

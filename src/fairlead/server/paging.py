@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.page import Page
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.server.views import ListOf, Parameters, View
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class PageQuery(Parameters):
     @property
     def after(self) -> str:
         """The last name of the previous page; empty for the first page."""
-        if self.cursor is not None and unreadable(self.cursor):
+        if self.cursor is not None and find_storage_flaw(self.cursor):
             raise _not_ours()
         return self.cursor or ""
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
-from fairlead.pauses import Pauses
+from fairlead.loop_pauses import LoopPauses
 
 # Smaller bodies are parsed at once.
 LARGE_BYTES = 262_144
@@ -37,9 +37,9 @@ class SlicedRequest(Request):
 async def _sliced(text: bytes) -> Any:
     if not text.lstrip().startswith(b"["):
         return json.loads(text)
-    items, pauses = list[Any](), Pauses(SLICE_SECONDS)
+    items, pauses = list[Any](), LoopPauses(SLICE_SECONDS)
     for item in _ITEMS.decode(text):
         items.append(json.loads(bytes(item)))
-        if pauses.is_time:
+        if pauses.is_due:
             await pauses.pause()
     return items

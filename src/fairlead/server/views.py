@@ -18,14 +18,14 @@ from pydantic import (
 
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import JobStatus, Source
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.trigger import FiringOutcome
 
 T = TypeVar("T")
 
 
 def _readable(text: str) -> str:
-    if flaw := unreadable(text):
+    if flaw := find_storage_flaw(text):
         raise ValueError(flaw)
     return text
 

@@ -7,7 +7,7 @@ import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
-from fairlead.model.fault import Fault
+from fairlead.model.inconsistency import Inconsistency
 
 sql = queries_beside(__file__)
 
@@ -15,13 +15,13 @@ BEGINNING = UUID(int=0)
 LOOK = 5000
 LOOK_RUNS = 200
 
-_faults = msgspec.json.Decoder(list[Fault])
+_faults = msgspec.json.Decoder(list[Inconsistency])
 
 
 class Piece(NamedTuple):
     """The faults of a piece, and the place where the next piece begins; None: it was the last."""
 
-    faults: list[Fault]
+    faults: list[Inconsistency]
     place: UUID | None
 
 
@@ -45,12 +45,12 @@ async def newest_place(tx: Tx, *, look: int) -> UUID | None:
     return rows[0][0] if rows else None
 
 
-async def leases(tx: Tx) -> list[Fault]:
+async def leases(tx: Tx) -> list[Inconsistency]:
     """Leases of attempts that do not run."""
-    return await tx.all(Fault, sql.leases)
+    return await tx.all(Inconsistency, sql.leases)
 
 
-async def keys(tx: Tx, place: KeyPlace, *, look: int = LOOK) -> tuple[list[Fault], KeyPlace | None]:
+async def keys(tx: Tx, place: KeyPlace, *, look: int = LOOK) -> tuple[list[Inconsistency], KeyPlace | None]:
     """Check `look` keys in use: those whose job has ended. And the next place."""
     await tx.by_index()  # it costs the same however large the tables are
     [(tenant_id, key_hash, text)] = await tx.values(sql.keys, {**place._asdict(), "look": look})
@@ -70,9 +70,9 @@ async def newest_run(tx: Tx, *, look: int) -> UUID | None:
     return rows[0][0] if rows else None
 
 
-async def levels(tx: Tx) -> list[Fault]:
+async def levels(tx: Tx) -> list[Inconsistency]:
     """Tenants whose counts of queued and running jobs are wrong."""
-    return await tx.all(Fault, sql.levels)
+    return await tx.all(Inconsistency, sql.levels)
 
 
 async def tenants(tx: Tx) -> list[UUID]:
@@ -80,6 +80,6 @@ async def tenants(tx: Tx) -> list[UUID]:
     return [tenant_id for (tenant_id,) in await tx.values(sql.tenants)]
 
 
-async def counts(tx: Tx, tenant_id: UUID) -> list[Fault]:
+async def counts(tx: Tx, tenant_id: UUID) -> list[Inconsistency]:
     """The faults of a tenant's counts and usage: reads all of its jobs."""
-    return await tx.all(Fault, sql.counts, {"tenant_id": tenant_id})
+    return await tx.all(Inconsistency, sql.counts, {"tenant_id": tenant_id})

@@ -12,7 +12,7 @@ from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
-from fairlead.model.redact import Mask, Patterns, mask_for, secrets_in, shown_key, shown_payload
+from fairlead.model.redact import Mask, Patterns, build_mask, find_secrets, mask_dedupe_key, mask_payload
 from fairlead.store import bounded, events, stats
 
 sql = queries_beside(__file__)
@@ -235,12 +235,12 @@ def _shown(job: _Recorded, patterns: Patterns) -> Job:
     """The job as users may see it, with the secrets of its payload masked in all its fields."""
     shown = {name: getattr(job, name) for name in _SHOWN}
     if job.secret_paths or patterns:
-        mask = Mask(secrets_in(job.payload, job.secret_paths), patterns)
-        shown["payload"] = shown_payload(job.payload, job.secret_paths, patterns)
+        mask = Mask(find_secrets(job.payload, job.secret_paths), patterns)
+        shown["payload"] = mask_payload(job.payload, job.secret_paths, patterns)
         shown |= {name: mask.chosen(shown[name]) for name in _CHOSEN}
         shown |= {name: mask.value(shown[name]) for name in _VALUES}
         if job.dedupe_key is not None:
-            shown["dedupe_key"] = shown_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)
+            shown["dedupe_key"] = mask_dedupe_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)
     return Job(**shown)
 
 
@@ -271,7 +271,7 @@ _TAILS = ("error_text", "stdout_tail", "stderr_tail")
 async def mask_of(tx: Tx, job_id: UUID) -> Mask | None:
     """The mask for a job's secrets in texts about it; None if there is nothing to mask."""
     payload, paths = await secrets_of(tx, job_id)
-    return mask_for(payload, paths, tx.redact_patterns)
+    return build_mask(payload, paths, tx.redact_patterns)
 
 
 async def payload(tx: Tx, job_id: UUID) -> Any:
@@ -322,7 +322,7 @@ async def chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
     [(definition_key, paths, key, *chosen)] = await tx.values(sql.chosen_texts, {"id": job_id})
     found = dict(zip(_CHOSEN, chosen, strict=True))
     if key is not None:
-        found["dedupe_key"] = shown_key(key, definition_key, paths, Mask(()))
+        found["dedupe_key"] = mask_dedupe_key(key, definition_key, paths, Mask(()))
     return {name: text for name, text in found.items() if text is not None}
 
 

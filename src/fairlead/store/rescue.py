@@ -9,9 +9,9 @@ import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
-from fairlead.model.blame import Before, Borne, blame
+from fairlead.model.blame import EarlierLoss, WorkerLease, assign_blame
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Blame, Budget, Change, Lost, Outcome, Released, decide
+from fairlead.model.outcome import Backoff, Blame, RetryBudget, Change, Lost, Outcome, Released, decide
 from fairlead.store import queue
 
 sql = queries_beside(__file__)
@@ -53,8 +53,8 @@ class _Expired(msgspec.Struct, frozen=True):
     def lease(self) -> Lease:
         return Lease(self.job_id, self.attempt_no, self.token)
 
-    def borne(self) -> Borne:
-        return Borne(
+    def borne(self) -> WorkerLease:
+        return WorkerLease(
             self.job_id,
             self.attempt_no,
             self.worker_id,
@@ -95,15 +95,15 @@ async def rescue(
     return await queue.end(tx, [(one.lease, _left(one, blames)) for one in expired], actor=actor)
 
 
-async def _blames(tx: Tx, lost: Sequence[Borne], lease_seconds: float) -> dict[UUID, Blame]:
+async def _blames(tx: Tx, lost: Sequence[WorkerLease], lease_seconds: float) -> dict[UUID, Blame]:
     """The blame of each lost job. It is stored, for leases of the same workers that expire a little later."""
     if not lost:
         return {}
     workers = {"workers": sorted({one.worker_id for one in lost})}
-    held = _by_worker(await tx.all(Borne, sql.borne, workers))
-    before = {one.worker_id: one for one in await tx.all(Before, sql.lost_before, workers)}
+    held = _by_worker(await tx.all(WorkerLease, sql.borne, workers))
+    before = {one.worker_id: one for one in await tx.all(EarlierLoss, sql.lost_before, workers)}
     blames = {
-        one.job_id: blame(one, held[one.worker_id], before.get(one.worker_id), lease_seconds=lease_seconds)
+        one.job_id: assign_blame(one, held[one.worker_id], before.get(one.worker_id), lease_seconds=lease_seconds)
         for one in lost
     }
     memory = [_memory(of_worker, blames) for of_worker in _by_worker(lost).values()]
@@ -111,7 +111,7 @@ async def _blames(tx: Tx, lost: Sequence[Borne], lease_seconds: float) -> dict[U
     return blames
 
 
-def _memory(lost: Sequence[Borne], blames: Mapping[UUID, Blame]) -> dict[str, Any]:
+def _memory(lost: Sequence[WorkerLease], blames: Mapping[UUID, Blame]) -> dict[str, Any]:
     """The stored record of a worker: when it lost these leases, and which job was blamed."""
     charged = [one for one in lost if blames[one.job_id] is Blame.CHARGED]
     return {
@@ -123,8 +123,8 @@ def _memory(lost: Sequence[Borne], blames: Mapping[UUID, Blame]) -> dict[str, An
     }
 
 
-def _by_worker(leases: Sequence[Borne]) -> dict[str, list[Borne]]:
-    found: dict[str, list[Borne]] = {}
+def _by_worker(leases: Sequence[WorkerLease]) -> dict[str, list[WorkerLease]]:
+    found: dict[str, list[WorkerLease]] = {}
     for one in leases:
         found.setdefault(one.worker_id, []).append(one)
     return found
@@ -152,4 +152,4 @@ def _left(lost: _Expired, blames: Mapping[UUID, Blame]) -> Change:
     outcome: Outcome = Released()
     if not lost.unaccepted:
         outcome = Lost(blames[lost.job_id], lost.suspected, lost.on_host)
-    return decide(Budget(1, 0, lost.lost_count, Backoff()), outcome)
+    return decide(RetryBudget(1, 0, lost.lost_count, Backoff()), outcome)

@@ -9,8 +9,8 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
-from fairlead.model.redact import mask_for
-from fairlead.model.trouble import Trouble
+from fairlead.model.redact import build_mask
+from fairlead.model.error_groups import FailedJob
 from fairlead.store import bounded
 
 sql = queries_beside(__file__)
@@ -31,7 +31,7 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 async def newest(
     tx: Tx, *, tenant_id: UUID | None, status: JobStatus, look: int
-) -> tuple[list[Trouble], int]:
+) -> tuple[list[FailedJob], int]:
     """The jobs with this status among the newest `look` failed ones, with secrets masked; and how many were read."""
     await tx.by_index()
     values = {"tenant_id": tenant_id, "look": look}
@@ -39,7 +39,7 @@ async def newest(
     return [_shown(tx, one) for one in found if one.status == status], len(found)
 
 
-def _shown(tx: Tx, one: _Recorded) -> Trouble:
-    mask = mask_for(one.payload, one.secret_paths, tx.redact_patterns)
+def _shown(tx: Tx, one: _Recorded) -> FailedJob:
+    mask = build_mask(one.payload, one.secret_paths, tx.redact_patterns)
     error = one.error if mask is None or one.error is None else mask.text(one.error)
-    return Trouble(one.job_id, one.tenant, one.definition_key, one.finished_at, error)
+    return FailedJob(one.job_id, one.tenant, one.definition_key, one.finished_at, error)

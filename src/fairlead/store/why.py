@@ -10,27 +10,27 @@ from fairlead.model.why import (
     SEEN_SECONDS,
     ClosedGate,
     Limit,
-    Standing,
-    Surroundings,
-    Workers,
+    JobSnapshot,
+    QueueConditions,
+    WorkerCounts,
 )
 
 sql = queries_beside(__file__)
 
 
-async def standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Standing | None:
+async def standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> JobSnapshot | None:
     """The state of a job of a tenant, or (None) of any."""
-    return await tx.first(Standing, sql.standing, {"id": job_id, "tenant_id": tenant_id})
+    return await tx.first(JobSnapshot, sql.standing, {"id": job_id, "tenant_id": tenant_id})
 
 
-async def surroundings(tx: Tx, job: Standing) -> Surroundings:
+async def surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
     """The gates, limits, workers and jobs that may hold back a queued job."""
     of_job = {"id": job.job_id}
     serving = {"definition_key": job.definition_key, "tenant_id": str(job.tenant_id), "seconds": SEEN_SECONDS}
     await tx.by_index()
-    [workers] = await tx.all(Workers, sql.workers, serving)
+    [workers] = await tx.all(WorkerCounts, sql.workers, serving)
     [(ahead,)] = await tx.values(sql.ahead, {**of_job, "bound": MOST_AHEAD + 1})
-    return Surroundings(
+    return QueueConditions(
         gates=await tx.all(ClosedGate, sql.gates, of_job),
         limits=await tx.all(Limit, sql.limits, {**of_job, "holders": MOST_HOLDERS}),
         workers=workers,

@@ -12,7 +12,7 @@ from fairlead.model.definition import Kind
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.workflow_graph import Node
-from fairlead.model.workflow_run import Published, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.store import bounded
 from fairlead.store.jobs import Target
 
@@ -144,10 +144,10 @@ async def hold_key(tx: Tx, *, tenant_id: UUID, key: str) -> None:
 
 async def newest(
     tx: Tx, *, tenant_id: UUID, key: str, version: int | None = None, or_shared: bool = True
-) -> Published | None:
+) -> PublishedWorkflow | None:
     """A tenant's workflow, or the shared one; its newest version, or the given one."""
     values = {"tenant_id": tenant_id, "key": key, "version": version, "or_shared": or_shared}
-    return await tx.first(Published, sql.newest, values)
+    return await tx.first(PublishedWorkflow, sql.newest, values)
 
 
 async def add(
@@ -159,7 +159,7 @@ async def add(
     spec: Any,
     secret_paths: Sequence[str],
     created_by: str,
-) -> Published:
+) -> PublishedWorkflow:
     """Add the next version of a workflow."""
     values = {
         "tenant_id": tenant_id,
@@ -169,16 +169,16 @@ async def add(
         "secret_paths": list(secret_paths),
         "created_by": created_by,
     }
-    [made] = await tx.all(Published, sql.add, values)
+    [made] = await tx.all(PublishedWorkflow, sql.add, values)
     return made
 
 
 async def listed(
     tx: Tx, *, tenant_id: UUID | None, after: str, after_tenant: UUID | None = None, limit: int
-) -> Page[Published]:
+) -> Page[PublishedWorkflow]:
     """The newest versions of the workflows that a tenant can start, by key; (None) of all tenants, by key and tenant."""
     values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant}
-    return await bounded.page(tx, Published, sql.listed, values, limit=limit, weighed=("spec",))
+    return await bounded.page(tx, PublishedWorkflow, sql.listed, values, limit=limit, weighed=("spec",))
 
 
 # Runs
@@ -190,7 +190,7 @@ async def start(
     run_id: UUID,
     tenant_id: UUID,
     key: str,
-    workflow: Published | None,
+    workflow: PublishedWorkflow | None,
     nodes: Sequence[Node],
     input: Any,  # noqa: A002 - the word that users know
     output_template: Any,

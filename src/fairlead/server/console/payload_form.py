@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.errors import FairleadError, Fault, InvalidInput
-from fairlead.model.payload import pointer
+from fairlead.model.payload import json_pointer
 from fairlead.model.redact import MASK
 from fairlead.server.console.schema_form import (
     Field,
@@ -99,7 +99,7 @@ def of_payload(faults: Iterable[Fault]) -> list[Fault]:
 def refuse_masked(payload: Any) -> None:
     """Reject a payload that contains the mask of a secret, such as a copied one."""
     if faults := [
-        Fault(pointer(path), f"Type it again: {MASK} stands for a secret.") for path in _masked(payload, ())
+        Fault(json_pointer(path), f"Type it again: {MASK} stands for a secret.") for path in _masked(payload, ())
     ]:
         raise InvalidInput("Secrets are not copied: type them again.", faults)
 

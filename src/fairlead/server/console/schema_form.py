@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.errors import Fault
-from fairlead.model.payload import pointer
+from fairlead.model.payload import json_pointer
 
 # Levels of nested objects that have their own fields; deeper ones are edited as JSON.
 MOST_LEVELS = 2
@@ -60,12 +60,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The name of its input."""
-        return "payload" + pointer(self.path)
+        return "payload" + json_pointer(self.path)
 
     @property
     def json_name(self) -> str:
         """The name of its JSON input."""
-        return "json" + pointer(self.path)
+        return "json" + json_pointer(self.path)
 
     @property
     def choices(self) -> list[tuple[str, str]]:
@@ -245,7 +245,7 @@ def _read(field: Field, given: Mapping[str, str]) -> tuple[Any, list[Fault]]:
         try:
             return json.loads(text), []
         except (ValueError, RecursionError) as error:
-            return NOTHING, [Fault(pointer(field.path), f"This is not JSON: {error}.")]
+            return NOTHING, [Fault(json_pointer(field.path), f"This is not JSON: {error}.")]
     if field.kind is FieldKind.GROUP:
         inner, faults = payload_of(field.fields, given)
         return (inner if inner or field.required else NOTHING), faults

@@ -22,10 +22,10 @@ from fairlead.errors import (
     TemplateInvalid,
     TimezoneUnknown,
 )
-from fairlead.model.filter import filter_of
+from fairlead.model.filter import parse_filter
 from fairlead.model.request import EARLIEST
-from fairlead.model.schedule import Run, Schedule, in_words, preview
-from fairlead.model.template import compiled
+from fairlead.model.schedule import ScheduledRun, Schedule, in_words, preview_runs
+from fairlead.model.template import compile_template
 from fairlead.model.trigger import (
     EVENT_ROOTS,
     SCHEDULE_ROOTS,
@@ -33,7 +33,7 @@ from fairlead.model.trigger import (
     Overlap,
     Trigger,
     TriggerType,
-    schedule_of,
+    build_schedule,
 )
 from fairlead.server.console.forms import Form
 
@@ -152,8 +152,8 @@ def _misfits(document: dict[str, Any], zone: str) -> Iterator[Fault]:
     scheduled = document["trigger_type"] is TriggerType.SCHEDULE
     roots = SCHEDULE_ROOTS if scheduled else EVENT_ROOTS
     checks: list[Callable[[], object]] = [
-        lambda: filter_of(document["filter"]),
-        lambda: compiled(document["payload_template"], roots),
+        lambda: parse_filter(document["filter"]),
+        lambda: compile_template(document["payload_template"], roots),
     ]
     if scheduled and (document["cron_expr"] is not None or document["every_seconds"] is not None):
         checks.append(lambda: _schedule(document, zone, EARLIEST))
@@ -165,7 +165,7 @@ def _misfits(document: dict[str, Any], zone: str) -> Iterator[Fault]:
 
 
 def _schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
-    return schedule_of(
+    return build_schedule(
         cron_expr=document["cron_expr"],
         zone=document["timezone"] or zone,
         every_seconds=document["every_seconds"],
@@ -173,12 +173,12 @@ def _schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
     )
 
 
-def runs_of(draft: Draft, zone: str, now: datetime) -> tuple[str, list[Run]]:
+def runs_of(draft: Draft, zone: str, now: datetime) -> tuple[str, list[ScheduledRun]]:
     """The schedule in words and its next runs; requires that the fields in TIMES have no faults."""
     schedule = _schedule(draft.document, zone, now)
     first = first_of(schedule, now)  # an interval that starts now also runs now
     after = now if first is None else first - timedelta.resolution
-    return in_words(schedule), preview(schedule, after, zone=draft.document["timezone"] or zone)
+    return in_words(schedule), preview_runs(schedule, after, zone=draft.document["timezone"] or zone)
 
 
 def faults_of(error: FairleadError) -> list[Fault]:

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.errors import Forbidden, InvalidInput
 from fairlead.model.access import GRANTS, PEOPLE, Permission, Role
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Requires, refuse_unreadable
 from fairlead.server.console import render
 from fairlead.store import system, tenants
@@ -108,7 +108,7 @@ async def fields(request: Request) -> list[tuple[str, str]]:
         found = parse_qsl(text, keep_blank_values=True, max_num_fields=5000, errors="strict")
     except ValueError:
         raise InvalidInput("The form is not readable: send it as a browser does.") from None
-    if any(unreadable(part) for pair in found for part in pair):
+    if any(find_storage_flaw(part) for pair in found for part in pair):
         raise InvalidInput("The form holds characters that cannot be stored (such as NUL). Leave them out.")
     return found
 

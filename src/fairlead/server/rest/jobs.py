@@ -193,7 +193,7 @@ async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONRespo
     new = body.new(caller.tenant)
 
     async def enqueued(tx: Any) -> tuple[int, Any]:
-        with tracing.continued(_trace_of(request)):
+        with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
         job, _ = await jobs.show(tx, caller.principal, made.id)
         view = EnqueuedView.of(job, deduplicated=made.deduplicated)
@@ -208,7 +208,7 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
     new = [one.new(caller.tenant) for one in body.jobs]
 
     async def enqueued(tx: Any) -> tuple[int, Any]:
-        with tracing.continued(_trace_of(request)):
+        with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
         return 201, {"items": [{"id": str(one.id), "deduplicated": one.deduplicated} for one in made]}
 

@@ -16,9 +16,9 @@ from fairlead.errors import (
     TooManyRequests,
     Unauthenticated,
 )
-from fairlead.model.access import GRANTS, Permission, Principal, lacking
+from fairlead.model.access import GRANTS, Permission, Principal, missing_permission_error
 from fairlead.model.request import unknown_tenant
-from fairlead.model.secret import new_secret, secret_hash
+from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.server.addresses import address
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires, same_site, session_secret
 from fairlead.server.limits import from_address
@@ -47,13 +47,13 @@ class TicketView(View):
 @router.post("/live/ticket", status_code=201)
 async def ticket(request: Request, caller: Reader) -> TicketView:
     """Create a ticket for `GET /live?ticket=…`: valid once, for 30 seconds, with the caller's permissions."""
-    secret = new_secret()
+    secret = generate_secret()
     stands_for = live.Ticket(
         tenant_id=caller.tenant_id,
         actor=caller.principal.actor,
         role=caller.principal.role,
         token_id=caller.token_id,
-        session_hash=None if caller.token_id else secret_hash(session_secret(request) or ""),
+        session_hash=None if caller.token_id else hash_secret(session_secret(request) or ""),
     )
     async with caller.transaction() as tx:
         await live.add_ticket(tx, ticket_hash=secret.hash, ticket=stands_for, seconds=TICKET_SECONDS)
@@ -103,15 +103,15 @@ async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holde
     caller = await gatekeeper.caller(websocket)
     if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
         await _record_denial(caller)
-        raise lacking(Permission.READ_JOBS, f"The role {caller.principal.role}")
-    session = None if caller.token_id else secret_hash(session_secret(websocket) or "")
+        raise missing_permission_error(Permission.READ_JOBS, f"The role {caller.principal.role}")
+    session = None if caller.token_id else hash_secret(session_secret(websocket) or "")
     return caller.principal, Holder(caller.token_id, session)
 
 
 async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, Holder]:
     ip = address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
-        found = await live.redeem(tx, secret_hash(text))
+        found = await live.redeem(tx, hash_secret(text))
     if found is None:
         await gatekeeper.failures.count(from_address(ip))
         raise Unauthenticated(

@@ -17,7 +17,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
 from fairlead.model.schedule import in_words
-from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_for
+from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_of_trigger
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
 from fairlead.server.paging import PageQuery, page_of
@@ -268,6 +268,6 @@ def _in_words(trigger: Trigger) -> str | None:
     if trigger.trigger_type is TriggerType.EVENT:
         return None
     try:
-        return in_words(schedule_for(trigger))
+        return in_words(schedule_of_trigger(trigger))
     except Refused:
         return None  # its time zone is no longer known: its next firing reports that

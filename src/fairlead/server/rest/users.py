@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr
 from fairlead.actions import access, tenants
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role
-from fairlead.model.payload import unreadable
+from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.once import once
@@ -140,7 +140,7 @@ async def _add(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -
 async def _tenant_id(tx: Tx, caller: Caller, tenant: str | None) -> UUID | None:
     if tenant is None:
         return None
-    found = None if unreadable(tenant) else await tenants.find(tx, caller.principal, tenant)
+    found = None if find_storage_flaw(tenant) else await tenants.find(tx, caller.principal, tenant)
     if found is None:
         raise unknown_tenant(tenant)
     return found.id

@@ -9,7 +9,7 @@ from pydantic import Field
 from fairlead.actions.workflows import Shown, Start
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow import MAX_ITEMS
-from fairlead.model.workflow_run import Published, RunStatus, RunStep, StepState
+from fairlead.model.workflow_run import PublishedWorkflow, RunStatus, RunStep, StepState
 from fairlead.server.views import STEP_DEFINITION, Body, Text, View
 
 
@@ -92,7 +92,7 @@ class ListedView(View):
     created_at: datetime
 
     @classmethod
-    def of(cls, thing: Published) -> Self:
+    def of(cls, thing: PublishedWorkflow) -> Self:
         """The view of a workflow."""
         spec = thing.spec
         return cls(

@@ -10,7 +10,7 @@ from fairlead.actions.troubles import Troubles
 from fairlead.errors import Fault, InvalidInput, NotFound, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
-from fairlead.model.trouble import Group
+from fairlead.model.error_groups import ErrorGroup
 from fairlead.server.auth import Guarded
 from fairlead.server.console.visit import Visit, Visits
 
@@ -76,7 +76,7 @@ async def _found(visit: Visit, status: JobStatus) -> Troubles:
         return await troubles.by_error(tx, visit.principal, status=status)
 
 
-def _group(found: Troubles, mark: str) -> Group:
+def _group(found: Troubles, mark: str) -> ErrorGroup:
     for one in found.groups:
         if one.mark == mark:
             return one

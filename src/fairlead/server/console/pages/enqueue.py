@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
 from fairlead.model.definition import Definition
-from fairlead.model.job import Enqueued, Job, NewJob
+from fairlead.model.job import EnqueueResult, Job, NewJob
 from fairlead.server.auth import Guarded
 from fairlead.server.console.choosing import choose_tenant
 from fairlead.server.console.payload_form import PayloadForm, refuse_masked
@@ -74,7 +74,7 @@ async def send(request: Request, visit: Writer) -> Response:
 
 async def _enqueued(
     visit: Visit, definition: Definition, payload: Any, options: Mapping[str, str]
-) -> Enqueued:
+) -> EnqueueResult:
     refuse_masked(payload)
     new = NewJob(
         definition=definition.key, tenant=str(visit.tenant), payload=payload, **_read_options(options)

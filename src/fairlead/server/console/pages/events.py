@@ -22,7 +22,7 @@ from fairlead.model.access import Permission
 from fairlead.model.event import Event, NewEvent
 from fairlead.model.page import Page
 from fairlead.model.trigger import FiringOutcome
-from fairlead.model.zone import known
+from fairlead.model.zone import is_known_zone
 from fairlead.server.auth import Guarded
 from fairlead.server.console.choosing import choose_tenant
 from fairlead.server.console.forms import Form, uuid_of
@@ -152,4 +152,4 @@ async def _zone(visit: Visit) -> ZoneInfo:
     """The tenant's time zone, in which users enter times."""
     async with visit.transaction() as tx:
         tenant = await triggers.tenant_of(tx, visit.principal, str(visit.tenant), Permission.EMIT_EVENTS)
-    return ZoneInfo(tenant.timezone if known(tenant.timezone) else "UTC")
+    return ZoneInfo(tenant.timezone if is_known_zone(tenant.timezone) else "UTC")

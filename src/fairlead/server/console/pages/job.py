@@ -105,7 +105,7 @@ def trouble(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
 
 
 def _last_lines(text: str) -> str:
-    return "\n".join(ansi.plain(text).rstrip().splitlines()[-LAST_LINES:])
+    return "\n".join(ansi.strip_ansi(text).rstrip().splitlines()[-LAST_LINES:])
 
 
 def signal_name(number: int | None) -> str:
@@ -203,10 +203,10 @@ async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Re
     )  # errors must be raised before the first byte is sent
 
     async def text() -> AsyncIterator[str]:
-        page, streams = first, dict[tuple[int, str], ansi.Plain]()
+        page, streams = first, dict[tuple[int, str], ansi.AnsiStripper]()
         while page.items:
             for one in page.items:
-                yield streams.setdefault((one.attempt_no, one.stream), ansi.Plain()).text(one.text)
+                yield streams.setdefault((one.attempt_no, one.stream), ansi.AnsiStripper()).text(one.text)
             if page.next_cursor is None:
                 break
             page = await _log_page(visit, job_id, attempt, page.next_cursor)

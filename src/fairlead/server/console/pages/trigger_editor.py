@@ -19,9 +19,9 @@ from fairlead.errors import Fault, Refused
 from fairlead.model.access import Permission, Tenant
 from fairlead.model.end_event import END_EVENTS
 from fairlead.model.event import Event
-from fairlead.model.schedule import Run
+from fairlead.model.schedule import ScheduledRun
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
-from fairlead.model.zone import known, names
+from fairlead.model.zone import is_known_zone, list_zone_names
 from fairlead.server.auth import Guarded
 from fairlead.server.console import trigger_form
 from fairlead.server.console.choosing import choose_tenant
@@ -151,7 +151,7 @@ async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response
     )
 
 
-async def _runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[Run]]:
+async def _runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[ScheduledRun]]:
     """When a schedule would run, if only its other fields have faults."""
     if {one.path for one in draft.faults} & trigger_form.TIMES:
         return None, []
@@ -211,7 +211,7 @@ async def _editor(
         tenant=tenant,
         definitions=[one for one in await definitions.every(tx, visit.principal) if one.is_active],
         event_names=sorted({*END_EVENTS, *(one.name for one in recent)}),
-        zones=sorted(names()),
+        zones=sorted(list_zone_names()),
         units=list(trigger_form.UNITS),
         catch_ups=list(CatchUp),
         overlaps=list(Overlap),
@@ -233,7 +233,7 @@ async def _tenant(tx: Tx, visit: Visit, trigger: Trigger | None = None) -> Tenan
 
 def _zone(name: str) -> ZoneInfo:
     # an unknown time zone must not prevent its correction
-    return ZoneInfo(name if known(name) else "UTC")
+    return ZoneInfo(name if is_known_zone(name) else "UTC")
 
 
 def _told(what: str, made: Made) -> str:

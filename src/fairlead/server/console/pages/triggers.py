@@ -16,7 +16,7 @@ from fairlead.errors import Refused
 from fairlead.model.access import Permission
 from fairlead.model.event import RESERVED
 from fairlead.model.page import Page
-from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, when
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, describe_trigger
 from fairlead.server.auth import Guarded
 from fairlead.server.console.forms import uuid_of
 from fairlead.server.console.newest import shown
@@ -88,7 +88,7 @@ async def listed(request: Request, visit: Reader) -> Response:
         asked=asked,
         triggers=found,
         recent=recent,
-        when=when,
+        when=describe_trigger,
         definitions=keys,
         next_cursor=None if found.last is None else found.last.id,
     )
@@ -114,7 +114,7 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         "trigger.html",
         **page.facts(),
         trigger=trigger,
-        when=when(trigger),
+        when=describe_trigger(trigger),
         # users cannot emit events with a reserved name
         emittable=not (trigger.event_name or "").startswith(RESERVED),
         preview=preview,

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from fairlead.actions import usage
 from fairlead.model.access import Permission
-from fairlead.model.usage import By, Usage, Used, total
+from fairlead.model.usage import By, Usage, UsageFigures, sum_usage
 from fairlead.server.auth import Guarded
 from fairlead.server.console.visit import Visit, Visits
 from fairlead.server.rest.usage import as_table
@@ -71,16 +71,16 @@ async def table(request: Request, visit: Reader) -> Response:
     return as_table(report, whose=visit.tenant_slug)
 
 
-def charts(starts: Sequence[datetime], steps: dict[float, Used]) -> dict[str, Chart]:
+def charts(starts: Sequence[datetime], steps: dict[float, UsageFigures]) -> dict[str, Chart]:
     """The charts of runs, run time and cost, including steps without runs."""
     at = [start.timestamp() for start in starts]
-    found = [steps.get(moment, Used()) for moment in at]
+    found = [steps.get(moment, UsageFigures()) for moment in at]
     # one more step at both ends, or the outermost bars would be cut in half
     wide = (at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else 3600.0
     times = [at[0] - wide, *at, at[-1] + wide]
     unit, size = next((one for one in UNITS if any(used.run_ms >= one[1] for used in found)), UNITS[-1])
 
-    def chart(*series: Callable[[Used], float], unit: str = "") -> Chart:
+    def chart(*series: Callable[[UsageFigures], float], unit: str = "") -> Chart:
         return Chart([times, *([0, *map(one, found), 0] for one in series)], unit)
 
     return {
@@ -90,11 +90,11 @@ def charts(starts: Sequence[datetime], steps: dict[float, Used]) -> dict[str, Ch
     }
 
 
-def _grouped(items: Iterable[Usage], key: Callable[[Usage], K]) -> dict[K, Used]:
+def _grouped(items: Iterable[Usage], key: Callable[[Usage], K]) -> dict[K, UsageFigures]:
     groups: dict[K, list[Usage]] = defaultdict(list)
     for one in items:
         groups[key(one)].append(one)
-    return {name: total(group) for name, group in groups.items()}
+    return {name: sum_usage(group) for name, group in groups.items()}
 
 
 def _by(request: Request) -> By:

@@ -11,7 +11,7 @@ from fairlead.actions.workflows import Start, Started
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
-from fairlead.model.workflow_run import Published, Run
+from fairlead.model.workflow_run import PublishedWorkflow, Run
 from fairlead.server.auth import Guarded
 from fairlead.server.console import picture
 from fairlead.server.console.choosing import choose_tenant
@@ -55,7 +55,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     )
 
 
-def _startable(visit: Visit, found: list[Published]) -> list[Published]:
+def _startable(visit: Visit, found: list[PublishedWorkflow]) -> list[PublishedWorkflow]:
     """Leave out shared workflows that the tenant's own workflow of the same key replaces."""
     own = {one.key for one in found if not one.is_shared}
     return [one for one in found if visit.tenant_id is None or not (one.is_shared and one.key in own)]
@@ -81,7 +81,7 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
     )
 
 
-async def _newest(tx: Tx, visit: Visit, key: str) -> Published:
+async def _newest(tx: Tx, visit: Visit, key: str) -> PublishedWorkflow:
     return await workflows.get(tx, visit.principal, visit.tenant_slug, key)
 
 
@@ -118,7 +118,7 @@ async def start(workflow_key: str, visit: Runner) -> Response:
     return visit.done(told, to=visit.to(f"/workflow-runs/{made.id}"))
 
 
-async def _started(visit: Visit, workflow: Published, given: Any, options: dict[str, str]) -> Started:
+async def _started(visit: Visit, workflow: PublishedWorkflow, given: Any, options: dict[str, str]) -> Started:
     refuse_masked(given)
     asked = Start(
         tenant=str(visit.tenant_slug),
@@ -137,13 +137,13 @@ def _placed(error: FairleadError) -> FairleadError:
     return InvalidInput(error.message, faults)
 
 
-def _schema(workflow: Published) -> Any:
+def _schema(workflow: PublishedWorkflow) -> Any:
     return workflow.spec.get("input_schema", True)
 
 
 def _form_page(
     visit: Visit,
-    workflow: Published,
+    workflow: PublishedWorkflow,
     given: PayloadForm,
     options: dict[str, str],
     *,

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.model.argv_shape import payload_schema, shape_of
-from fairlead.model.parts import Text
+from fairlead.model.argv_shape import payload_schema, derive_shape
+from fairlead.model.argv_parts import ArgvText
 from fairlead.model.path import Path
-from fairlead.model.slot import Slot
+from fairlead.model.argv_slot import Slot
 
 # The schema comes from the rules of commands: an agent can run every payload that the server accepts.
 _SERVER_SLOT = Slot(path=Path(("payload", "serverInstanceId")), max_length=200)
 
 _SERVER: dict[str, Any] = {
     "kind": "host",
-    "arg_schema": payload_schema(shape_of([Text((_SERVER_SLOT,))])),
+    "arg_schema": payload_schema(derive_shape([ArgvText((_SERVER_SLOT,))])),
     "resource_pointer": "/serverInstanceId",
     "timeout_seconds": 300,
     "max_attempts": 3,

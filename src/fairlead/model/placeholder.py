@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlead.errors import FairleadError
-from fairlead.model.path import MISSING, Flaw, Path, path_at
+from fairlead.model.path import MISSING, Flaw, Path, parse_path_at
 from fairlead.model.payload import encode
 
 OPEN, CLOSE = "{{", "}}"
@@ -17,39 +17,39 @@ _SPACE = re.compile(r"[ \t\r\n]*+")
 _DEFAULT = re.compile(r"default[ \t\r\n]*+:[ \t\r\n]*+")
 
 
-class Place(msgspec.Struct, frozen=True):
+class Placeholder(msgspec.Struct, frozen=True):
     """A placeholder: the path of its value, and the default if the value is missing."""
 
     path: Path
     default: Any = MISSING
 
 
-class Text(msgspec.Struct, frozen=True):
+class TemplateText(msgspec.Struct, frozen=True):
     """A string with placeholders."""
 
-    parts: tuple[str | Place, ...]
+    parts: tuple[str | Placeholder, ...]
 
     @property
     def literal(self) -> str:
         return "".join(part for part in self.parts if isinstance(part, str))
 
     @property
-    def places(self) -> list[Place]:
-        return [part for part in self.parts if isinstance(part, Place)]
+    def places(self) -> list[Placeholder]:
+        return [part for part in self.parts if isinstance(part, Placeholder)]
 
 
-def read(text: str) -> str | Place | Text:
+def parse_template_string(text: str) -> str | Placeholder | TemplateText:
     r"""Parse a template's string: literal text, exactly one placeholder, or a mixture; or raise a Flaw.
 
     Backslashes are special only directly before `{{`: `\\` is a backslash there, and `\{{` is `{{`.
     """
-    mixture = Text(tuple(part for part in _parts(text) if part != ""))
+    mixture = TemplateText(tuple(part for part in _split_parts(text) if part != ""))
     if not mixture.places:
         return mixture.literal
     return mixture.parts[0] if len(mixture.parts) == 1 else mixture
 
 
-def _parts(text: str) -> Iterator[str | Place]:
+def _split_parts(text: str) -> Iterator[str | Placeholder]:
     at = 0
     while (opening := text.find(OPEN, at)) >= 0:
         stem = text[at:opening].rstrip("\\")
@@ -59,24 +59,24 @@ def _parts(text: str) -> Iterator[str | Place]:
         if slashes % 2:
             yield OPEN
         else:
-            place, at = _place_at(text, at)
+            place, at = _parse_placeholder(text, at)
             yield place
     yield text[at:]
 
 
-def _place_at(text: str, at: int) -> tuple[Place, int]:
-    path, at = path_at(text, _after_space(text, at))
+def _parse_placeholder(text: str, at: int) -> tuple[Placeholder, int]:
+    path, at = parse_path_at(text, _skip_space(text, at))
     default: Any = MISSING
-    at = _after_space(text, at)
+    at = _skip_space(text, at)
     if text.startswith("|", at):
-        default, at = _default_at(text, _after_space(text, at + 1))
-        at = _after_space(text, at)
+        default, at = _parse_default(text, _skip_space(text, at + 1))
+        at = _skip_space(text, at)
     if not text.startswith(CLOSE, at):
         raise Flaw(f"{path} is not followed by }}}} or | default:")
-    return Place(path, default), at + len(CLOSE)
+    return Placeholder(path, default), at + len(CLOSE)
 
 
-def _default_at(text: str, at: int) -> tuple[Any, int]:
+def _parse_default(text: str, at: int) -> tuple[Any, int]:
     match = _DEFAULT.match(text, at)
     if match is None:
         raise Flaw("after | only default: is allowed, followed by a JSON value")
@@ -90,13 +90,13 @@ def _default_at(text: str, at: int) -> tuple[Any, int]:
     return value, end
 
 
-def _after_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-_JSON = json.JSONDecoder(parse_constant=_no_constant)
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)

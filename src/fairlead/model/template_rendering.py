@@ -6,8 +6,8 @@ import msgspec
 
 from fairlead.errors import Fault, PayloadNotJson, PayloadTooDeep, PayloadTooLarge, TemplateFailed
 from fairlead.model.path import MISSING, Flaw, look_up
-from fairlead.model.payload import encode, pointer
-from fairlead.model.place import Place, Text
+from fairlead.model.payload import encode, json_pointer
+from fairlead.model.placeholder import Placeholder, TemplateText
 
 MAX_DEPTH = 64
 MAX_FAULTS = 20
@@ -18,17 +18,17 @@ _SCALARS = (int, float, bool, type(None))
 Where = tuple[str | int, ...]
 
 
-def filled(tree: Any, context: dict[str, Any], *, literal_bytes: int, max_bytes: int) -> Any:
+def render_tree(tree: Any, context: dict[str, Any], *, literal_bytes: int, max_bytes: int) -> Any:
     """A new JSON value: the tree with its placeholders filled; TemplateFailed has every fault."""
-    rendering = _Rendering(context, max_bytes)
+    rendering = _TemplateRenderer(context, max_bytes)
     rendering.spend(literal_bytes, ())
-    result = rendering.filled(tree, ())
+    result = rendering.render_node(tree, ())
     if rendering.faults:
         rendering.fail()
     return result
 
 
-class _Rendering:
+class _TemplateRenderer:
     def __init__(self, context: dict[str, Any], max_bytes: int) -> None:
         self.context = context
         self.max_bytes = max_bytes
@@ -37,31 +37,31 @@ class _Rendering:
         self.texts: dict[int, bytes] = {}
         self.faults: list[Fault] = []
 
-    def filled(self, node: Any, where: Where) -> Any:
+    def render_node(self, node: Any, where: Where) -> Any:
         kind = type(node)
         if kind is dict:
-            return {key: self.filled(item, (*where, key)) for key, item in node.items()}
+            return {key: self.render_node(item, (*where, key)) for key, item in node.items()}
         if kind is list:
-            return [self.filled(item, (*where, index)) for index, item in enumerate(node)]
+            return [self.render_node(item, (*where, index)) for index, item in enumerate(node)]
         try:
-            if kind is Place:
+            if kind is Placeholder:
                 return self.exact(node, where)
-            if kind is Text:
+            if kind is TemplateText:
                 return self.text(node, where)
         except Flaw as flaw:
             self.refuse(where, flaw.message)
         return node
 
-    def exact(self, place: Place, where: Where) -> Any:
+    def exact(self, place: Placeholder, where: Where) -> Any:
         value = self.value(place)
         text = self.encoded(place, value, where)
         self.spend(len(text), where)
         return msgspec.json.decode(text) if type(value) in (dict, list) else value
 
-    def text(self, node: Text, where: Where) -> str:
+    def text(self, node: TemplateText, where: Where) -> str:
         return "".join(part if isinstance(part, str) else self.form(part, where) for part in node.parts)
 
-    def form(self, place: Place, where: Where) -> str:
+    def form(self, place: Placeholder, where: Where) -> str:
         """A value as text inside a longer string."""
         value = self.value(place)
         if value is None or type(value) in (dict, list):
@@ -70,7 +70,7 @@ class _Rendering:
         self.spend(len(text) - (_QUOTES if type(value) is str else 0), where)
         return value if type(value) is str else text.decode()
 
-    def value(self, place: Place) -> Any:
+    def value(self, place: Placeholder) -> Any:
         value = look_up(place.path, self.context)
         if value is MISSING:
             value = place.default
@@ -78,10 +78,10 @@ class _Rendering:
             raise Flaw(f"{place.path} is missing and has no default")
         return value
 
-    def encoded(self, place: Place, value: Any, where: Where) -> bytes:
+    def encoded(self, place: Placeholder, value: Any, where: Where) -> bytes:
         if id(value) not in self.texts:
             try:
-                _weigh(value, self.room)
+                _require_room(value, self.room)
                 text = encode(value, max_bytes=self.room + _QUOTES, max_depth=MAX_DEPTH)[1]
             except PayloadTooLarge:
                 self.too_large(where)
@@ -96,12 +96,12 @@ class _Rendering:
             self.too_large(where)
 
     def refuse(self, where: Where, message: str) -> None:
-        self.faults.append(Fault(pointer(where), message))
+        self.faults.append(Fault(json_pointer(where), message))
         if len(self.faults) == MAX_FAULTS:
             self.fail()
 
     def too_large(self, where: Where) -> NoReturn:
-        self.faults.append(Fault(pointer(where), f"at this point the result exceeds {self.max_bytes} bytes"))
+        self.faults.append(Fault(json_pointer(where), f"at this point the result exceeds {self.max_bytes} bytes"))
         self.fail()
 
     def fail(self) -> NoReturn:
@@ -111,7 +111,7 @@ class _Rendering:
         )
 
 
-def _weigh(value: Any, room: int) -> None:
+def _require_room(value: Any, room: int) -> None:
     """Refuse values that are not plain JSON or certainly larger than `room`, before encoding.
 
     The weight is at most the size as JSON text. It counts shared values each time, so it also ends for a value that

@@ -7,7 +7,7 @@ import time
 LONGEST_SECONDS = 0.25
 
 
-class Pauses:
+class LoopPauses:
     """Measures the time since its creation or the last pause."""
 
     def __init__(self, slice_seconds: float) -> None:
@@ -15,7 +15,7 @@ class Pauses:
         self._since = time.monotonic()
 
     @property
-    def is_time(self) -> bool:
+    def is_due(self) -> bool:
         """Whether a slice has passed."""
         return time.monotonic() - self._since > self._slice_seconds
 

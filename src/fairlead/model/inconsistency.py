@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 
-class Kind(StrEnum):
+class InconsistencyKind(StrEnum):
     """The types of inconsistency, in the order of their repair. All except OTHER can be repaired: `actions/repair.py`."""
 
     SLEEPING_PARENT = "sleeping_parent"
@@ -19,10 +19,10 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-class Fault(msgspec.Struct, frozen=True):
+class Inconsistency(msgspec.Struct, frozen=True):
     """One inconsistency; `id` is the job, the workflow run, or (COUNTS) the tenant."""
 
-    kind: Kind
+    kind: InconsistencyKind
     id: UUID
     problem: str
 

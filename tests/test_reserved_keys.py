@@ -9,7 +9,7 @@ from fairlead import Context, Fairlead
 from fairlead.actions import instants
 from fairlead.db.tx import Tx
 from fairlead.errors import KeyReserved
-from fairlead.model.own_key import key_of_part, key_of_trigger
+from fairlead.model.reserved_key import build_part_key, build_trigger_key
 from fairlead.model.trigger import FiringOutcome
 from fairlead.store import firings
 from tests import given
@@ -22,7 +22,7 @@ async def test_a_dedupe_key_of_a_users_cannot_silence_a_schedule(fl: Fairlead) -
     for key in (f"trigger:{trigger.id}", str(trigger.id)):
         await fl.enqueue(ANY, tenant=TENANT, dedupe_key=key)
     with pytest.raises(KeyReserved):
-        await fl.enqueue(ANY, tenant=TENANT, dedupe_key=key_of_trigger(trigger.id))
+        await fl.enqueue(ANY, tenant=TENANT, dedupe_key=build_trigger_key(trigger.id))
 
     async def fire(tx: Tx) -> Any:
         await instants.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
@@ -57,7 +57,7 @@ async def test_a_run_with_a_key_of_a_users_cannot_stand_for_one_that_a_job_start
     job = await starter.enqueue(tenant=TENANT)
     taken = await fl.start("w", tenant=TENANT, key=f"job:{job.id}:start:w#1")
     with pytest.raises(KeyReserved):
-        await fl.start("w", tenant=TENANT, key=key_of_part(job.id, "start:w#1"))
+        await fl.start("w", tenant=TENANT, key=build_part_key(job.id, "start:w#1"))
 
     await fl.tick()
 

@@ -5,25 +5,25 @@ from typing import Union
 import msgspec
 
 from fairlead.model.path import Path
-from fairlead.model.slot import Slot
+from fairlead.model.argv_slot import Slot
 
 ITEM = "item"
 
 
-class Text(msgspec.Struct, frozen=True):
+class ArgvText(msgspec.Struct, frozen=True):
     """One argument: literal text and slots."""
 
     pieces: tuple[str | Slot, ...]
 
 
-class Flag(msgspec.Struct, frozen=True):
+class ArgvFlag(msgspec.Struct, frozen=True):
     """One literal argument if the value is true."""
 
     path: Path
     text: str
 
 
-class When(msgspec.Struct, frozen=True):
+class ConditionalParts(msgspec.Struct, frozen=True):
     """`then` if the value is given (neither missing nor null nor false), `otherwise` if not."""
 
     path: Path
@@ -31,14 +31,14 @@ class When(msgspec.Struct, frozen=True):
     otherwise: tuple["Part", ...] = ()
 
 
-class Each(msgspec.Struct, frozen=True):
+class RepeatedParts(msgspec.Struct, frozen=True):
     """The parts once for each item of a list."""
 
     path: Path
     argv: tuple["Part", ...]
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinedItems(msgspec.Struct, frozen=True):
     """One argument: all items of a list, joined."""
 
     path: Path
@@ -47,4 +47,4 @@ class Joined(msgspec.Struct, frozen=True):
     prefix: str = ""
 
 
-Part = Union[Text, Flag, When, Each, Joined]  # noqa: UP007 - a forward reference
+Part = Union[ArgvText, ArgvFlag, ConditionalParts, RepeatedParts, JoinedItems]  # noqa: UP007 - a forward reference

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from fairlead.model.parts import Each, Flag, Joined, Part, Text, When
+from fairlead.model.argv_parts import RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
 
 # Without the digits of a version: python3.12 is python.
 _RUNNERS = frozenset(
@@ -18,7 +18,7 @@ _VERSION = re.compile(r"[0-9.]+$")
 _BEFORE = re.compile(r"-|\w+=\S*$|[0-9.]+[smhd]?$")
 
 
-def programs(executable: str, parts: Iterable[Part]) -> Iterator[str]:
+def find_interpreter_flaws(executable: str, parts: Iterable[Part]) -> Iterator[str]:
     """Faults of parts that let a payload choose the code that a shell or an interpreter runs."""
     words = _words(parts)
     runner = executable
@@ -41,14 +41,14 @@ def _words(parts: Iterable[Part]) -> Iterator[str | None]:
     """The words in order; None for a word that contains a payload's value."""
     for part in parts:
         match part:
-            case Text():
+            case ArgvText():
                 literal = all(isinstance(piece, str) for piece in part.pieces)
                 yield "".join(map(str, part.pieces)) if literal else None
-            case Flag():
+            case ArgvFlag():
                 yield part.text
-            case When():
+            case ConditionalParts():
                 yield from _words((*part.then, *part.otherwise))
-            case Each():
+            case RepeatedParts():
                 yield from _words(part.argv)
-            case Joined():
+            case JoinedItems():
                 yield None

@@ -5,10 +5,10 @@ import secrets
 from typing import NamedTuple
 
 PREFIX = "fl_"
-SHOWN = 11
+PREFIX_LENGTH = 11
 
 
-class Secret(NamedTuple):
+class GeneratedSecret(NamedTuple):
     """A new secret: its text to show once, its beginning for lists, its hash to store."""
 
     text: str
@@ -16,12 +16,12 @@ class Secret(NamedTuple):
     hash: bytes
 
 
-def new_secret() -> Secret:
+def generate_secret() -> GeneratedSecret:
     """Generate a random secret."""
     text = PREFIX + secrets.token_urlsafe(32)
-    return Secret(text, text[:SHOWN], secret_hash(text))
+    return GeneratedSecret(text, text[:PREFIX_LENGTH], hash_secret(text))
 
 
-def secret_hash(text: str) -> bytes:
+def hash_secret(text: str) -> bytes:
     """The hash of a secret to store. 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -21,7 +21,7 @@ _CHARSETS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "window
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-def shown_headers(headers: Iterable[tuple[str, str]], mask: Mask | None = None) -> dict[str, str]:
+def select_headers(headers: Iterable[tuple[str, str]], mask: Mask | None = None) -> dict[str, str]:
     """The headers without secret ones, by lower-case name; repeated headers are joined."""
     found: dict[str, str] = {}
     for name, value in headers:
@@ -36,11 +36,11 @@ def shown_headers(headers: Iterable[tuple[str, str]], mask: Mask | None = None) 
     }
 
 
-def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool, mask: Mask | None = None) -> Any:
+def decode_body(content: bytes, headers: dict[str, str], *, truncated: bool, mask: Mask | None = None) -> Any:
     """The body as JSON if it is storable JSON, else as text; None for binary and compressed bodies."""
     if not content or headers.get("content-encoding", "identity") != "identity":
         return None
-    kind, charset = _type(headers.get("content-type", ""))
+    kind, charset = _parse_content_type(headers.get("content-type", ""))
     if _JSON_TYPE.fullmatch(kind) and not truncated:
         try:
             # in the output it is nested one level deeper
@@ -52,10 +52,10 @@ def shown_body(content: bytes, headers: dict[str, str], *, truncated: bool, mask
     if b"\x00" in content:
         return None
     text = _CONTROLS.sub("\ufffd", content.decode(charset, errors="replace"))
-    return mask.beginning(text) if truncated and mask is not None else text
+    return mask.mask_beginning(text) if truncated and mask is not None else text
 
 
-def _type(header: str) -> tuple[str, str]:
+def _parse_content_type(header: str) -> tuple[str, str]:
     kind, _, parameters = header.partition(";")
     found = _CHARSET.search(parameters.lower())
     return kind.strip().lower(), found[1] if found and found[1] in _CHARSETS else "utf-8"

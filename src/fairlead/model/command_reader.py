@@ -4,65 +4,65 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fairlead.errors import CommandInvalid, DefinitionInvalid, Fault
-from fairlead.model import command_words as words
-from fairlead.model.argv_reading import ArgvReading
-from fairlead.model.command import CommandSpec, Limits, definition_of
-from fairlead.model.definition import KEY, KEY_WORDS, MAX_RUNNING, DefinitionSpec, validator
+from fairlead.model import command_fields as words
+from fairlead.model.argv_reader import ArgvReader
+from fairlead.model.command import CommandSpec, Limits, build_command_definition
+from fairlead.model.definition import KEY, KEY_WORDS, MAX_RUNNING, DefinitionSpec, compile_schema
 from fairlead.model.outcome import Backoff
 from fairlead.model.path import Flaw, Path
 
 _YEAR = 31_536_000
 _PLAIN: dict[str, Callable[[Any], Any]] = {
-    "description": words.text,
-    "timeout": words.whole(1, 2_592_000),
-    "grace_seconds": words.seconds(0, 3600),
-    "env": words.names,
-    "cwd": words.folder,
-    "umask": words.umask,
-    "user": words.account,
-    "group": words.account,
-    "tail_bytes": words.size(0, 2**20),
-    "max_log_bytes": words.size(0, 2**30),
-    "success_exit_codes": words.exit_codes,
-    "fatal_exit_codes": words.exit_codes,
-    "max_attempts": words.whole(1, 1000),
-    "max_running": words.whole(1, MAX_RUNNING),
-    "max_running_per_tenant": words.whole(1, MAX_RUNNING),
-    "default_priority": words.whole(-1_000_000, 1_000_000),
-    "retention_days": words.whole(1, 36_500),
+    "description": words.read_text,
+    "timeout": words.integer_reader(1, 2_592_000),
+    "grace_seconds": words.seconds_reader(0, 3600),
+    "env": words.read_variable_names,
+    "cwd": words.read_folder,
+    "umask": words.read_umask,
+    "user": words.read_account,
+    "group": words.read_account,
+    "tail_bytes": words.size_reader(0, 2**20),
+    "max_log_bytes": words.size_reader(0, 2**30),
+    "success_exit_codes": words.read_exit_codes,
+    "fatal_exit_codes": words.read_exit_codes,
+    "max_attempts": words.integer_reader(1, 1000),
+    "max_running": words.integer_reader(1, MAX_RUNNING),
+    "max_running_per_tenant": words.integer_reader(1, MAX_RUNNING),
+    "default_priority": words.integer_reader(-1_000_000, 1_000_000),
+    "retention_days": words.integer_reader(1, 36_500),
 }
 _LIMITS: dict[str, Callable[[Any], Any]] = {
-    "memory_bytes": words.size(2**20),
-    "cpu_seconds": words.whole(1, _YEAR),
-    "open_files": words.whole(8, 2**20),
-    "processes": words.whole(1, 2**22),
-    "file_bytes": words.size(0),
+    "memory_bytes": words.size_reader(2**20),
+    "cpu_seconds": words.integer_reader(1, _YEAR),
+    "open_files": words.integer_reader(8, 2**20),
+    "processes": words.integer_reader(1, 2**22),
+    "file_bytes": words.size_reader(0),
 }
-_BACKOFF = dict.fromkeys(Backoff.__struct_fields__, words.number)
+_BACKOFF = dict.fromkeys(Backoff.__struct_fields__, words.read_number)
 _TABLES = ("argv", "set_env", "secrets", "limits", "snooze_exit_codes", "arg_schema", "backoff")
 FIELDS = frozenset((*_PLAIN, *_TABLES))
 
 
-def commands_of(document: Mapping[str, Any]) -> dict[str, CommandSpec]:
+def read_commands(document: Mapping[str, Any]) -> dict[str, CommandSpec]:
     """The commands of a parsed fairlead.toml, by key; CommandInvalid names every fault of every command."""
     tables = document.get("commands", {})
     if not isinstance(tables, Mapping):
         raise _invalid([Fault("commands", "must be a table of commands, such as [commands.sync-dropbox]")])
     faults: list[Fault] = []
-    found = {key: _command(key, said, faults) for key, said in tables.items()}
+    found = {key: _read_command(key, said, faults) for key, said in tables.items()}
     if faults:
         raise _invalid(faults)
     return {key: spec for key, spec in found.items() if spec}
 
 
-def _command(key: str, said: Any, faults: list[Fault]) -> CommandSpec | None:
-    reading = _Reading(str(Path(("commands", key))))
+def _read_command(key: str, said: Any, faults: list[Fault]) -> CommandSpec | None:
+    reading = _CommandReader(str(Path(("commands", key))))
     spec = reading.command(key, said)
     faults += reading.faults
     return spec
 
 
-class _Reading:
+class _CommandReader:
     def __init__(self, where: str) -> None:
         self.where = where
         self.faults: list[Fault] = []
@@ -84,32 +84,32 @@ class _Reading:
         if self.faults:
             return None
         spec = CommandSpec(key=key, **values)
-        self.published(spec)
+        self.check_definition(spec)
         return spec
 
     # Fields that are tables
 
     def argv(self, said: Any) -> Any:
-        reading = ArgvReading()
+        reading = ArgvReader()
         argv = reading.argv(said, f"{self.where}.argv")
         self.faults += reading.faults
         return argv
 
     def set_env(self, said: Any) -> dict[str, str]:
-        return self.named("set_env", said, words.name, words.value)
+        return self.named("set_env", said, words.read_variable_name, words.read_variable_value)
 
     def secrets(self, said: Any) -> dict[str, Any]:
-        return self.named("secrets", said, words.name, words.secret)
+        return self.named("secrets", said, words.read_variable_name, words.read_secret_source)
 
     def snooze_exit_codes(self, said: Any) -> dict[int, float]:
-        return self.named("snooze_exit_codes", said, words.exit_code, words.seconds(0, _YEAR))
+        return self.named("snooze_exit_codes", said, words.read_exit_code, words.seconds_reader(0, _YEAR))
 
     def limits(self, said: Any) -> Limits:
         return Limits(**self.known("limits", said, _LIMITS))
 
     def arg_schema(self, said: Any) -> Any:
         try:
-            validator(words.table(said))
+            compile_schema(words.read_table(said))
         except Flaw as flaw:
             self.refuse("arg_schema", flaw.message)
         except DefinitionInvalid as error:
@@ -146,10 +146,10 @@ class _Reading:
                 self.refuse(f"{name}.{twice[0]}", "is also set by another field")
             known |= variables
 
-    def published(self, spec: CommandSpec) -> None:
+    def check_definition(self, spec: CommandSpec) -> None:
         """Check the definition's rules now, before it is published."""
         try:
-            DefinitionSpec(**{**definition_of(spec), "backoff": spec.backoff or Backoff()})
+            DefinitionSpec(**{**build_command_definition(spec), "backoff": spec.backoff or Backoff()})
         except DefinitionInvalid as error:
             self.faults += [Fault(f"{self.where}.{path}", message) for path, message in error.faults]
 
@@ -164,7 +164,7 @@ class _Reading:
 
     def known(self, field: str, said: Any, readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
         """Read a table that may have only these fields."""
-        table = self.tried(field, words.table, said) or {}
+        table = self.tried(field, words.read_table, said) or {}
         for name in sorted(table.keys() - readers.keys()):
             self.refuse(f"{field}.{name}", f"is unknown; use one of {', '.join(readers)}")
         return self.read(table, f"{field}.", readers)
@@ -173,7 +173,7 @@ class _Reading:
         self, field: str, said: Any, name: Callable[[str], Any], value: Callable[[Any], Any]
     ) -> dict[Any, Any]:
         """Read a table of any names, each name and value by its reader."""
-        table = self.tried(field, words.table, said) or {}
+        table = self.tried(field, words.read_table, said) or {}
         return {
             self.tried(f"{field}.{key}", name, key): self.tried(f"{field}.{key}", value, one)
             for key, one in table.items()

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.model.command import SecretSource
 from fairlead.model.path import Flaw
-from fairlead.model.slot import unprintable
+from fairlead.model.argv_slot import find_argument_flaw
 
 LARGEST = 2**63 - 1
 
@@ -20,7 +20,7 @@ _CODE = re.compile(r"0|[1-9][0-9]{0,2}")
 _SECRET = "must be env:NAME or file:/absolute/path, not the secret itself"  # noqa: S105
 
 
-def whole(least: int, most: int) -> Callable[[Any], int]:
+def integer_reader(least: int, most: int) -> Callable[[Any], int]:
     """An integer in this range."""
 
     def read(said: Any) -> int:
@@ -31,7 +31,7 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
     return read
 
 
-def seconds(least: float, most: float) -> Callable[[Any], float]:
+def seconds_reader(least: float, most: float) -> Callable[[Any], float]:
     """A number of seconds in this range."""
 
     def read(said: Any) -> float:
@@ -42,14 +42,14 @@ def seconds(least: float, most: float) -> Callable[[Any], float]:
     return read
 
 
-def number(said: Any) -> float:
+def read_number(said: Any) -> float:
     """A number of any size."""
     if type(said) not in (int, float):
         raise Flaw("must be a number")
     return float(said)
 
 
-def size(least: int, most: int = LARGEST) -> Callable[[Any], int]:
+def size_reader(least: int, most: int = LARGEST) -> Callable[[Any], int]:
     """A number of bytes: an integer, or text such as 512MB (of 1000s) or 512MiB (of 1024s)."""
 
     def read(said: Any) -> int:
@@ -62,61 +62,61 @@ def size(least: int, most: int = LARGEST) -> Callable[[Any], int]:
     return read
 
 
-def text(said: Any) -> str:
+def read_text(said: Any) -> str:
     """Any text."""
     if not isinstance(said, str):
         raise Flaw("must be a string")
     return said
 
 
-def table(said: Any) -> Mapping[str, Any]:
+def read_table(said: Any) -> Mapping[str, Any]:
     """A table, as it is."""
     if not isinstance(said, Mapping):
         raise Flaw("must be a table")
     return said
 
 
-def names(said: Any) -> tuple[str, ...]:
+def read_variable_names(said: Any) -> tuple[str, ...]:
     """Names of environment variables."""
     if not isinstance(said, list):
         raise Flaw("must be a list of names of environment variables")
     for one in said:
-        name(one)
+        read_variable_name(one)
     return tuple(dict.fromkeys(said))
 
 
-def name(said: Any) -> str:
+def read_variable_name(said: Any) -> str:
     """The name of an environment variable."""
     if not isinstance(said, str) or not _NAME.fullmatch(said):
         raise Flaw("must be the name of a variable: letters, digits and _")
     return said
 
 
-def value(said: Any) -> str:
+def read_variable_value(said: Any) -> str:
     """The value of an environment variable."""
     if not isinstance(said, str) or "\x00" in said:
         raise Flaw("must be a string without NUL")
     return said
 
 
-def secret(said: Any) -> SecretSource:
+def read_secret_source(said: Any) -> SecretSource:
     """Where to read a secret. The error never repeats the value, since it may be the secret."""
     match said.partition(":") if isinstance(said, str) else None:
         case ("env", _, variable) if _NAME.fullmatch(variable):
             return SecretSource("env", variable)
-        case ("file", _, path) if path.startswith("/") and not unprintable(path):
+        case ("file", _, path) if path.startswith("/") and not find_argument_flaw(path):
             return SecretSource("file", path)
     raise Flaw(_SECRET)
 
 
-def folder(said: Any) -> str:
+def read_folder(said: Any) -> str:
     """An absolute path."""
-    if not isinstance(said, str) or not said.startswith("/") or unprintable(said):
+    if not isinstance(said, str) or not said.startswith("/") or find_argument_flaw(said):
         raise Flaw("must be an absolute path")
     return said
 
 
-def umask(said: Any) -> int:
+def read_umask(said: Any) -> int:
     """A umask: octal text such as 027, or an integer such as 0o027."""
     match = _OCTAL.fullmatch(said) if isinstance(said, str) else None
     mask = int(match[1], 8) if match else said
@@ -125,7 +125,7 @@ def umask(said: Any) -> int:
     return mask
 
 
-def account(said: Any) -> str | int:
+def read_account(said: Any) -> str | int:
     """A user or a group, by name or id."""
     if type(said) is int and 0 <= said < 2**32 - 1:
         return said
@@ -134,14 +134,14 @@ def account(said: Any) -> str | int:
     return said
 
 
-def exit_codes(said: Any) -> frozenset[int]:
+def read_exit_codes(said: Any) -> frozenset[int]:
     """A list of exit codes."""
     if not isinstance(said, list) or not all(type(one) is int and 0 <= one <= 255 for one in said):
         raise Flaw("must be a list of exit codes, 0 to 255")
     return frozenset(said)
 
 
-def exit_code(said: str) -> int:
+def read_exit_code(said: str) -> int:
     """An exit code that is the name of a field."""
     if not _CODE.fullmatch(said) or int(said) > 255:
         raise Flaw("must be an exit code, 0 to 255")

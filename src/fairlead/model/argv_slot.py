@@ -53,17 +53,17 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     max_length: int = MAX_ARGUMENT_BYTES
 
 
-def text_of(slot: Slot, value: Any) -> str:
+def format_value(slot: Slot, value: Any) -> str:
     """The text of a value in the slot; a Flaw, which never contains the value, if it is not allowed."""
     return _TEXTS[slot.type](slot, value)
 
 
-def dashed(slot: Slot, text: str) -> bool:
+def has_forbidden_dash(slot: Slot, text: str) -> bool:
     """Whether the text has a leading dash that the slot does not allow."""
     return text.startswith(DASH) and not slot.allow_dash
 
 
-def unprintable(text: str) -> str | None:
+def find_argument_flaw(text: str) -> str | None:
     """Why a text cannot be part of an argument, or None. It never contains the text."""
     if _CONTROL.search(text):
         return "must have no control characters such as line breaks, tabs or NUL"
@@ -75,10 +75,10 @@ def unprintable(text: str) -> str | None:
     return None
 
 
-def under(root: str, given: str) -> str:
+def resolve_under(root: str, given: str) -> str:
     """The absolute path under the root, without `.` and `..`; or a Flaw. Links are not followed."""
-    top = _steps(root)
-    steps = _steps(given)
+    top = _split_path(root)
+    steps = _split_path(given)
     if given.startswith("/"):
         if steps[: len(top)] != top:
             raise Flaw("must be under its root")
@@ -94,21 +94,21 @@ def under(root: str, given: str) -> str:
     return "/" + "/".join((*top, *below))
 
 
-def _steps(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [step for step in path.split("/") if step not in ("", ".")]
 
 
-def _string(slot: Slot, value: Any) -> str:
+def _format_string(slot: Slot, value: Any) -> str:
     if type(value) is not str:
         raise Flaw("must be a string")
     if len(value) > slot.max_length:
         raise Flaw(f"must have at most {slot.max_length} characters")
-    if flaw := unprintable(value):
+    if flaw := find_argument_flaw(value):
         raise Flaw(flaw)
     return value
 
 
-def _integer(_: Slot, value: Any) -> str:
+def _format_integer(_: Slot, value: Any) -> str:
     if type(value) is not int:
         raise Flaw("must be an integer")
     if value.bit_length() > MAX_INTEGER_BITS:
@@ -116,44 +116,44 @@ def _integer(_: Slot, value: Any) -> str:
     return str(value)
 
 
-def _number(slot: Slot, value: Any) -> str:
+def _format_number(slot: Slot, value: Any) -> str:
     if type(value) is int:
-        return _integer(slot, value)
+        return _format_integer(slot, value)
     if type(value) is not float or not math.isfinite(value):
         raise Flaw("must be a number")
     return repr(value)
 
 
-def _uuid(_: Slot, value: Any) -> str:
+def _format_uuid(_: Slot, value: Any) -> str:
     if type(value) is not str or not _UUID.fullmatch(value):
         raise Flaw("must be a UUID: 8-4-4-4-12 hexadecimal digits")
     return value.lower()
 
 
-def _path(slot: Slot, value: Any) -> str:
-    given = _string(slot, value)
+def _format_path(slot: Slot, value: Any) -> str:
+    given = _format_string(slot, value)
     if not given:
         raise Flaw("must not be empty")
-    return under(slot.root, given)
+    return resolve_under(slot.root, given)
 
 
-def _enum(slot: Slot, value: Any) -> str:
+def _format_enum(slot: Slot, value: Any) -> str:
     if any(type(one) is type(value) and one == value for one in slot.values):
         return str(value)
     raise Flaw("must be one of the values that the command lists")
 
 
 _TEXTS: dict[SlotType, Callable[[Slot, Any], str]] = {
-    SlotType.STRING: _string,
-    SlotType.INTEGER: _integer,
-    SlotType.NUMBER: _number,
-    SlotType.UUID: _uuid,
-    SlotType.PATH: _path,
-    SlotType.ENUM: _enum,
+    SlotType.STRING: _format_string,
+    SlotType.INTEGER: _format_integer,
+    SlotType.NUMBER: _format_number,
+    SlotType.UUID: _format_uuid,
+    SlotType.PATH: _format_path,
+    SlotType.ENUM: _format_enum,
 }
 
 
-def kinds(slot: Slot) -> frozenset[str]:
+def list_json_types(slot: Slot) -> frozenset[str]:
     """The JSON Schema types that can fill the slot."""
     match slot.type:
         case SlotType.INTEGER:
@@ -165,7 +165,7 @@ def kinds(slot: Slot) -> frozenset[str]:
     return frozenset({"string"})
 
 
-def schema(slot: Slot, *, leading: bool) -> dict[str, Any]:
+def derive_slot_schema(slot: Slot, *, leading: bool) -> dict[str, Any]:
     """A JSON Schema for the slot's values, nearly exact. `leading`: the text begins an argument."""
     dashless = leading and not slot.allow_dash
     match slot.type:

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from fairlead.errors import SecretsRequired
-from fairlead.model.kept_secrets import restore_secrets
-from fairlead.model.redact import MASK, hidden
-from fairlead.model.workflow_secrets import restored_spec, shown_step
+from fairlead.model.secret_restoration import restore_secrets
+from fairlead.model.redact import MASK, mask_paths
+from fairlead.model.workflow_secrets import restore_spec, mask_step
 
 PATHS = ["/secret_headers", "/signing_secret"]
 HEADERS = {"authorization": "Bearer s3cret-word"}
 STORED = {"url": "https://api.example/v1", "secret_headers": HEADERS, "n": [1, 2]}
-SHOWN = hidden(STORED, PATHS)
+SHOWN = mask_paths(STORED, PATHS)
 
 
 def test_what_is_sent_back_as_it_was_shown_is_as_it_was() -> None:
@@ -56,10 +56,10 @@ def test_a_step_of_a_workflow_keeps_its_secrets_with_its_payload() -> None:
     known = spec("https://api.example/v1", HEADERS)
     secrets = {"http.request": PATHS}
 
-    same = restored_spec(spec("https://api.example/v1", MASK, priority=3), known, secrets)
+    same = restore_spec(spec("https://api.example/v1", MASK, priority=3), known, secrets)
     assert same == spec("https://api.example/v1", HEADERS, priority=3)
     with pytest.raises(SecretsRequired):
-        restored_spec(spec("https://api.example/v2", MASK), known, secrets)
+        restore_spec(spec("https://api.example/v2", MASK), known, secrets)
 
 
 @pytest.mark.parametrize("item", ["{{item.key}}", "Bearer {{item.key}}", "{{item}}"])
@@ -72,14 +72,14 @@ def test_secrets_in_the_items_of_a_step_are_not_shown_and_stay_with_its_payload(
     secrets = {"http.request": ["/secret_headers"]}
     stored = step("s3cret-word", "{{input.key}}")
 
-    shown = shown_step(stored, secrets)
+    shown = mask_step(stored, secrets)
 
     assert "s3cret" not in str(shown)
     assert "{{input.key}}" in str(shown)
-    assert restored_spec({"steps": [shown]}, {"steps": [stored]}, secrets) == {"steps": [stored]}
+    assert restore_spec({"steps": [shown]}, {"steps": [stored]}, secrets) == {"steps": [stored]}
     for edited in (
         {**shown, "payload": step(url="https://evil.example")["payload"]},
         {**shown, "for_each": shown["for_each"][:1]},
     ):
         with pytest.raises(SecretsRequired):
-            restored_spec({"steps": [edited]}, {"steps": [stored]}, secrets)
+            restore_spec({"steps": [edited]}, {"steps": [stored]}, secrets)

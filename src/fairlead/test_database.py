@@ -74,13 +74,13 @@ def fairlead(
     if server_url is not None and database_url is not None:
         raise InvalidInput("Give server_url or database_url, not both.")
     if isinstance(fl, sync.Fairlead):
-        return _opened_sync(fl, tenant, _lent(fl.inner, server_url, database_url))
+        return _open_sync(fl, tenant, _use_test_database(fl.inner, server_url, database_url))
     fl = Fairlead(settings=Settings(), actor="test") if fl is None else fl
-    return _opened(fl, tenant, _lent(fl, server_url, database_url))
+    return _open_async(fl, tenant, _use_test_database(fl, server_url, database_url))
 
 
 @asynccontextmanager
-async def _opened(
+async def _open_async(
     fl: Fairlead, tenant: str | None, lent: AbstractAsyncContextManager[None]
 ) -> AsyncIterator[Fairlead]:
     async with lent, fl:
@@ -90,23 +90,23 @@ async def _opened(
 
 
 @contextmanager
-def _opened_sync(
+def _open_sync(
     fl: sync.Fairlead, tenant: str | None, lent: AbstractAsyncContextManager[None]
 ) -> Iterator[sync.Fairlead]:
-    with LoopThread("fairlead-testing") as aside, aside.entered(lent), fl:
+    with LoopThread("fairlead-testing") as aside, aside.enter_on_loop(lent), fl:
         if tenant is not None:
             fl.add_tenant(tenant, exist_ok=True)
         yield fl
 
 
 @asynccontextmanager
-async def _lent(fl: Fairlead, server_url: str | None, database_url: str | None) -> AsyncIterator[None]:
+async def _use_test_database(fl: Fairlead, server_url: str | None, database_url: str | None) -> AsyncIterator[None]:
     """Set a test database in the settings of `fl` within the block."""
-    _refuse_open(fl)
+    _require_closed(fl)
     async with AsyncExitStack() as stack:
         url = database_url or await _new_database(stack, server_url)
         await migrate.up(url, fl.settings.schema)
-        with _settled(fl, replace(fl.settings, database_url=url, direct_url=None)):
+        with _use_settings(fl, replace(fl.settings, database_url=url, direct_url=None)):
             yield
 
 
@@ -160,7 +160,7 @@ def _postgres_key() -> Any:
     return pytest.StashKey[str]()
 
 
-def _refuse_open(fl: Fairlead) -> None:
+def _require_closed(fl: Fairlead) -> None:
     """Raise InvalidInput if it is open: the test would use that database."""
     if fl.is_open:
         raise InvalidInput(
@@ -177,7 +177,7 @@ async def _new_database(stack: AsyncExitStack, server_url: str | None) -> str:
 
 
 @contextmanager
-def _settled(fl: Fairlead, settings: Settings) -> Iterator[None]:
+def _use_settings(fl: Fairlead, settings: Settings) -> Iterator[None]:
     """Use these settings within the block, with a new catalog: the cached one belongs to another database."""
     before = fl.settings, fl.catalog
     fl.settings, fl.catalog = settings, Catalog(settings)

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from fairlead.errors import Fault, SecretsRequired
-from fairlead.model.redact import Path, path_to, restored
+from fairlead.model.redact import SecretPath, join_path, restore_masked
 
 MOST_FAULTS = 20
 
@@ -18,17 +18,17 @@ def restore_secrets(edited: Any, stored: Any, shown: Any) -> Any:
     """
     if edited == shown:
         return stored
-    places = list(islice(_differences(edited, restored(edited, stored, shown), ()), MOST_FAULTS))
+    places = list(islice(_differences(edited, restore_masked(edited, stored, shown), ()), MOST_FAULTS))
     if places:
         raise SecretsRequired(
             "The document was edited, and its secrets were given for the earlier version. Replace each [redacted] with the "
             "secret, or undo the other edits.",
-            [Fault(path_to(place), "enter the secret again: another part was edited") for place in places],
+            [Fault(join_path(place), "enter the secret again: another part was edited") for place in places],
         )
     return edited
 
 
-def _differences(edited: Any, put_back: Any, at: Path) -> Iterator[Path]:
+def _differences(edited: Any, put_back: Any, at: SecretPath) -> Iterator[SecretPath]:
     """The paths where a secret would be restored."""
     if isinstance(edited, dict) and isinstance(put_back, dict):
         for name, one in edited.items():

@@ -5,12 +5,12 @@ from typing import Any, TypeVar
 
 from fairlead.errors import Fault
 from fairlead.model.argv import Argv
-from fairlead.model.argv_programs import programs
-from fairlead.model.argv_shape import contradictions, shape_of
-from fairlead.model.argv_words import Scope, literal_of, own_type, pieces_of, source_of
-from fairlead.model.parts import ITEM, Each, Flag, Joined, Part, Text, When
+from fairlead.model.argv_interpreters import find_interpreter_flaws
+from fairlead.model.argv_shape import find_contradictions, derive_shape
+from fairlead.model.argv_text import Scope, parse_literal, own_type, parse_pieces, parse_source
+from fairlead.model.argv_parts import ITEM, RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
 from fairlead.model.path import Flaw, Path
-from fairlead.model.slot import DASH, MAX_ARGUMENT_BYTES, Slot, SlotType, under, unprintable
+from fairlead.model.argv_slot import DASH, MAX_ARGUMENT_BYTES, Slot, SlotType, resolve_under, find_argument_flaw
 
 MAX_DEPTH = 16
 
@@ -26,7 +26,7 @@ _EXPECTED = "must be a string, or a table with one of slot, if, flag and each"
 T = TypeVar("T")
 
 
-class ArgvReading:
+class ArgvReader:
     """Reads one argv and collects its faults; the result is valid only if `faults` is empty."""
 
     def __init__(self) -> None:
@@ -36,17 +36,17 @@ class ArgvReading:
         """The executable, and the parts that follow it."""
         if not isinstance(written, list) or not written:
             self.refuse(where, "must be a list that begins with the absolute path of an executable")
-            return Argv("/", (), shape_of(()))
+            return Argv("/", (), derive_shape(()))
         executable = self.executable(written[0], f"{where}[0]")
         parts = self.parts(written, where, Scope(), first=1)
-        shape = shape_of(parts)
-        for flaw in () if self.faults else (*contradictions(shape, "payload"), *programs(executable, parts)):
+        shape = derive_shape(parts)
+        for flaw in () if self.faults else (*find_contradictions(shape, "payload"), *find_interpreter_flaws(executable, parts)):
             self.refuse(where, flaw)
         return Argv(executable, parts, shape)
 
     def executable(self, written: Any, where: str) -> str:
         found = self.literal(written, where)
-        if found is not None and (not found.startswith("/") or found.endswith("/") or unprintable(found)):
+        if found is not None and (not found.startswith("/") or found.endswith("/") or find_argument_flaw(found)):
             self.refuse(where, "must be the absolute path of an executable, such as /usr/bin/rsync")
         return found or "/"
 
@@ -89,13 +89,13 @@ class ArgvReading:
         if "\x00" in written:
             self.refuse(where, "must not have NUL")
             return None
-        pieces = self.tried(where, lambda: list(pieces_of(written, scope)))
-        return None if pieces is None else Text(_merged(pieces))
+        pieces = self.tried(where, lambda: list(parse_pieces(written, scope)))
+        return None if pieces is None else ArgvText(_merge_texts(pieces))
 
     def flag(self, table: Mapping[str, Any], where: str, scope: Scope) -> Part | None:
         text = self.literal(table["flag"], f"{where}.flag")
         path = self.source(table.get("if"), f"{where}.if", scope, given=True)
-        return Flag(path, text) if path and text is not None else None
+        return ArgvFlag(path, text) if path and text is not None else None
 
     def when(self, table: Mapping[str, Any], where: str, scope: Scope, depth: int) -> Part | None:
         path = self.source(table["if"], f"{where}.if", scope)
@@ -103,13 +103,13 @@ class ArgvReading:
             self.refuse(where, "must have argv: the arguments to add if the value is given")
         then = self.parts(table.get("argv", []), f"{where}.argv", scope, depth=depth + 1)
         otherwise = self.parts(table.get("else", []), f"{where}.else", scope, depth=depth + 1)
-        return When(path, then, otherwise) if path else None
+        return ConditionalParts(path, then, otherwise) if path else None
 
     def slot_part(self, table: Mapping[str, Any], where: str, scope: Scope) -> Part | None:
         path = self.source(table["slot"], f"{where}.slot", scope)
         prefix = self.literal(table.get("prefix", ""), f"{where}.prefix") or ""
         slot = self.slot(path, table, where, leading=not prefix) if path else None
-        return Text(_merged([prefix, slot])) if slot else None
+        return ArgvText(_merge_texts([prefix, slot])) if slot else None
 
     def each(self, table: Mapping[str, Any], where: str, scope: Scope, depth: int) -> Part | None:
         if scope.item is not None:
@@ -126,11 +126,11 @@ class ArgvReading:
             separator = self.literal(table["join"], f"{where}.join")
             if separator == "":
                 self.refuse(f"{where}.join", "must not be empty")
-            return Joined(path, slot, separator or ",", prefix) if path else None
+            return JoinedItems(path, slot, separator or ",", prefix) if path else None
         if "argv" not in table:
-            return Each(path, (Text(_merged([prefix, slot])),)) if path else None
+            return RepeatedParts(path, (ArgvText(_merge_texts([prefix, slot])),)) if path else None
         parts = self.parts(table["argv"], f"{where}.argv", Scope(slot), depth=depth + 1)
-        return Each(path, parts) if path else None
+        return RepeatedParts(path, parts) if path else None
 
     def slot(self, path: Path, table: Mapping[str, Any], where: str, *, leading: bool) -> Slot:
         """The slot that the fields of a table describe."""
@@ -167,10 +167,10 @@ class ArgvReading:
             return "/"
         if said is None:
             return "/"
-        if not isinstance(said, str) or not said.startswith("/") or unprintable(said):
+        if not isinstance(said, str) or not said.startswith("/") or find_argument_flaw(said):
             self.refuse(f"{where}.root", "must be the absolute path of a folder")
             return "/"
-        return self.tried(f"{where}.root", lambda: under("/", said)) or "/"
+        return self.tried(f"{where}.root", lambda: resolve_under("/", said)) or "/"
 
     def values(
         self, table: Mapping[str, Any], where: str, kind: SlotType, *, dashless: bool
@@ -183,7 +183,7 @@ class ArgvReading:
             self.refuse(f"{where}.values", "must be a list of one or more strings or integers")
             return ()
         for index, one in enumerate(said or ()):
-            if flaw := _unlistable(one, dashless=dashless):
+            if flaw := _find_value_flaw(one, dashless=dashless):
                 self.refuse(f"{where}.values[{index}]", flaw)
         return tuple(said or ())
 
@@ -202,7 +202,7 @@ class ArgvReading:
         if not isinstance(written, str):
             self.refuse(where, "must be a path such as payload.path")
             return None
-        path = self.tried(where, lambda: source_of(written, scope))
+        path = self.tried(where, lambda: parse_source(written, scope))
         if path and given and own_type(path):
             self.refuse(where, "must be a path into the payload")
         return path
@@ -211,7 +211,7 @@ class ArgvReading:
         if not isinstance(written, str):
             self.refuse(where, "must be a string")
             return None
-        return self.tried(where, lambda: literal_of(written))
+        return self.tried(where, lambda: parse_literal(written))
 
     def tried(self, where: str, read: Callable[[], T]) -> T | None:
         try:
@@ -224,7 +224,7 @@ class ArgvReading:
         self.faults.append(Fault(where, message))
 
 
-def _merged(pieces: list[str | Slot]) -> tuple[str | Slot, ...]:
+def _merge_texts(pieces: list[str | Slot]) -> tuple[str | Slot, ...]:
     """The pieces without empty ones; neighbouring texts are joined."""
     merged: list[str | Slot] = []
     for piece in pieces:
@@ -236,10 +236,10 @@ def _merged(pieces: list[str | Slot]) -> tuple[str | Slot, ...]:
     return tuple(merged)
 
 
-def _unlistable(value: Any, *, dashless: bool) -> str | None:
+def _find_value_flaw(value: Any, *, dashless: bool) -> str | None:
     if type(value) is not str and type(value) is not int:
         return "must be a string or an integer"
-    if isinstance(value, str) and (flaw := unprintable(value)):
+    if isinstance(value, str) and (flaw := find_argument_flaw(value)):
         return flaw
     if dashless and str(value).startswith(DASH):
         return "begins with -, which needs allow_dash = true"

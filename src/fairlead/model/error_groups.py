@@ -20,7 +20,7 @@ _FOLDED = (
 )
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class FailedJob(msgspec.Struct, frozen=True):
     """A failed job and its error."""
 
     job_id: UUID
@@ -30,7 +30,7 @@ class Trouble(msgspec.Struct, frozen=True):
     error: str | None
 
 
-class Group(msgspec.Struct):
+class ErrorGroup(msgspec.Struct):
     """Jobs of one definition whose errors have the same pattern."""
 
     definition_key: str
@@ -38,7 +38,7 @@ class Group(msgspec.Struct):
     first_at: datetime
     last_at: datetime
     # the latest job
-    example: Trouble
+    example: FailedJob
     job_ids: list[UUID] = msgspec.field(default_factory=list)
     tenants: set[str] = msgspec.field(default_factory=set)
 
@@ -63,14 +63,14 @@ def pattern(error: str | None) -> str:
     return text if len(text) <= LONGEST_PATTERN else f"{text[: LONGEST_PATTERN - 1]}…"
 
 
-def grouped(troubles: Iterable[Trouble]) -> list[Group]:
+def group_errors(troubles: Iterable[FailedJob]) -> list[ErrorGroup]:
     """The groups of these jobs, the largest first."""
-    found: dict[tuple[str, str], Group] = {}
+    found: dict[tuple[str, str], ErrorGroup] = {}
     for one in troubles:
         key = (one.definition_key, pattern(one.error))
         group = found.get(key)
         if group is None:
-            group = found[key] = Group(*key, one.finished_at, one.finished_at, one)
+            group = found[key] = ErrorGroup(*key, one.finished_at, one.finished_at, one)
         group.job_ids.append(one.job_id)
         group.tenants.add(one.tenant)
         group.first_at = min(group.first_at, one.finished_at)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.http_answer import LONGEST_VALUE, MAX_HEADERS, shown_body, shown_headers
+from fairlead.model.http_response import LONGEST_VALUE, MAX_HEADERS, decode_body, select_headers
 from fairlead.model.payload import encode
 from fairlead.model.redact import Mask
 
@@ -15,7 +15,7 @@ TYPES = st.sampled_from(
 
 @given(st.binary(max_size=2000), TYPES, st.booleans())
 def test_whatever_is_answered_can_be_kept(content: bytes, kind: str, truncated: bool) -> None:  # noqa: FBT001
-    body = shown_body(content, {"content-type": kind}, truncated=truncated)
+    body = decode_body(content, {"content-type": kind}, truncated=truncated)
 
     assert len(encode({"body": body}, max_bytes=2**20)[1]) <= 20 + 6 * len(content)
 
@@ -34,14 +34,14 @@ def test_whatever_is_answered_can_be_kept(content: bytes, kind: str, truncated: 
     ],
 )
 def test_a_body_is_json_or_text_or_nothing(content: bytes, kind: str, body: Any) -> None:
-    assert shown_body(content, {"content-type": kind}, truncated=False) == body
+    assert decode_body(content, {"content-type": kind}, truncated=False) == body
 
 
 def test_headers_are_bounded_and_those_with_secrets_left_out() -> None:
     many = [(f"x-{n}", "v" * 5000) for n in range(100)]
     secrets = [("Set-Cookie", "s"), ("X-Auth-Token", "s"), ("X-Api-Key", "s"), ("WWW-Authenticate", "s")]
 
-    shown = shown_headers([*secrets, ("Etag", "1"), *many, ("etag", "2")])
+    shown = select_headers([*secrets, ("Etag", "1"), *many, ("etag", "2")])
 
     assert shown["etag"] == "1, 2"
     assert len(shown) == MAX_HEADERS
@@ -55,6 +55,6 @@ def test_an_answer_that_is_cut_shows_no_piece_of_a_secret(cut: int) -> None:
     mask = Mask([secret])
     content = b"x" * 200 + secret[:cut].encode()
 
-    assert set(str(shown_body(content, {}, truncated=True, mask=mask))) == {"x"}
+    assert set(str(decode_body(content, {}, truncated=True, mask=mask))) == {"x"}
     said = "x" * (LONGEST_VALUE - cut) + secret
-    assert shown_headers([("x-said", said)], mask)["x-said"].strip("[redact]") == "x" * (LONGEST_VALUE - cut)
+    assert select_headers([("x-said", said)], mask)["x-said"].strip("[redact]") == "x" * (LONGEST_VALUE - cut)

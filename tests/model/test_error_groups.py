@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from fairlead.model.trouble import LONGEST_PATTERN, NO_ERROR, Trouble, grouped, pattern
+from fairlead.model.error_groups import LONGEST_PATTERN, NO_ERROR, FailedJob, group_errors, pattern
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_a_long_line_is_cut() -> None:
 def test_groups_know_their_jobs_and_their_last() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     troubles = [
-        Trouble(uuid4(), tenant, key, start + timedelta(minutes=number), f"E: {number}")
+        FailedJob(uuid4(), tenant, key, start + timedelta(minutes=number), f"E: {number}")
         for number, (tenant, key) in enumerate([("b", "x"), ("a", "y"), ("a", "x")])
     ]
 
-    largest, other = grouped(troubles)
+    largest, other = group_errors(troubles)
 
     assert (largest.definition_key, largest.pattern, largest.count) == ("x", "E: <n>", 2)
     assert (largest.first_at, largest.last_at) == (start, start + timedelta(minutes=2))

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fairlead.model.parts import ITEM
-from fairlead.model.path import Flaw, Path, path_at, path_of
-from fairlead.model.slot import Slot, SlotType
+from fairlead.model.argv_parts import ITEM
+from fairlead.model.path import Flaw, Path, parse_path_at, parse_path
+from fairlead.model.argv_slot import Slot, SlotType
 
 OWN = {
     "tenant.id": SlotType.STRING,
@@ -30,7 +30,7 @@ class Scope(msgspec.Struct, frozen=True):
     item: Slot | None = None
 
 
-def pieces_of(text: str, scope: Scope) -> Iterator[str | Slot]:
+def parse_pieces(text: str, scope: Scope) -> Iterator[str | Slot]:
     """The literal texts and slots of a word, or a Flaw. `{{` and `}}` are literal braces."""
     at = 0
     while brace := _BRACE.search(text, at):
@@ -42,14 +42,14 @@ def pieces_of(text: str, scope: Scope) -> Iterator[str | Slot]:
         elif brace[0] == "}":
             raise Flaw("has a } without a {; write a literal } as }}")
         else:
-            slot, at = _slot_at(text, at, scope)
+            slot, at = _parse_slot(text, at, scope)
             yield slot
     yield text[at:]
 
 
-def literal_of(text: str) -> str:
+def parse_literal(text: str) -> str:
     """The text of a word without slots, its doubled braces resolved; or a Flaw."""
-    pieces = list(pieces_of(text, Scope()))
+    pieces = list(parse_pieces(text, Scope()))
     if any(isinstance(piece, Slot) for piece in pieces):
         raise Flaw("must be literal text without slots; write a literal { as {{")
     if "\x00" in text:
@@ -57,9 +57,9 @@ def literal_of(text: str) -> str:
     return "".join(str(piece) for piece in pieces)
 
 
-def source_of(text: str, scope: Scope) -> Path:
+def parse_source(text: str, scope: Scope) -> Path:
     """The path that a field such as `slot` or `if` names, or a Flaw."""
-    return _checked(path_of(text), scope)
+    return _check_path(parse_path(text), scope)
 
 
 def own_type(path: Path) -> SlotType | None:
@@ -67,19 +67,19 @@ def own_type(path: Path) -> SlotType | None:
     return OWN.get(str(path))
 
 
-def _slot_at(text: str, at: int, scope: Scope) -> tuple[Slot, int]:
-    path, at = path_at(text, at)
-    _checked(path, scope)
+def _parse_slot(text: str, at: int, scope: Scope) -> tuple[Slot, int]:
+    path, at = parse_path_at(text, at)
+    _check_path(path, scope)
     said = _TYPE.match(text, at)
     at = said.end() if said else at
     if not text.startswith("}", at):
         raise Flaw(
             f"{path} is not followed by }} or by a type such as :integer}}; write a literal {{ as {{{{"
         )
-    return _slot(path, said[1] if said else None, scope), at + 1
+    return _build_slot(path, said[1] if said else None, scope), at + 1
 
 
-def _slot(path: Path, said: str | None, scope: Scope) -> Slot:
+def _build_slot(path: Path, said: str | None, scope: Scope) -> Slot:
     own = own_type(path)
     if said is None:
         if scope.item and path == scope.item.path:
@@ -95,7 +95,7 @@ def _slot(path: Path, said: str | None, scope: Scope) -> Slot:
     return Slot(path=path, type=SlotType(said))
 
 
-def _checked(path: Path, scope: Scope) -> Path:
+def _check_path(path: Path, scope: Scope) -> Path:
     root = path.segments[0]
     if root == ITEM:
         if scope.item is None:
