@@ -32,7 +32,7 @@ async def run(key: str, **payload: object) -> None:
     except JobFailed as error:
         print(error)
     async with fl.transaction() as tx:
-        _, [attempt] = await jobs.show(tx, fl.principal, job.id)
+        _, [attempt] = await jobs.show_job(tx, fl.principal, job.id)
     print(f"  exit code {attempt.exit_code}, said: {(attempt.stdout_tail or '').strip()}")
 
 
@@ -42,7 +42,7 @@ async def main(folder: Path) -> None:
     async with fl:
         await fl.add_tenant("example", exist_ok=True)
         async with fl.transaction() as tx:  # as `fairlead definitions sync` does
-            await commands.sync(tx, fl.principal, [one.spec for one in fl.commands.values()])
+            await commands.sync_commands(tx, fl.principal, [one.spec for one in fl.commands.values()])
         await run("archive", to="photos.tar.gz", folder="photos", verbose=True)
         with tarfile.open(folder / "photos.tar.gz") as packed:
             print(f"  packed: {packed.getnames()}")

@@ -18,7 +18,7 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from fairlead import Fairlead, Settings, testing
 from fairlead.actions import access
 from fairlead.db import migrate, scratch
-from fairlead.db.scratch import at_database
+from fairlead.db.scratch import replace_database
 from fairlead.db.tx import Database, Tx
 from tests import given
 from tests.databases import Databases
@@ -95,7 +95,7 @@ def migrated(server: str) -> str:
     """The name of a migrated database without a tenant, to be copied: to migrate takes seven times as long."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"create database {MIGRATED}")
-    url = at_database(server, MIGRATED)
+    url = replace_database(server, MIGRATED)
     asyncio.run(migrate.up(url, "fairlead"))
     with psycopg.connect(url, autocommit=True) as connection:
         [(catalogs,)] = connection.execute(CATALOGS).fetchall()
@@ -111,7 +111,7 @@ def template(server: str, migrated: str) -> str:
 
     async def fill() -> None:
         async with (
-            Database(at_database(server, TEMPLATE), Settings()) as database,
+            Database(replace_database(server, TEMPLATE), Settings()) as database,
             database.transaction() as tx,
         ):
             await given.tenants_and_definitions(tx)
@@ -134,7 +134,7 @@ def world_databases(server: str, template: str) -> Iterator[Databases]:
 
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"create database {WORLD_TEMPLATE} template {template}")
-    asyncio.run(populate(at_database(server, WORLD_TEMPLATE)))
+    asyncio.run(populate(replace_database(server, WORLD_TEMPLATE)))
     with closing(Databases(server, WORLD_TEMPLATE)) as made:
         yield made
 
@@ -167,7 +167,7 @@ async def shared_db(server: str, template: str) -> AsyncIterator[Database]:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"create database shared template {template}")
     # a long lease, so that a transaction may be idle while a test looks at what it did
-    async with Database(at_database(server, "shared"), Settings(lease_seconds=3600)) as database:
+    async with Database(replace_database(server, "shared"), Settings(lease_seconds=3600)) as database:
         yield database
 
 

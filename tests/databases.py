@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 
-from fairlead.db.scratch import at_database
+from fairlead.db.scratch import replace_database
 
 # A database is dropped when this many tests have begun after it: DROP DATABASE waits for a tenth of a second if one of
 # its sessions is still ending.
@@ -22,7 +22,7 @@ class Databases:
         self._template = template
         self._used: deque[str] = deque()
         # A session writes down what it read of the system catalogs: a copy of the files has it, too.
-        psycopg.connect(at_database(server, template)).close()
+        psycopg.connect(replace_database(server, template)).close()
         self._connection = psycopg.connect(server, autocommit=True)
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class Databases:
         """The URL of a new copy; its sessions are ended at the end of the block."""
         name = f"test_{uuid4().hex[:12]}"
         self._copy(name)
-        yield at_database(self._server, name)
+        yield replace_database(self._server, name)
         self._connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
         )

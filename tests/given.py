@@ -138,7 +138,7 @@ async def trigger(tx: Tx, *, tenant: str = TENANT, **fields: Any) -> Trigger:
 async def due_trigger(tx: Tx, *, instants: int = 1, late: float = 0.0, **fields: Any) -> Trigger:
     """A schedule so many instants of which are due and not seen to: the last of them came so many seconds ago."""
     every = fields.pop("every_seconds", 3600)
-    now = await stored_triggers.moment(tx)
+    now = await stored_triggers.read_clock(tx)
     first = now - timedelta(seconds=late + every * (instants - 1))
     made = await trigger(tx, **{"every_seconds": every, "start_at": first, **fields})
     await behind(tx, made, first)
@@ -172,5 +172,5 @@ async def no_inconsistencies(database: Database) -> None:
     ]
     async with database.transaction() as tx:
         [(has_jobs, has_runs)] = await tx.values(f"select {', '.join(has_rows)}")
-        assert not has_jobs or await jobs.inconsistencies(tx) == []
-        assert not has_runs or await workflows.inconsistencies(tx) == []
+        assert not has_jobs or await jobs.list_inconsistencies(tx) == []
+        assert not has_runs or await workflows.list_inconsistencies(tx) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 from psycopg import conninfo
 
-from fairlead.db.binaries import server_user
+from fairlead.db.binaries import choose_server_user
 
 PORT = 6432
 START_SECONDS = 30.0
@@ -48,7 +48,7 @@ def pgbouncer(url: str, *, pool_size: int = 5) -> Iterator[str]:
     parts = conninfo.conninfo_to_dict(url)
     socket = Path(str(parts["host"]))
     # the socket's folder is private to its owner, and PgBouncer does not run as root
-    user = server_user(socket.stat())
+    user = choose_server_user(socket.stat())
     short = (Path(tempfile.gettempdir()), Path("/tmp"))  # noqa: S108 - mkdtemp makes it private
     folder = Path(tempfile.mkdtemp(prefix="pgbouncer-", dir=next(filter(user.can_enter, short))))
     try:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fairlead import Fairlead, Flow, JobLease, WorkflowRun
-from fairlead.actions import settling
+from fairlead.actions import workflow_progress
 from fairlead.db.tx import Tx
 from fairlead.model.workflow_run import RunStep
 from fairlead.store import rescue
@@ -66,6 +66,6 @@ async def end_all(fl: Fairlead) -> None:
 
     async def expire(tx: Tx) -> None:
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
-        await settling.settle(tx, await rescue.rescue(tx))
+        await workflow_progress.settle_jobs(tx, await rescue.rescue(tx))
 
     await fl.database.transact(expire)

@@ -42,7 +42,7 @@ async def test_a_function_becomes_a_definition_when_fairlead_opens(settings: Set
         with pytest.raises(PayloadInvalid):
             await sync_dropbox.enqueue(tenant=TENANT, provider_id="x")
         async with fl.transaction() as tx:
-            [made] = [one for one in await definitions.every(tx, TESTER) if one.key == "sync-dropbox"]
+            [made] = [one for one in await definitions.list_all(tx, TESTER) if one.key == "sync-dropbox"]
 
     assert job.payload == {"provider_id": str(UUID(int=1))}
     assert (job.priority, job.max_attempts) == (5, 7)
@@ -66,11 +66,11 @@ async def test_what_the_code_does_not_say_is_left_to_the_operator(settings: Sett
     async with registered() as fl, fl.transaction() as tx:
         await definitions.patch(tx, TESTER, "tidy", {"max_running": 3, "max_attempts": 9})
     async with registered() as fl, fl.transaction() as tx:
-        [tidy] = [one for one in await definitions.every(tx, TESTER) if one.key == "tidy"]
+        [tidy] = [one for one in await definitions.list_all(tx, TESTER) if one.key == "tidy"]
 
     assert (tidy.max_running, tidy.max_attempts) == (3, 2)
     async with registered() as fl, fl.transaction() as tx:
-        [same] = [one for one in await definitions.every(tx, TESTER) if one.key == "tidy"]
+        [same] = [one for one in await definitions.list_all(tx, TESTER) if one.key == "tidy"]
     assert same.version == tidy.version  # opening again changes nothing
 
 
@@ -87,7 +87,7 @@ async def test_many_instances_may_open_at_once(settings: Settings) -> None:
     instances = [instance() for _ in range(8)]
     await asyncio.gather(*(one.open() for one in instances))
     async with instances[0].transaction() as tx:
-        assert {one.version for one in await definitions.every(tx, TESTER) if one.key in "abc"} == {1}
+        assert {one.version for one in await definitions.list_all(tx, TESTER) if one.key in "abc"} == {1}
     await asyncio.gather(*(one.close() for one in instances))
 
 

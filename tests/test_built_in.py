@@ -129,7 +129,7 @@ async def test_a_retry_takes_no_secret_to_another_server(settings: Settings) -> 
 
 async def test_its_definition_is_published_with_a_schema(settings: Settings) -> None:
     async with with_builtins(settings, http_requests=True) as fl, fl.transaction() as tx:
-        made = (await definitions.by_keys(tx, TESTER, ["http.request"]))["http.request"]
+        made = (await definitions.get_by_keys(tx, TESTER, ["http.request"]))["http.request"]
 
     assert (made.kind, made.timeout_seconds, made.max_attempts) == ("function", 330, 5)
     assert made.arg_schema["required"] == ["url"]
@@ -152,7 +152,7 @@ async def test_a_message_is_a_job_and_its_sending_is_audited(settings: Settings,
             output = await job.result(timeout=30)
             ended = await job.read()
             async with fl.transaction() as tx:
-                written = await audit.about_job(tx, TESTER, ended)
+                written = await audit.list_entries_about_job(tx, TESTER, ended)
 
     assert output == {
         "provider": "smtp",

@@ -42,7 +42,7 @@ async def fired(fl: Fairlead, label: str) -> list[Firing]:
 
     async def look(tx: Tx) -> list[Firing]:
         [(trigger_id,)] = await tx.values("select id from fairlead.job_triggers where label = %s", [label])
-        return (await firings.page(tx, trigger_id, outcome=None, before=None, limit=100))[::-1]
+        return (await firings.list_page(tx, trigger_id, outcome=None, before=None, limit=100))[::-1]
 
     return await fl.database.transact(look)
 

@@ -40,14 +40,14 @@ async def leased(fl: Fairlead, **fields: Any) -> JobLease:
 
 async def claimed_again(fl: Fairlead) -> JobLease:
     """The lease of the only job, whatever it waits for."""
-    await fl.database.transact(testing.bring_forward)
+    await fl.database.transact(testing.make_all_due)
     [lease] = await fl.claim()
     return lease
 
 
 async def attempts(fl: Fairlead, lease: JobLease) -> list[Attempt]:
     async with fl.transaction() as tx:
-        return (await jobs.show(tx, TESTER, lease.job_id))[1]
+        return (await jobs.show_job(tx, TESTER, lease.job_id))[1]
 
 
 async def expire(fl: Fairlead) -> None:
@@ -342,7 +342,7 @@ async def test_progress_that_waited_for_the_end_of_its_attempt_is_not_taken(
 
     async def half() -> set[UUID]:
         async with fl.transaction() as tx:
-            return await queue.progress(tx, [(lease, 50, "half")])
+            return await queue.store_progress(tx, [(lease, 50, "half")])
 
     async with fl.transaction() as ending:
         await queue.finish(ending, [(lease, decide(claim.jobs[0], Released()))], actor="w")

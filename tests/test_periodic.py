@@ -21,7 +21,7 @@ from fairlead import Context, Fairlead, JobStatus, Settings
 from fairlead.actions import definitions, triggers
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import Acting
+from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import (
     AlreadyRegistered,
     DefinitionUnknown,
@@ -80,7 +80,7 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
 
 async def history(fl: Fairlead, trigger: Trigger) -> list[Firing]:
     async with fl.transaction() as tx:
-        return await triggers.history(tx, fl.principal, trigger.id, limit=1000)
+        return await triggers.list_firings(tx, fl.principal, trigger.id, limit=1000)
 
 
 async def jobs_of(fl: Fairlead, trigger: Trigger) -> list[Job]:
@@ -550,10 +550,10 @@ async def test_unregistering_removes_the_schedule_and_cancels_what_waits(fl: Fai
 async def test_what_is_registered_for_a_tenant_is_no_other_tenants(fl: Fairlead) -> None:
     async def seen_by(slug: str | None) -> set[str]:
         async with fl.transaction() as tx:
-            tenant_id = None if slug is None else (await tenants.ids(tx, [slug]))[slug]
-        async with fl.database.transaction(Acting(tenant_id)) as tx:
+            tenant_id = None if slug is None else (await tenants.get_ids(tx, [slug]))[slug]
+        async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
             whose = Principal("reader", Role.TENANT_ADMIN if slug else Role.SUPER_ADMIN, tenant_id)
-            listed = await definitions.page(tx, whose, after="", limit=100)
+            listed = await definitions.list_page(tx, whose, after="", limit=100)
             found = await definitions.find(tx, whose, "periodic.report")
         assert (found in listed) is ("periodic.report" in {one.key for one in listed})
         return {one.key for one in listed if one.key.startswith("periodic.")}
@@ -729,7 +729,7 @@ async def test_it_goes_on_after_the_database_was_killed(tmp_path: Path) -> None:
 async def test_a_definition_says_that_it_belongs_to_a_registration(fl: Fairlead) -> None:
     await fl.register(TENANT, "report", FAR, HOUR, nothing, timeout=90)
     async with fl.transaction() as tx:
-        [made] = [one for one in await definitions.every(tx, fl.principal) if one.key == "periodic.report"]
+        [made] = [one for one in await definitions.list_all(tx, fl.principal) if one.key == "periodic.report"]
 
     assert (made.timeout_seconds, made.max_attempts) == (90, 1)
     assert made.description == "registered as report"

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from fairlead import Context, Fairlead
-from fairlead.actions import instants
+from fairlead.actions import schedule_firing
 from fairlead.db.tx import Tx
 from fairlead.errors import KeyReserved
 from fairlead.model.reserved_key import build_part_key, build_trigger_key
@@ -25,8 +25,8 @@ async def test_a_dedupe_key_of_a_users_cannot_silence_a_schedule(fl: Fairlead) -
         await fl.enqueue(ANY, tenant=TENANT, dedupe_key=build_trigger_key(trigger.id))
 
     async def fire(tx: Tx) -> Any:
-        await instants.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
-        return await firings.latest(tx, [trigger.id])
+        await schedule_firing.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
+        return await firings.list_latest(tx, [trigger.id])
 
     [last] = await fl.database.transact(fire)
     assert last.outcome is FiringOutcome.ENQUEUED

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
-from fairlead.db.binaries import Binaries, every_binaries
+from fairlead.db.binaries import Binaries, list_binaries
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus
@@ -18,7 +18,7 @@ from fairlead.runtime.scheduler import Scheduler
 from fairlead.store import firings
 from tests import given
 
-FOUND = every_binaries()
+FOUND = list_binaries()
 
 
 @pytest.fixture(scope="module", params=FOUND, ids=[f"{one.source}-{one.major}" for one in FOUND])
@@ -68,7 +68,8 @@ async def test_triggers_fire_on_every_postgresql(anywhere: tuple[str, int]) -> N
         assert await Scheduler(fl.database, fl.catalog, poll_seconds=9)() == 0
         async with fl.transaction() as tx:
             fired = [
-                await firings.page(tx, one.id, outcome=None, before=None, limit=9) for one in (rule, schedule)
+                await firings.list_page(tx, one.id, outcome=None, before=None, limit=9)
+                for one in (rule, schedule)
             ]
         enqueued, deduplicated, skipped = (
             FiringOutcome.ENQUEUED,

@@ -47,7 +47,7 @@ FAR = datetime(2999, 1, 1, tzinfo=UTC)
 def kept(fl: sync.Fairlead) -> dict[str, Trigger]:
     async def listed() -> dict[str, Trigger]:
         async with fl.inner.transaction() as tx:
-            return {one.label: one for one in await triggers.listed(tx, fl.inner.principal)}
+            return {one.label: one for one in await triggers.list_triggers(tx, fl.inner.principal)}
 
     return fl.wait(listed())
 

@@ -71,7 +71,7 @@ def test_without_anything_there_is_a_database_with_a_tenant_and_nothing_stays(
 
     async def use() -> list[Path]:
         async with testing.fairlead() as fl, fl.transaction() as tx:
-            assert "test" in await tenants.ids(tx, ["test"])
+            assert "test" in await tenants.get_ids(tx, ["test"])
             assert await given.count(tx, "jobs") == 0
             return list(tmp_path.iterdir())  # noqa: ASYNC240
 

@@ -425,7 +425,7 @@ async def test_without_anybody_who_traces_a_job_goes_in_as_it_ever_did(
     second = await fl.enqueue("anything", tenant=given.TENANT)
     many = await fl.enqueue_many([given.request()])
 
-    assert "trace" not in jobs.sql.enqueue_plain + jobs.joined([], actor="x")
+    assert "trace" not in jobs.sql.enqueue_plain + jobs.encode_joined([], actor="x")
     assert [await carried(fl, one.id) for one in (first, second, *many)] == [None] * 3
 
 

@@ -53,7 +53,7 @@ async def application(
 async def kept(fl: Fairlead) -> dict[str, Trigger]:
     """All triggers, by label."""
     async with fl.transaction() as tx:
-        return {one.label: one for one in await triggers.listed(tx, fl.principal)}
+        return {one.label: one for one in await triggers.list_triggers(tx, fl.principal)}
 
 
 async def audited(fl: Fairlead) -> list[str]:
@@ -133,7 +133,7 @@ async def test_a_function_may_have_several_schedules_with_names_and_is_still_a_f
     async with fl:
         await fl.sync_schedules()
         async with fl.transaction() as tx:
-            there = await triggers.listed(tx, fl.principal)
+            there = await triggers.list_triggers(tx, fl.principal)
         assert {(one.tenant, one.label, one.definition_key) for one in there} == {
             (TENANT, "greet.all", "greet.all"),
             (OTHER, "greet.all", "greet.all"),
@@ -384,7 +384,7 @@ async def test_what_another_code_base_keeps_is_left_alone(settings: Settings) ->
             assert set(await kept(fl)) == {"nightly", "by hand", "registered"}
     async with application(settings, nightly, name=None) as fl:
         async with fl.transaction() as tx:
-            owners = {(one.label, one.owner) for one in await triggers.listed(tx, fl.principal)}
+            owners = {(one.label, one.owner) for one in await triggers.list_triggers(tx, fl.principal)}
         assert {("nightly", "shop"), ("nightly", "tests"), ("by hand", None)} <= owners
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from fairlead import Fairlead, Fatal, Secret, Settings
 from fairlead.actions import bulk_jobs, events, jobs, triggers, webhooks, workflows
-from fairlead.actions.jobs import Filter
-from fairlead.db.tx import Acting, Tx, json_text
+from fairlead.actions.jobs import JobFilter
+from fairlead.db.tx import TransactionIdentity, Tx, json_text
 from fairlead.errors import DefinitionUnknown, EventInvalid, TriggerInvalid, TriggerUnknown
 from fairlead.handlers.context import Context
 from fairlead.model.end_event import JOB_EVENTS, RUN_EVENTS
@@ -101,7 +101,7 @@ def body(asked: Asked) -> dict[str, Any]:
 async def told(fl: Fairlead) -> list[str]:
     """The names of all events, oldest first."""
     async with fl.transaction() as tx:
-        return [one.name for one in reversed(await events.listed(tx, TESTER, limit=100))]
+        return [one.name for one in reversed(await events.list_events(tx, TESTER, limit=100))]
 
 
 async def test_a_job_that_fails_for_good_is_told_once_and_signed(fl: Fairlead, hook: Server) -> None:
@@ -127,7 +127,7 @@ async def test_a_job_that_fails_for_good_is_told_once_and_signed(fl: Fairlead, h
     assert datetime.fromisoformat(said["timestamp"]) == datetime.fromisoformat(data["finished_at"])
     assert data["duration_ms"] >= 0
     async with fl.transaction() as tx:
-        [event] = await events.listed(tx, TESTER)
+        [event] = await events.list_events(tx, TESTER)
     assert (event.name, event.tenant, event.correlation_id) == ("job.failed", TENANT, "c-1")
     sent = {name: value for name, value in asked.headers.items() if name.startswith("webhook-")}
     assert sent["webhook-id"] == str(event.id)
@@ -159,9 +159,9 @@ async def test_only_ends_that_are_asked_for_are_told(fl: Fairlead, hook: Server)
     kept = await fl.enqueue("anything", tenant=OTHER)
     tenant_id = (await job.read()).tenant_id
     principal = msgspec.structs.replace(TESTER, tenant_id=tenant_id)
-    async with fl.database.transaction(Acting(tenant_id)) as tx:  # under row-level security
+    async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:  # under row-level security
         await jobs.cancel(tx, principal, job.id)
-        assert (await bulk_jobs.cancel(tx, principal, Filter(status=[JobStatus.QUEUED]))).count == 2
+        assert (await bulk_jobs.cancel(tx, principal, JobFilter(status=[JobStatus.QUEUED]))).count == 2
     await fl.cancel(kept.id)
     await settle(fl)
 
@@ -170,7 +170,7 @@ async def test_only_ends_that_are_asked_for_are_told(fl: Fairlead, hook: Server)
     assert {body(one)["data"]["started_at"] for one in hook.asked} == {None}
 
     async with fl.transaction() as tx:
-        [made] = await webhooks.listed(tx, TESTER, tenant=TENANT)
+        [made] = await webhooks.list_webhooks(tx, TESTER, tenant=TENANT)
         await triggers.change(tx, TESTER, made.id, {"is_enabled": False})
     await fl.cancel((await fl.enqueue("greet", tenant=TENANT, payload={"name": "off"})).id)
     assert len(await told(fl)) == 3
@@ -208,7 +208,7 @@ async def test_what_a_webhook_makes_sets_none_off(fl: Fairlead, hook: Server, th
     assert await told(fl) == ["job.failed"]
     assert len(hook.asked) == 1
     async with fl.transaction() as tx:
-        ended = await jobs.listed(tx, TESTER, Filter(definition_key="work"))
+        ended = await jobs.list_jobs(tx, TESTER, JobFilter(definition_key="work"))
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * (3 if then else 2)
 
 
@@ -222,7 +222,7 @@ async def test_what_a_workflow_does_that_such_an_event_began_sets_none_off(fl: F
 
     assert await told(fl) == ["job.failed"]
     async with fl.transaction() as tx:
-        ended = await jobs.listed(tx, TESTER, Filter(definition_key="work"))
+        ended = await jobs.list_jobs(tx, TESTER, JobFilter(definition_key="work"))
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * 2
 
 
@@ -236,7 +236,7 @@ async def test_what_a_job_starts_that_such_an_event_made_sets_none_off(fl: Fairl
 
     assert await told(fl) == ["job.failed"]
     async with fl.transaction() as tx:
-        ended = await jobs.listed(tx, TESTER, Filter(definition_key="work", status=[JobStatus.FAILED]))
+        ended = await jobs.list_jobs(tx, TESTER, JobFilter(definition_key="work", status=[JobStatus.FAILED]))
     assert len(ended.items) == 3
 
 
@@ -277,7 +277,7 @@ async def test_a_run_that_ends_is_told_with_why_and_without_secrets(fl: Fairlead
     assert datetime.fromisoformat(said["timestamp"]) == ended.finished_at
     assert said["data"]["duration_ms"] >= 0
     async with fl.transaction() as tx:
-        hidden, _ = await events.listed(tx, TESTER)
+        hidden, _ = await events.list_events(tx, TESTER)
     assert (hidden.data["workflow"], hidden.data["last_error"]) == ("repairs", "Fatal: [redacted] ")
 
     await fl.retry_run(run.id)  # and ends once more
@@ -297,7 +297,7 @@ async def test_a_run_that_is_canceled_is_told_and_only_where_somebody_listens(
     await listen(fl, hook.url, "workflow.canceled")
     run = await fl.start("repair", tenant=TENANT)
     tenant_id = (await run.read()).run.tenant_id
-    async with fl.database.transaction(Acting(tenant_id)) as tx:  # under row-level security
+    async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:  # under row-level security
         await workflows.cancel(tx, msgspec.structs.replace(TESTER, tenant_id=tenant_id), run.id)
     await settle(fl)
 
@@ -316,7 +316,7 @@ async def test_a_run_that_such_an_event_began_tells_nothing(fl: Fairlead) -> Non
 
     assert await told(fl) == ["workflow.failed"]
     async with fl.transaction() as tx:
-        assert len(await workflows.runs(tx, TESTER)) == 2
+        assert len(await workflows.list_runs(tx, TESTER)) == 2
 
 
 async def test_a_limit_that_limits_nothing_is_refused(fl: Fairlead) -> None:
@@ -349,11 +349,11 @@ async def test_a_webhook_is_listed_and_removed_and_refuses_what_cannot_be(fl: Fa
     await listen(fl, hook.url, "job.failed", "job.failed", "job.canceled", definitions=["work"])
     async with fl.transaction() as tx:
         other = await given.trigger(tx, event_name="job.failed")
-        made = await webhooks.listed(tx, TESTER)
+        made = await webhooks.list_webhooks(tx, TESTER)
         assert [one.event_name for one in made] == ["job.canceled", "job.failed"]
-        assert await webhooks.listed(tx, TESTER, tenant=OTHER) == []
+        assert await webhooks.list_webhooks(tx, TESTER, tenant=OTHER) == []
         await webhooks.remove(tx, TESTER, made[0].id)
-        assert await webhooks.listed(tx, TESTER) == made[1:]
+        assert await webhooks.list_webhooks(tx, TESTER) == made[1:]
         with pytest.raises(TriggerUnknown, match="not a webhook"):
             await webhooks.remove(tx, TESTER, other.id)
         with pytest.raises(TriggerInvalid, match="must not have a user"):

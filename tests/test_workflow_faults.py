@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from fairlead import Context, Fairlead, Flow, JobStatus
-from fairlead.actions import definitions, engine, hosts, settling, workflows
+from fairlead.actions import definitions, hosts, workflow_jobs, workflow_progress, workflows
 from fairlead.db.tx import Tx
 from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
 from fairlead.model.outcome import Succeeded, decide
@@ -34,14 +34,14 @@ async def waiting_job(fl: Fairlead, **more: Any) -> Any:
 
 
 async def only_run(fl: Fairlead) -> UUID:
-    [run] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
+    [run] = await fl.database.transact(lambda tx: workflows.list_runs(tx, TESTER))
     return run.id
 
 
 async def again_now(fl: Fairlead) -> None:
     """What waits for its time is due."""
-    await fl.database.transact(testing.bring_forward)
-    await fl.database.transact(queue.stage)
+    await fl.database.transact(testing.make_all_due)
+    await fl.database.transact(queue.stage_due)
 
 
 # Workers
@@ -75,7 +75,7 @@ async def test_a_worker_that_dies_before_it_tells_revives_no_run(fl: Fairlead, h
         await fl.cancel_run(run_id)
     [lease] = await fl.claim(1)
     told = await fl.database.transact(
-        lambda tx: engine.go_on(tx, TESTER, lease.job_id, tenant=TENANT, workflow="w")
+        lambda tx: workflow_jobs.continue_job(tx, TESTER, lease.job_id, tenant=TENANT, workflow="w")
     )
     assert told is not None
     await end_all(fl)
@@ -202,7 +202,7 @@ async def test_the_end_of_a_run_and_the_cancel_of_its_job_do_not_wait_for_each_o
     async with fl.transaction() as tx:
         assert await jobs.cancel_queued(tx, job.id)  # the first half of a cancel
         await asyncio.wait_for(step.succeed(1), 10)  # ends the run, and leaves the job that somebody holds
-        await settling.settle(tx, {job.id: JobStatus.CANCELED})
+        await workflow_progress.settle_jobs(tx, {job.id: JobStatus.CANCELED})
 
     assert (await job.read()).status is JobStatus.CANCELED
 
@@ -219,7 +219,7 @@ async def test_a_job_whose_cancel_was_rolled_back_as_its_run_ended_is_woken(fl: 
                 step.succeed("made"), 10
             )  # ends the run, and does not wait for the canceled job
             raise ZeroDivisionError
-    [(run_id, told)] = await fl.database.transact(stored.inconsistencies)
+    [(run_id, told)] = await fl.database.transact(stored.list_inconsistencies)
     assert run_id == await only_run(fl)
     assert str(job.id) in told
 
@@ -235,8 +235,8 @@ async def test_runs_that_jobs_wait_for_are_held_in_the_order_of_their_ids(fl: Fa
     waiting = [await waiting_job(fl) for _ in range(3)]
 
     async def held(tx: Tx) -> list[UUID]:
-        await tx.by_index()
-        return [run_id for run_id, _ in await stored.waited_for_by(tx, [one.id for one in waiting[::-1]])]
+        await tx.prefer_indexes()
+        return [run_id for run_id, _ in await stored.list_awaited_runs(tx, [one.id for one in waiting[::-1]])]
 
     found = await fl.database.transact(held)
     assert found == sorted(found)
@@ -249,7 +249,7 @@ async def test_a_run_that_is_started_while_its_job_is_canceled_stops_with_it(fl:
     [lease] = await fl.claim(1)
     await fl.cancel(job.id)
     async with fl.transaction() as tx:
-        await engine.go_on(tx, TESTER, job.id, tenant=TENANT, workflow="w")
+        await workflow_jobs.continue_job(tx, TESTER, job.id, tenant=TENANT, workflow="w")
         ending = asyncio.create_task(lease.fail("asked to stop"))
         await until_somebody_waits(tx)
     await ending
@@ -266,7 +266,7 @@ async def test_a_job_that_runs_no_more_starts_no_run(fl: Fairlead) -> None:
     await end_all(fl)
 
     async with fl.transaction() as tx:
-        assert await engine.go_on(tx, TESTER, job.id, tenant=TENANT, workflow="w") is None
+        assert await workflow_jobs.continue_job(tx, TESTER, job.id, tenant=TENANT, workflow="w") is None
         assert await given.count(tx, "workflow_runs") == 0
 
 
@@ -326,7 +326,7 @@ async def test_a_workflow_that_runs_itself_comes_to_an_end(fl: Fairlead) -> None
 
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "again")
-    [deepest, *_] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
+    [deepest, *_] = await fl.database.transact(lambda tx: workflows.list_runs(tx, TESTER))
     assert "Check whether the workflow starts itself." in deepest.error["message"]
     async with fl.transaction() as tx:
         assert await given.count(tx, "workflow_runs") == workflows.MAX_DEPTH + 1
@@ -352,7 +352,7 @@ async def test_a_run_whose_outputs_are_too_much_has_none_of_its_own(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
-    monkeypatch.setattr(stored, "ends", lambda *given: read.append(given))
+    monkeypatch.setattr(stored, "get_step_ends", lambda *given: read.append(given))
     flow = Flow("w")
     for name in ("a", "b"):
         flow.step(name, ANY)
@@ -367,7 +367,7 @@ async def test_a_run_whose_outputs_are_too_much_has_none_of_its_own(
 async def test_payloads_that_are_too_much_together_fail_their_step(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.actions.releasing.MOST_STEP_BYTES", 1 << 20)
+    monkeypatch.setattr("fairlead.actions.workflow_release.MOST_STEP_BYTES", 1 << 20)
     flow = Flow("w")
     flow.step("each", ANY, {"big": "{{input.big}}"}, for_each=list(range(20)))
     made: list[object] = []
@@ -390,15 +390,15 @@ async def test_payloads_that_are_too_much_together_fail_their_step(
 async def test_steps_that_are_much_together_are_written_one_after_the_other(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.actions.releasing.MOST_STEP_BYTES", 1 << 20)
+    monkeypatch.setattr("fairlead.actions.workflow_release.MOST_STEP_BYTES", 1 << 20)
     at_once: list[int] = []
-    release = stored.release
+    release = stored.insert_jobs
 
     async def watched(tx: Tx, jobs: list[stored.StepJob]) -> None:
         at_once.append(len(jobs))
         await release(tx, jobs)
 
-    monkeypatch.setattr(stored, "release", watched)
+    monkeypatch.setattr(stored, "insert_jobs", watched)
     flow = Flow("w")
     for name in ("a", "b", "c", "d"):
         flow.step(name, ANY, {"big": "{{input.big}}"}, for_each=list(range(8)))
@@ -412,15 +412,15 @@ async def test_steps_that_are_much_together_are_written_one_after_the_other(
 async def test_a_step_of_many_payloads_lets_others_go_on(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.actions.releasing.SILENCE_SECONDS", 0)
+    monkeypatch.setattr("fairlead.actions.workflow_release.SILENCE_SECONDS", 0)
     pauses: list[object] = []
-    moment = triggers.moment
+    moment = triggers.read_clock
 
     async def counting(tx: Tx) -> Any:
         pauses.append(tx)
         return await moment(tx)
 
-    monkeypatch.setattr(triggers, "moment", counting)
+    monkeypatch.setattr(triggers, "read_clock", counting)
     flow = Flow("w")
     flow.step("each", ANY, {"i": "{{item}}"}, for_each=list(range(20)))
     await begun(fl, flow)
@@ -471,7 +471,7 @@ async def run_there(fl: Fairlead, host_id: UUID) -> int:
     async def run(tx: Tx) -> int:
         claim = await queue.claim(tx, worker="agent", wanted=5, lease_seconds=30, host=host_id)
         ends = [(claim.lease(job), decide(job, Succeeded("there"))) for job in claim.jobs]
-        await settling.finish(tx, ends, actor="t")
+        await workflow_progress.finish_attempts(tx, ends, actor="t")
         return len(ends)
 
     return await fl.database.transact(run)
@@ -552,7 +552,7 @@ async def test_each_call_of_a_job_starts_a_run_and_none_twice(fl: Fairlead) -> N
     await published(fl)
     await fl.enqueue("starter", tenant=TENANT)
     await fl.tick()
-    await fl.database.transact(testing.bring_forward)
+    await fl.database.transact(testing.make_all_due)
     await fl.tick()
 
     first, second = started

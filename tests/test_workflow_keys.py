@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from fairlead import Fairlead, JobStatus
-from fairlead.actions import instants, jobs, workflows
+from fairlead.actions import jobs, schedule_firing, workflows
 from fairlead.actions.firing import OVERLAP
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.errors import JobNotRetryable
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
@@ -32,14 +32,14 @@ async def failed_run(fl: Fairlead) -> UUID:
     await fl.tick()
     await (await claimed(fl))["a"].fail("no", retryable=False)
     await fl.tick()
-    [run, *_] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
+    [run, *_] = await fl.database.transact(lambda tx: workflows.list_runs(tx, TESTER))
     assert run.status is RunStatus.FAILED
     return run.id
 
 
 async def active(fl: Fairlead) -> list[UUID]:
-    wanted = Filter(definition_key="ENGINE_RUN", status=[JobStatus.QUEUED, JobStatus.RUNNING])
-    page = await fl.database.transact(lambda tx: jobs.listed(tx, TESTER, wanted))
+    wanted = JobFilter(definition_key="ENGINE_RUN", status=[JobStatus.QUEUED, JobStatus.RUNNING])
+    page = await fl.database.transact(lambda tx: jobs.list_jobs(tx, TESTER, wanted))
     return [job.id for job in page.items]
 
 
@@ -47,10 +47,10 @@ async def fire(fl: Fairlead, trigger: Trigger) -> list[Firing]:
     """An instant of the schedule came a second ago; all its firings, newest first."""
 
     async def come(tx: Tx) -> list[Firing]:
-        await given.behind(tx, trigger, await stored_triggers.moment(tx) - timedelta(seconds=1))
+        await given.behind(tx, trigger, await stored_triggers.read_clock(tx) - timedelta(seconds=1))
         await tx.run("update fairlead.job_triggers set start_at = next_fire_at where id = %s", [trigger.id])
-        await instants.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
-        return await firings.page(tx, trigger.id, outcome=None, before=None, limit=10)
+        await schedule_firing.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
+        return await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=10)
 
     return await fl.database.transact(come)
 

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from fairlead import Fairlead, Flow, JobStatus
-from fairlead.actions import bulk_jobs, definitions, hosts, jobs, leases, settling, workflows
-from fairlead.actions.jobs import Filter
-from fairlead.actions.leases import Ending
+from fairlead.actions import bulk_jobs, definitions, hosts, jobs, leases, workflow_progress, workflows
+from fairlead.actions.jobs import JobFilter
+from fairlead.actions.leases import AttemptDetails
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     FairleadError,
@@ -85,7 +85,9 @@ async def test_a_report_that_is_repeated_counts_once(fl: Fairlead) -> None:
     report = [(first._lease, success_of(first))]
 
     for _ in range(2):
-        done = await fl.database.single(lambda tx: settling.finish(tx, report, actor="tester"))
+        done = await fl.database.single(
+            lambda tx: workflow_progress.finish_attempts(tx, report, actor="tester")
+        )
         assert done == {first.job_id: JobStatus.SUCCEEDED}
 
     assert (await step_of(run, "each")).remaining == 1
@@ -135,7 +137,7 @@ async def test_attempts_that_are_retried_are_no_failures_of_the_step(fl: Fairlea
     assert (job.max_attempts, job.priority) == (2, -5)
     await lease.fail("once")
     assert await states(run) == {"only": "running"}
-    await fl.database.transact(testing.bring_forward)
+    await fl.database.transact(testing.make_all_due)
 
     [lease] = await fl.claim()
     assert await lease.fail("twice") is JobStatus.DEAD_LETTER
@@ -154,7 +156,7 @@ async def test_a_failure_that_may_be_ignored_is(fl: Fairlead) -> None:
     await end_all(fl)
     await succeeded(fl)
     assert (await run.read()).run.status is RunStatus.RUNNING
-    await fl.database.transact(testing.bring_forward)
+    await fl.database.transact(testing.make_all_due)
     await succeeded(fl)
     assert (await run.read()).run.status is RunStatus.SUCCEEDED
     assert (await states(run))["left"] == "failed"
@@ -357,7 +359,7 @@ async def test_a_job_that_goes_back_to_the_queue_of_a_canceled_run_is_canceled(f
     """One that nobody could ask to stop, since somebody was just finishing it."""
     run = await begun(fl, diamond())
     first = (await claimed(fl))["first"]
-    await fl.database.transact(lambda tx: stored.ask_to_stop(tx, run.id))
+    await fl.database.transact(lambda tx: stored.request_cancel(tx, run.id))
 
     await first.fail("again later")
 
@@ -372,7 +374,7 @@ async def test_canceling_the_job_of_a_step_is_its_failure(fl: Fairlead, many: bo
     left = (await step_of(run, "left")).job_id
     assert left is not None
     if many:
-        wanted = Filter(tenant=TENANT, q=str(left))
+        wanted = JobFilter(tenant=TENANT, q=str(left))
         await fl.database.transact(lambda tx: bulk_jobs.cancel(tx, TESTER, wanted))
     else:
         await fl.cancel(left)
@@ -387,7 +389,7 @@ async def test_a_step_whose_workers_keep_dying_settles_its_run(fl: Fairlead) -> 
     flow.step("poison", ANY)
     run = await begun(fl, flow)
     for _ in range(3):
-        await fl.database.transact(testing.bring_forward)
+        await fl.database.transact(testing.make_all_due)
         assert len(await fl.claim()) == 1
         async with fl.transaction() as tx:
             await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
@@ -404,7 +406,7 @@ async def test_a_step_that_is_completed_over_http_moves_the_run_on(fl: Fairlead)
     lease = Lease(first.job_id, first.attempt_no, first._lease.token)
 
     await fl.database.transact(
-        lambda tx: leases.complete(tx, worker, lease, output={"n": 3}, ending=Ending())
+        lambda tx: leases.complete(tx, worker, lease, output={"n": 3}, ending=AttemptDetails())
     )
 
     assert (await claimed(fl))["left"].payload == {"n": 3}
@@ -449,7 +451,7 @@ async def test_jobs_of_a_run_stay_as_long_as_it_goes_on_and_runs_go_when_their_t
             "finished_at = finished_at - interval '100 days' where status = 'succeeded'"
         )
         removed = (await retention.remove(tx, days=30)).removed
-        return removed, await stored.forget(tx, days=30, limit=10)
+        return removed, await stored.remove_old(tx, days=30, limit=10)
 
     async with fl.transaction() as tx:
         assert await much_later(tx) == (0, 0)
@@ -462,14 +464,14 @@ async def test_jobs_of_a_run_stay_as_long_as_it_goes_on_and_runs_go_when_their_t
             "update fairlead.workflow_runs set id = ('00000000' || right(id::text, 28))::uuid, "
             "finished_at = finished_at - interval '100 days'"
         )
-        assert await stored.forget(tx, days=30, limit=10) == 1
+        assert await stored.remove_old(tx, days=30, limit=10) == 1
         await tx.connection.execute("rollback")
         await tx.connection.execute("begin")
     assert (await run.read()).run.status is RunStatus.SUCCEEDED
 
 
 async def test_what_people_do_is_in_the_audit_log(fl: Fairlead) -> None:
-    await fl.database.transact(lambda tx: workflows.put(tx, TESTER, TENANT, diamond().document))
+    await fl.database.transact(lambda tx: workflows.publish(tx, TESTER, TENANT, diamond().document))
     run = await fl.start("diamond", tenant=TENANT, input={"n": 1})
     await run.cancel()
     await run.retry()
@@ -492,7 +494,7 @@ async def test_what_people_do_is_in_the_audit_log(fl: Fairlead) -> None:
 
 async def test_a_job_that_is_no_step_is_shown_without_a_run(fl: Fairlead) -> None:
     job = await fl.enqueue(ANY, tenant=TENANT)
-    shown, _ = await fl.database.transact(lambda tx: jobs.show(tx, TESTER, job.id))
+    shown, _ = await fl.database.transact(lambda tx: jobs.show_job(tx, TESTER, job.id))
 
     assert shown.workflow_run_id is None
     with pytest.raises(FairleadError):
@@ -509,7 +511,9 @@ async def test_the_end_of_a_step_costs_the_same_in_a_run_of_thousands(fl: Fairle
         run = await begun(fl, flow)
         [lease] = await fl.claim()
         ends = [(lease._lease, success_of(lease))]
-        spent = await cost(fl.database, lambda tx: settling.finish(tx, ends, actor="tester"))
+        spent = await cost(
+            fl.database, lambda tx: workflow_progress.finish_attempts(tx, ends, actor="tester")
+        )
         await fl.cancel_run(run.id)
         await lease.release()
         return spent

@@ -56,7 +56,7 @@ async def test_canceling_the_job_cancels_its_run(fl: Fairlead) -> None:
 
     await fl.cancel(job.id)
 
-    [run] = await fl.database.transact(lambda tx: workflows.runs(tx, TESTER))
+    [run] = await fl.database.transact(lambda tx: workflows.list_runs(tx, TESTER))
     assert run.status is RunStatus.CANCELED
     assert await fl.claim() == []
 

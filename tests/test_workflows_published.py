@@ -47,7 +47,7 @@ async def test_a_published_workflow_is_for_every_tenant_and_a_tenants_own_comes_
     with pytest.raises(SignatureInvalid, match="two workflows"):
         fl.workflow("onboard")
     await end_all(fl)
-    for run in await fl.database.transact(lambda tx: workflows.runs(tx, TESTER)):
+    for run in await fl.database.transact(lambda tx: workflows.list_runs(tx, TESTER)):
         await fl.cancel_run(run.id)
 
 
@@ -56,7 +56,7 @@ async def test_the_same_text_is_the_same_version_and_another_is_the_next(fl: Fai
     flow.step("a", ANY, {"v": 1})
 
     async def put(document: Any) -> tuple[int, bool]:
-        made, is_new = await fl.database.transact(lambda tx: workflows.put(tx, TESTER, TENANT, document))
+        made, is_new = await fl.database.transact(lambda tx: workflows.publish(tx, TESTER, TENANT, document))
         return made.version, is_new
 
     assert await put(flow.document) == (1, True)
@@ -91,10 +91,10 @@ async def test_another_tenants_runs_are_not_there(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         [(other,)] = await tx.values("select id from fairlead.tenants where slug = %s", [OTHER])
     stranger = Principal("stranger", Role.TENANT_ADMIN, other)
-    for act in (workflows.show, workflows.cancel, workflows.retry):
+    for act in (workflows.show_run, workflows.cancel, workflows.retry):
         with pytest.raises(WorkflowRunUnknown):
             await fl.database.transact(lambda tx, act=act: act(tx, stranger, run.id))  # type: ignore[misc]
-    assert await fl.database.transact(lambda tx: workflows.runs(tx, stranger)) == []
+    assert await fl.database.transact(lambda tx: workflows.list_runs(tx, stranger)) == []
     await fl.cancel_run(run.id)
 
 

@@ -21,7 +21,7 @@ from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
 from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.joined import drive, sender
+from fairlead.db.joined import build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, NotOpen, SignatureInvalid
 from fairlead.handlers.commands import Command, commands_from
@@ -43,7 +43,7 @@ from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.process import Plan, WorkerProcess
 from fairlead.runtime.served import Served
 from fairlead.runtime.tick import Tick, tick
-from fairlead.settings import Settings, compile_patterns, config_file, read_document, load
+from fairlead.settings import Settings, compile_patterns, config_file, load, read_document
 from fairlead.store.gates import Gate
 from fairlead.triggers import Triggers
 from fairlead.version import __version__
@@ -52,7 +52,13 @@ from fairlead.workflows import Workflows
 log = structlog.get_logger(__name__)
 
 MAX_THREADS = 256
-_TENANT_DEFAULTS: dict[str, Any] = {"name": None, "timezone": "UTC", "weight": 1, "max_running": None, "quotas": None}
+_TENANT_DEFAULTS: dict[str, Any] = {
+    "name": None,
+    "timezone": "UTC",
+    "weight": 1,
+    "max_running": None,
+    "quotas": None,
+}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -289,8 +295,8 @@ class Fairlead(Triggers, Workflows):
         return await self.database.reach(once)
 
     async def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueueResult]:
-        send = sender(tx, f"{self.settings.schema}.enqueue_joined")
-        return await drive(enqueue.joined(self.principal, self.catalog, new), send)
+        send = build_sender(tx, f"{self.settings.schema}.enqueue_joined")
+        return await drive(enqueue.enqueue_joined(self.principal, self.catalog, new), send)
 
     # Running jobs
 
@@ -338,7 +344,9 @@ class Fairlead(Triggers, Workflows):
                 lease_seconds=seconds,
             )
 
-    async def claim(self, n: int = 1, *, definitions: Sequence[str | KeyedFunction] | None = None) -> list[JobLease]:
+    async def claim(
+        self, n: int = 1, *, definitions: Sequence[str | KeyedFunction] | None = None
+    ) -> list[JobLease]:
         """Claim up to `n` due jobs to run in your own loop: of these definitions, or of all."""
         if self._claims is None:
             self._claims = JobClaimer(self.database, self.principal)
@@ -387,7 +395,7 @@ class Fairlead(Triggers, Workflows):
     async def read(self, job_id: UUID | str) -> Job:
         """The current state of a job."""
         wanted = parse_id(job_id)
-        job, _ = await self.database.transact(lambda tx: jobs.show(tx, self.principal, wanted))
+        job, _ = await self.database.transact(lambda tx: jobs.show_job(tx, self.principal, wanted))
         return job
 
     async def cancel(self, job_id: UUID | str) -> Job:
@@ -405,7 +413,7 @@ class Fairlead(Triggers, Workflows):
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""
         wanted = parse_id(job_id)
-        return await self.database.transact(lambda tx: explanation.why(tx, self.principal, wanted))
+        return await self.database.transact(lambda tx: explanation.explain_job(tx, self.principal, wanted))
 
     async def usage(
         self,
@@ -419,7 +427,7 @@ class Fairlead(Triggers, Workflows):
     ) -> UsageReport:
         """What attempts used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
         return await self.database.transact(
-            lambda tx: used.report(
+            lambda tx: used.report_usage(
                 tx,
                 self.principal,
                 tenant=None if tenant is None else str(tenant),
@@ -508,7 +516,7 @@ class Fairlead(Triggers, Workflows):
             found = await tenants.find(tx, self.principal, tenant)
             if found is None:
                 raise unknown_tenant(tenant)
-            return await tenant_quotas.uses(tx, self.principal, found.id)
+            return await tenant_quotas.list_uses(tx, self.principal, found.id)
 
         return await self.database.transact(read)
 

@@ -69,7 +69,9 @@ class EnqueuedJob:
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
-        job = await poll_until(self.read, lambda job: job.status.terminal, timeout=timeout, look_seconds=0.005)
+        job = await poll_until(
+            self.read, lambda job: job.status.terminal, timeout=timeout, look_seconds=0.005
+        )
         if job.status is JobStatus.SUCCEEDED:
             return job.output
         if job.status.terminal:
@@ -145,5 +147,5 @@ def _build_definition_fields(function: Callable[..., Any], options: Mapping[str,
     }
     if isinstance(backoff := says.get("backoff"), Backoff):
         says["backoff"] = asdict(backoff)
-    definitions.read({"key": function.__name__, **says})
+    definitions.parse({"key": function.__name__, **says})
     return says

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from fairlead.actions import definitions
-from fairlead.actions.leases import kept
+from fairlead.actions.leases import check_output
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost
 from fairlead.handlers.attempt import failure
@@ -110,13 +110,13 @@ class JobLease(LeasedJob):
             raise _refusal("percent", "must be a number from 0 to 100")
         told = str(message) if self._mask is None else self._mask.text(str(message))
         step = (self._lease, float(percent), clean(told, LONGEST_PROGRESS_MESSAGE))
-        if self.job_id not in await self._database.single(lambda tx: queue.progress(tx, [step])):
+        if self.job_id not in await self._database.single(lambda tx: queue.store_progress(tx, [step])):
             raise self._mark_lost()
 
     async def succeed(self, output: Any = None) -> JobStatus:
         """Report success. Returns the job's new status."""
         self._require_held()
-        return await self._finish(Succeeded(kept(output)))
+        return await self._finish(Succeeded(check_output(output)))
 
     async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
         """Report a failure: the job is retried after its backoff, if it is retryable and attempts are left. Returns its status."""
@@ -191,7 +191,9 @@ class JobClaimer:
             raise _refusal("n", f"must be 1 to {MAX_CLAIM}")
         keys = None if wanted is None else _read_keys(wanted)
         served = (
-            await self._database.transact(lambda tx: self._find_served(tx, keys)) if keys is not None else None
+            await self._database.transact(lambda tx: self._find_served(tx, keys))
+            if keys is not None
+            else None
         )
         await stage(self._database)  # staged jobs may have other definitions, too
         source = self._source(served)
@@ -201,7 +203,9 @@ class JobClaimer:
         return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
 
     async def _find_served(self, tx: Tx, keys: Sequence[str]) -> tuple[UUID, ...]:
-        known = await definitions.by_keys(tx, self._principal, [key for key in keys if KEY.fullmatch(key)])
+        known = await definitions.get_by_keys(
+            tx, self._principal, [key for key in keys if KEY.fullmatch(key)]
+        )
         for key in keys:
             if key not in known:
                 raise unknown_definition(key)

@@ -15,11 +15,11 @@ from uuid import UUID
 from fairlead import app, handles, leases, workflows
 from fairlead.actions import enqueue, events
 from fairlead.actions.usage import UsageReport
-from fairlead.actions.workflows import Shown
-from fairlead.db.joined import Send, drive_sync, is_async, sender
+from fairlead.actions.workflows import RunDetails
+from fairlead.db.joined import Send, build_sender, drive_sync, is_async
 from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
 from fairlead.handlers.context import as_child, current_job
-from fairlead.loop_thread import LoopThread, running_loop, run_on_loop
+from fairlead.loop_thread import LoopThread, run_on_loop, running_loop
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
 from fairlead.model.job import Job, NewJob
@@ -195,7 +195,7 @@ class Fairlead:
         options.setdefault("caused_by", current_job.get())
         new = NewEvent(name=name, tenant=str(tenant), data={} if data is None else data, **options)
         send = self._sender(tx, "emit_joined")
-        return drive_sync(events.joined(self.inner.principal, self.inner.catalog, new), send)
+        return drive_sync(events.emit_joined(self.inner.principal, self.inner.catalog, new), send)
 
     def enqueue(
         self,
@@ -256,7 +256,9 @@ class Fairlead:
         """Claim up to `limit` due jobs, run them in this process, and return their statuses."""
         return self.wait(self.inner.tick(limit))
 
-    def claim(self, n: int = 1, *, definitions: Sequence[str | leases.KeyedFunction] | None = None) -> list[JobLease]:
+    def claim(
+        self, n: int = 1, *, definitions: Sequence[str | leases.KeyedFunction] | None = None
+    ) -> list[JobLease]:
         """Claim up to `n` due jobs to run in your own loop."""
         return [JobLease(self, lease) for lease in self.wait(self.inner.claim(n, definitions=definitions))]
 
@@ -321,7 +323,7 @@ class Fairlead:
         """Start a run of a workflow that is not published. Options as for the asynchronous Fairlead."""
         return WorkflowRun(self, self.wait(self.inner.run_inline(flow, tenant=tenant, **options)))
 
-    def read_run(self, run_id: UUID | str) -> Shown:
+    def read_run(self, run_id: UUID | str) -> RunDetails:
         """The current state of a run and its steps."""
         return self.wait(self.inner.read_run(run_id))
 
@@ -339,7 +341,7 @@ class Fairlead:
 
     def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueuedJob]:
         send = self._sender(tx, "enqueue_joined")
-        enqueued = drive_sync(enqueue.joined(self.inner.principal, self.inner.catalog, new), send)
+        enqueued = drive_sync(enqueue.enqueue_joined(self.inner.principal, self.inner.catalog, new), send)
         return [EnqueuedJob(self, handles.EnqueuedJob(self.inner, one)) for one in enqueued]
 
     def _sender(self, tx: Any, function: str) -> Send:
@@ -347,7 +349,7 @@ class Fairlead:
             raise ConnectionNotSupported(
                 f"A {type(tx).__name__} has to be awaited: use the asynchronous Fairlead with it."
             )
-        return sender(tx, f"{self.inner.settings.schema}.{function}")
+        return build_sender(tx, f"{self.inner.settings.schema}.{function}")
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of `inner` on its loop and return its result."""

@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 from uuid import UUID
 
 from fairlead import handles, leases, workflows
-from fairlead.actions.workflows import Shown
+from fairlead.actions.workflows import RunDetails
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.workflow_run import Run
 
@@ -58,7 +58,7 @@ class WorkflowRun:
         self.id = inner.id
         self.deduplicated = inner.deduplicated
 
-    def read(self) -> Shown:
+    def read(self) -> RunDetails:
         """The current state of the run and its steps."""
         return self._fl.wait(self.inner.read())
 

@@ -100,7 +100,9 @@ def _open_sync(
 
 
 @asynccontextmanager
-async def _use_test_database(fl: Fairlead, server_url: str | None, database_url: str | None) -> AsyncIterator[None]:
+async def _use_test_database(
+    fl: Fairlead, server_url: str | None, database_url: str | None
+) -> AsyncIterator[None]:
     """Set a test database in the settings of `fl` within the block."""
     _require_closed(fl)
     async with AsyncExitStack() as stack:

@@ -13,14 +13,13 @@ from msgspec.structs import replace
 from fairlead import sync
 from fairlead.actions import events, jobs, triggers
 from fairlead.actions.dispatch import dispatch
-from fairlead.actions.instants import fire_due
+from fairlead.actions.schedule_firing import fire_due
 from fairlead.app import Fairlead
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.handles import job_failure
 from fairlead.leases import KeyedFunction
-from fairlead.test_database import fairlead, fixture, postgres
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.outcome import Failed
@@ -28,6 +27,7 @@ from fairlead.model.payload import encode
 from fairlead.model.trigger import Trigger, TriggerType
 from fairlead.runtime.tick import Tick
 from fairlead.store import testing as store
+from fairlead.test_database import fairlead, fixture, postgres
 
 __all__ = [
     "assert_emitted",
@@ -93,7 +93,7 @@ async def run_due(
     with _record_errors(fl) if raise_errors else nullcontext() as raised:
         while ran < limit:
             if until_idle:
-                await fl.database.transact(store.bring_forward)
+                await fl.database.transact(store.make_all_due)
             tick = await fl.tick(min(BATCH, limit - ran))
             if tick.ran == 0:
                 break
@@ -190,7 +190,7 @@ async def fire_schedules(fl: Fairlead, *schedules: str | KeyedFunction) -> int:
         return await _fire_due(fl)
     fired = 0
     async with fl.transaction() as tx:
-        there = await triggers.every(tx, fl.principal, trigger_type=TriggerType.SCHEDULE)
+        there = await triggers.list_all(tx, fl.principal, trigger_type=TriggerType.SCHEDULE)
         for wanted in schedules:
             found = [one for one in there if _is_named(one, wanted)]
             if not found:
@@ -291,7 +291,7 @@ async def _list_events(fl: Fairlead) -> list[Event]:
     async with fl.transaction() as tx:
         while True:
             before = found[-1].id if found else None
-            page = await events.listed(tx, fl.principal, before=before, limit=PAGE)
+            page = await events.list_events(tx, fl.principal, before=before, limit=PAGE)
             found += page
             if not page.more:
                 return found
@@ -302,7 +302,7 @@ async def _list_jobs(fl: Fairlead) -> list[Job]:
     cursor = None
     async with fl.transaction() as tx:
         while True:
-            page = await jobs.listed(tx, fl.principal, jobs.Filter(), limit=PAGE, cursor=cursor)
+            page = await jobs.list_jobs(tx, fl.principal, jobs.JobFilter(), limit=PAGE, cursor=cursor)
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found
@@ -324,7 +324,9 @@ def _describe_expectation(name: str, tenant: str | UUID | None, wanted: Any, whe
     return " ".join(parts)
 
 
-def _require_count(found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str) -> None:
+def _require_count(
+    found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str
+) -> None:
     """Raise AssertionError, with a list of what exists, unless the number of matches is right."""
     if (len(found) == count) if count is not None else found:
         return

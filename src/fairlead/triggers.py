@@ -13,8 +13,8 @@ import structlog
 
 from fairlead.actions import definitions, events, schedules, tenants
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.schedules import WORDS, Kept
-from fairlead.db.joined import drive, sender
+from fairlead.actions.schedules import WORDS, DeclaredTrigger
+from fairlead.db.joined import build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
 from fairlead.handlers.context import current_job
@@ -52,7 +52,7 @@ class Triggers(ABC):
     def __init__(self, name: str | None, periodic: Periodic) -> None:
         self.name = name
         self.periodic = periodic
-        self._kept_triggers: list[Kept] = []
+        self._kept_triggers: list[DeclaredTrigger] = []
 
     @property
     @abstractmethod
@@ -89,8 +89,8 @@ class Triggers(ABC):
             caused_by=caused_by or current_job.get(),
         )
         if tx is not None:
-            send = sender(tx, f"{self.settings.schema}.emit_joined")
-            return await drive(events.joined(self.principal, self.catalog, new), send)
+            send = build_sender(tx, f"{self.settings.schema}.emit_joined")
+            return await drive(events.emit_joined(self.principal, self.catalog, new), send)
         tries = 0
 
         async def once(own: Tx) -> UUID:
@@ -168,13 +168,13 @@ class Triggers(ABC):
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         def keep(function: Callable[P, R]) -> JobFunction[P, R]:
             made = self._as_job_function(function, options)
-            kept = Kept(
+            kept = DeclaredTrigger(
                 owner=self._owner(made),
                 name=name(made.key),
                 tenant=tenant,
                 says={**says, "definition_key": made.key},
             )
-            schedules.check(kept, made.says["arg_schema"])
+            schedules.check_declared(kept, made.says["arg_schema"])
             if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept_triggers):
                 word = WORDS[kept.trigger_type]
                 raise SignatureInvalid(
@@ -214,7 +214,7 @@ class Triggers(ABC):
         if not owners:
             return []
         kept, removed = await self.database.transact(
-            lambda tx: schedules.keep_all(tx, self.principal, sorted(owners), self._kept_triggers)
+            lambda tx: schedules.keep_triggers(tx, self.principal, sorted(owners), self._kept_triggers)
         )
         for one in removed:
             what = WORDS[one.trigger_type]
@@ -228,7 +228,7 @@ class Triggers(ABC):
         async def keep(tx: Tx) -> None:
             for one in wanted:
                 if await tenants.find(tx, self.principal, one.tenant) is not None:
-                    await schedules.keep(tx, self.principal, one)
+                    await schedules.keep_trigger(tx, self.principal, one)
 
         if wanted := [one for one in self._kept_triggers if one.trigger_type is TriggerType.EVENT]:
             await self.database.transact(keep)
@@ -260,13 +260,15 @@ class Triggers(ABC):
             "overlap": Overlap.SKIP,
         }
         whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
-        kept = Kept(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
+        kept = DeclaredTrigger(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
         if not self.periodic.reserve(whose.id, key):
             raise AlreadyRegistered(
                 f"{job_id!r} of the tenant {whose.slug!r} is registered here already; unregister it first."
             )
         try:
-            trigger = await self.database.transact(lambda tx: self._attach_schedule(tx, kept, whose.id, timeout))
+            trigger = await self.database.transact(
+                lambda tx: self._attach_schedule(tx, kept, whose.id, timeout)
+            )
             self.periodic.add(
                 self.database, tenant_id=whose.id, definition_id=trigger.definition_id, key=key, fn=fn
             )
@@ -277,7 +279,7 @@ class Triggers(ABC):
     async def _attach_schedule(
         self,
         tx: Tx,
-        kept: Kept,
+        kept: DeclaredTrigger,
         tenant_id: UUID,
         timeout: int | None,  # noqa: ASYNC109 - see register
     ) -> Trigger:
@@ -286,7 +288,7 @@ class Triggers(ABC):
             says["timeout_seconds"] = timeout
         key = kept.says["definition_key"]
         await definitions.register(tx, self.principal, key, says, tenant_id=tenant_id)
-        return await schedules.keep(tx, self.principal, kept, at_once=True, within_quota=True)
+        return await schedules.keep_trigger(tx, self.principal, kept, at_once=True, within_quota=True)
 
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
@@ -298,7 +300,9 @@ class Triggers(ABC):
             )
 
         async def drop(tx: Tx) -> None:
-            await schedules.drop(tx, self.principal, owner=REGISTRATION_OWNER, name=job_id, tenant_id=whose.id)
+            await schedules.drop_trigger(
+                tx, self.principal, owner=REGISTRATION_OWNER, name=job_id, tenant_id=whose.id
+            )
             await definitions.unregister(tx, self.principal, key)
 
         await self.database.transact(drop)

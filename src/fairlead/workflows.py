@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from fairlead.actions import engine, workflows
-from fairlead.actions.workflows import Shown, Start, Started
+from fairlead.actions import workflow_jobs, workflows
+from fairlead.actions.workflows import RunDetails, RunRequest, StartedRun
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import (
     Fault,
@@ -125,7 +125,7 @@ class Flow:
 class RunControl(Protocol):
     """The Fairlead behind a handle."""
 
-    async def read_run(self, run_id: UUID | str) -> Shown:
+    async def read_run(self, run_id: UUID | str) -> RunDetails:
         """The current state of a run and its steps."""
 
     async def run_standing(self, run_id: UUID | str) -> Run:
@@ -143,12 +143,12 @@ class WorkflowRun:
 
     __slots__ = ("_fl", "deduplicated", "id")
 
-    def __init__(self, fl: RunControl, started: Started) -> None:
+    def __init__(self, fl: RunControl, started: StartedRun) -> None:
         self._fl = fl
         self.id = started.id
         self.deduplicated = started.deduplicated
 
-    async def read(self) -> Shown:
+    async def read(self) -> RunDetails:
         """The current state of the run and its steps."""
         return await self._fl.read_run(self.id)
 
@@ -247,7 +247,7 @@ class Workflows(ABC):
         part: str | None = None,
     ) -> WorkflowRun:
         """Start a run of a workflow; it is durable when this returns. There is at most one run per `key`."""
-        asked = Start(
+        asked = RunRequest(
             tenant=str(tenant),
             input=input,
             version=version,
@@ -321,7 +321,7 @@ class Workflows(ABC):
         part: str | None = None,
     ) -> WorkflowRun:
         """Start a run of a workflow that is not published."""
-        asked = Start(
+        asked = RunRequest(
             tenant=str(tenant),
             input=input,
             unique_key=key,
@@ -334,15 +334,15 @@ class Workflows(ABC):
         )
         return WorkflowRun(self, started)
 
-    async def read_run(self, run_id: UUID | str) -> Shown:
+    async def read_run(self, run_id: UUID | str) -> RunDetails:
         """The current state of a run and its steps."""
         wanted = parse_id(run_id, "run")
-        return await self.database.transact(lambda tx: workflows.show(tx, self.principal, wanted))
+        return await self.database.transact(lambda tx: workflows.show_run(tx, self.principal, wanted))
 
     async def run_standing(self, run_id: UUID | str) -> Run:
         """The current state of a run, without its steps."""
         wanted = parse_id(run_id, "run")
-        return await self.database.transact(lambda tx: workflows.standing(tx, self.principal, wanted))
+        return await self.database.transact(lambda tx: workflows.get_run(tx, self.principal, wanted))
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
         """Cancel a run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
@@ -363,7 +363,7 @@ class Workflows(ABC):
         async def put_all(tx: Tx) -> None:
             for name in sorted(new):
                 flow = self._flows[name]
-                await workflows.put(tx, self.principal, flow.tenant, flow.document)
+                await workflows.publish(tx, self.principal, flow.tenant, flow.document)
 
         await self.database.transact(put_all)
         self._published.update(new)
@@ -378,7 +378,7 @@ class Workflows(ABC):
         """Run a workflow of the job's tenant; the job's output is the run's output."""
         try:
             run = await self.database.transact(
-                lambda tx: engine.go_on(
+                lambda tx: workflow_jobs.continue_job(
                     tx,
                     self.principal,
                     ctx.job_id,

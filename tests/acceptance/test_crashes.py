@@ -178,11 +178,11 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
                     other.kill()
                 if death == 3:
                     await asyncio.to_thread(server.start)
-                assert await fl.database.reach(jobs.inconsistencies) == []
+                assert await fl.database.reach(jobs.list_inconsistencies) == []
             async with fl.transaction() as tx:
                 await tx.run("update fairlead.leases set expires_at = now() - interval '1 s'")
                 await rescue.rescue(tx)
-                assert await jobs.inconsistencies(tx) == []
+                assert await jobs.list_inconsistencies(tx) == []
             assert folded > 0
     finally:
         await asyncio.to_thread(server.stop)

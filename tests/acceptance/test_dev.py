@@ -11,8 +11,8 @@ import httpx2
 import psycopg
 import pytest
 
+from fairlead.db.database_errors import describe_address
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.refusals import describe
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
 
@@ -119,7 +119,7 @@ def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) ->
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert describe(database_url) in output
+        assert describe_address(database_url) in output
         assert "hunter2" not in output
 
 

@@ -73,7 +73,7 @@ class Yard(Fleet):
             for command in self.fl.inner.commands.values():
                 says = build_command_definition(command.spec)
                 await definitions.patch(tx, principal, says.pop("key"), says)
-            tenant_id = (await tenants.ids(tx, [given.TENANT]))[given.TENANT]
+            tenant_id = (await tenants.get_ids(tx, [given.TENANT]))[given.TENANT]
             self.host = await hosts.add(tx, principal, tenant_id=tenant_id, name="box", max_running=4)
             made = await access.create_token(
                 tx, principal, name="admin", role=Role.TENANT_ADMIN, tenant_id=tenant_id

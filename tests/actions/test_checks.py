@@ -14,7 +14,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.model.finding import Finding, Verdict
 from fairlead.runtime.duties import Duties
 from fairlead.store import checks as stored
-from fairlead.store.checks import Holder, Server
+from fairlead.store.checks import ServerState, XminHolder
 from tests import broken, given
 from tests.waiting import SECONDS
 
@@ -145,14 +145,14 @@ async def test_a_transaction_that_is_idle_for_longer_than_a_lease_is_named(datab
     ("holder", "verdict"),
     [
         (None, Verdict.OK),
-        (Holder("process 7", 299, 10), Verdict.OK),
-        (Holder("process 7", 301, 10), Verdict.WARN),
-        (Holder("process 7", 3601, 10), Verdict.FAIL),
-        (Holder("replication slot away", None, 4_000_000), Verdict.OK),
-        (Holder("replication slot away", None, 6_000_000), Verdict.WARN),
+        (XminHolder("process 7", 299, 10), Verdict.OK),
+        (XminHolder("process 7", 301, 10), Verdict.WARN),
+        (XminHolder("process 7", 3601, 10), Verdict.FAIL),
+        (XminHolder("replication slot away", None, 4_000_000), Verdict.OK),
+        (XminHolder("replication slot away", None, 6_000_000), Verdict.WARN),
     ],
 )
-def test_what_holds_back_vacuum_is_judged_by_its_age(holder: Holder | None, verdict: Verdict) -> None:
+def test_what_holds_back_vacuum_is_judged_by_its_age(holder: XminHolder | None, verdict: Verdict) -> None:
     assert checks.judge_xmin(holder).verdict is verdict
 
 
@@ -162,7 +162,7 @@ async def test_the_holder_of_the_oldest_xmin_is_found(database_url: str) -> None
         reader.execute("set transaction isolation level repeatable read")
         reader.execute("select from fairlead.jobs limit 1")
         async with Database(database_url, Settings()) as database, database.transaction() as tx:
-            found = await stored.oldest_xmin(tx)
+            found = await stored.find_oldest_xmin(tx)
 
     assert found is not None
     assert found.holder == f"process {pid} (report)"
@@ -170,7 +170,7 @@ async def test_the_holder_of_the_oldest_xmin_is_found(database_url: str) -> None
 
 # How PostgreSQL is set up
 
-FINE = Server(
+FINE = ServerState(
     isolation="read committed",
     idle_milliseconds=10_000,
     default_idle_milliseconds=0,
@@ -191,7 +191,7 @@ FINE = Server(
 
 
 def test_a_server_that_is_set_up_well_has_nothing_wrong() -> None:
-    assert {one.verdict for one in server_checks.judge(FINE, Settings())} == {Verdict.OK}
+    assert {one.verdict for one in server_checks.judge_server(FINE, Settings())} == {Verdict.OK}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_setting_that_endangers_a_promise_is_named(
 ) -> None:
     server = replace(FINE, **changes)
 
-    found = [one for one in server_checks.judge(server, Settings()) if one.verdict is not Verdict.OK]
+    found = [one for one in server_checks.judge_server(server, Settings()) if one.verdict is not Verdict.OK]
 
     assert [(one.check, one.verdict) for one in found] == [(check, verdict)]
     assert found[0].advice
@@ -230,11 +230,13 @@ def test_a_setting_that_endangers_a_promise_is_named(
 def test_a_standby_that_commits_wait_for_is_fine() -> None:
     server = replace(FINE, standby_names="*", standbys=1, synchronous_standbys=1)
 
-    assert {one.verdict for one in server_checks.judge(server, Settings())} == {Verdict.OK}
+    assert {one.verdict for one in server_checks.judge_server(server, Settings())} == {Verdict.OK}
 
 
 async def test_the_facts_of_a_real_server_can_be_judged(tx: Tx) -> None:
-    found = {one.check: one for one in server_checks.judge(await stored.server(tx), tx.settings)}
+    found = {
+        one.check: one for one in server_checks.judge_server(await stored.read_server_state(tx), tx.settings)
+    }
 
     assert found["isolation"].verdict is Verdict.OK
     assert found["standby"].verdict is Verdict.OK
@@ -248,7 +250,7 @@ async def test_one_process_looks_for_all_and_logs_what_changed(database_url: str
     async with Database(database_url, Settings()) as database:
         duties = Duties(database, retention_days=30, audit_retention_days=365)
         async with database.transaction() as tx:
-            fresh = await checks.show_stored(tx)
+            fresh = await checks.list_stored(tx)
             await broken.running_without_lease(tx)
         with capture_logs() as logged:
             await duties()
@@ -256,7 +258,7 @@ async def test_one_process_looks_for_all_and_logs_what_changed(database_url: str
                 await tx.run("update fairlead.duties set due_at = clock_timestamp() where name = 'checks'")
             await duties()
         async with database.transaction() as tx:
-            found = {one.check: one for one in await checks.show_stored(tx)}
+            found = {one.check: one for one in await checks.list_stored(tx)}
 
     assert [(one.check, one.verdict) for one in fresh] == [("checks", Verdict.WARN)]
     assert found["running_without_lease"].verdict is Verdict.FAIL

@@ -25,7 +25,7 @@ async def dispatched(tx: Tx, limit: int = 100) -> int:
 
 async def of(tx: Tx, trigger: Trigger) -> list[Firing]:
     """A trigger's firings, oldest first."""
-    return (await firings.page(tx, trigger.id, outcome=None, before=None, limit=1000))[::-1]
+    return (await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=1000))[::-1]
 
 
 async def payload(tx: Tx, job_id: UUID | None) -> Any:
@@ -63,7 +63,7 @@ async def test_an_event_makes_a_job_of_each_trigger_that_it_matches(tx: Tx) -> N
     assert event.dispatched_at is not None
     assert {firing.trigger_id for firing in seen} == {one.id, two.id}
     assert (await triggers.get(tx, TESTER, one.id)).last_fired_at is not None
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_an_event_that_nothing_waits_for_is_done_too(tx: Tx) -> None:
@@ -113,7 +113,7 @@ async def test_a_place_that_finds_nothing_fails_with_its_name_and_only_there(tx:
     assert (firing.outcome, firing.reason) == (FAILED, "template_failed")
     assert "event.folder.id" in str(firing.detail)
     assert [firing.outcome for firing in await of(tx, fine)] == [ENQUEUED]
-    [seen] = await triggers.history(tx, TESTER, broken.id, outcome=FAILED)
+    [seen] = await triggers.list_firings(tx, TESTER, broken.id, outcome=FAILED)
     assert seen == firing
 
 

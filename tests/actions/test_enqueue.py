@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import Fairlead, FairleadError, NewJob
 from fairlead.actions import definitions, enqueue
-from fairlead.db.tx import Acting, Database, Tx
+from fairlead.db.tx import Database, TransactionIdentity, Tx
 from fairlead.errors import (
     DatabaseBusy,
     DefinitionInactive,
@@ -305,21 +305,21 @@ async def test_bulk_is_one_audit_row_per_tenant_and_reports_progress(fl: Fairlea
 
     assert seen == [0, 1000, 2000, 2500]
     async with fl.transaction() as tx:
-        [entry] = [entry for entry in await audit.recent(tx) if entry.action == "jobs_created"]
+        [entry] = [entry for entry in await audit.list_recent(tx) if entry.action == "jobs_created"]
         assert entry.details == {"count": 2500, "definitions": {"greet": 2500}}
 
 
 async def test_the_same_call_is_audited_in_the_same_way_each_time(fl: Fairlead) -> None:
     """Also for a tenant's own, whose transactions have another role than their connection."""
     async with fl.transaction() as tx:
-        tenant_id = (await tenants.ids(tx, [given.TENANT]))[given.TENANT]
+        tenant_id = (await tenants.get_ids(tx, [given.TENANT]))[given.TENANT]
     known = given.catalog()
-    for acting in (Acting(None), Acting(tenant_id)):
+    for acting in (TransactionIdentity(None), TransactionIdentity(tenant_id)):
         async with fl.database.transaction(acting) as tx:
             for _ in range(2):  # the second time the ids are known, and it takes the short way
                 await enqueue.enqueue(tx, given.TESTER, known, given.request(tenant=str(tenant_id)))
     async with fl.transaction() as tx:
-        told = [entry.details for entry in await audit.recent(tx) if entry.action == "job_created"]
+        told = [entry.details for entry in await audit.list_recent(tx) if entry.action == "job_created"]
     assert told == [{"definition_key": "greet"}] * 4
 
 
@@ -350,7 +350,7 @@ async def test_every_job_is_counted_where_it_stands(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         [(queued, canceled)] = await tx.values("select sum(queued), sum(canceled) from fairlead.counts")
         assert (queued, canceled) == (8, 1)
-        assert await jobs.inconsistencies(tx) == []
+        assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_ids_are_time_ordered(fl: Fairlead) -> None:

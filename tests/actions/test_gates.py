@@ -100,7 +100,7 @@ async def test_what_runs_goes_on_behind_a_closed_gate(tx: Tx) -> None:
     await gates.pause(tx, TESTER)
 
     lease = claim.lease(claim.jobs[0])
-    assert await queue.heartbeat(tx, [lease], lease_seconds=30) == {lease: queue.Beat()}
+    assert await queue.heartbeat(tx, [lease], lease_seconds=30) == {lease: queue.HeartbeatResult()}
 
 
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)
@@ -133,14 +133,14 @@ async def test_resuming_what_is_open_changes_nothing_and_leaves_no_trace(
     tx: Tx, named: dict[str, Any]
 ) -> None:
     await host(tx)
-    before = await definitions.by_keys(tx, ["greet"])
+    before = await definitions.get_by_keys(tx, ["greet"])
     written = await given.count(tx, "audit_log")
 
     gate = await gates.resume(tx, TESTER, **named)
 
     assert (gate.changed, gate.paused_at) == (False, None)
     assert await given.count(tx, "audit_log") == written
-    assert await definitions.by_keys(tx, ["greet"]) == before
+    assert await definitions.get_by_keys(tx, ["greet"]) == before
 
 
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)
@@ -149,7 +149,7 @@ async def test_each_change_is_in_the_audit_log(tx: Tx, named: dict[str, Any]) ->
     closed = await gates.pause(tx, TESTER, **named, note="why not")
     await gates.resume(tx, TESTER, **named)
 
-    resumed, paused = await audit.recent(tx, limit=2)
+    resumed, paused = await audit.list_recent(tx, limit=2)
 
     kind = closed.kind
     assert (paused.action, resumed.action) == (f"{kind}_paused", f"{kind}_resumed")
@@ -261,7 +261,7 @@ async def test_a_pause_that_is_rolled_back_never_was(db: Database) -> None:
         await tx.connection.execute("begin")
     async with db.transaction() as tx:
         assert (await gates.resume(tx, TESTER)).changed is False
-        assert "system_paused" not in [entry.action for entry in await audit.recent(tx)]
+        assert "system_paused" not in [entry.action for entry in await audit.list_recent(tx)]
 
 
 async def test_an_enqueue_does_not_wait_for_a_pause_in_progress(fl: Fairlead) -> None:

@@ -25,8 +25,8 @@ from fairlead.errors import (
 from fairlead.model.access import Permission
 from fairlead.model.command import derive_command_schema
 from fairlead.model.command_reader import read_commands
-from fairlead.model.host import Host, Resource
 from fairlead.model.definition_presets import PRESETS
+from fairlead.model.host import Host, Resource
 from fairlead.store import audit, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -216,7 +216,10 @@ def test_the_presets_of_hosts_have_the_schema_of_a_command() -> None:
 
     for preset in PRESETS["servers"]:
         bounded = {**derive_command_schema(command)["properties"]["serverInstanceId"], "maxLength": 200}
-        assert preset["arg_schema"] == {**derive_command_schema(command), "properties": {"serverInstanceId": bounded}}
+        assert preset["arg_schema"] == {
+            **derive_command_schema(command),
+            "properties": {"serverInstanceId": bounded},
+        }
 
 
 async def test_a_mixed_load_is_refused_by_the_place_in_the_whole_of_it(fl: Fairlead, place: Place) -> None:
@@ -282,7 +285,7 @@ async def test_a_job_that_is_due_later_keeps_its_host(fl: Fairlead, place: Place
     async with fl.transaction() as tx:
         await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
         await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '2 hours'")
-        await queue.stage(tx, limit=10)
+        await queue.stage_due(tx, limit=10)
 
     assert await target(fl, job.id) == (place.host.id, None)
 
@@ -528,13 +531,15 @@ async def test_every_change_is_audited_and_no_secret_is(tx: Tx) -> None:
     await hosts.change(tx, TESTER, made.id, {"max_running": 2, "draining": True})
     await hosts.change(tx, TESTER, made.id, {"max_running": 2, "draining": True})
     await hosts.change_resource(tx, TESTER, lobby.id, name="foyer")
-    code = await hosts.enrolment_code(tx, TESTER, made.id)
+    code = await hosts.create_enrolment_code(tx, TESTER, made.id)
     enrolled = await hosts.enrol(tx, code.code)
     await hosts.revoke_agents(tx, TESTER, made.id)
     await hosts.remove(tx, TESTER, made.id)
 
     entries = [
-        one for one in await audit.recent(tx, limit=20) if one.resource_id in (str(made.id), str(lobby.id))
+        one
+        for one in await audit.list_recent(tx, limit=20)
+        if one.resource_id in (str(made.id), str(lobby.id))
     ]
     assert [one.action for one in reversed(entries)] == [
         "host_created",

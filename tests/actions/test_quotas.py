@@ -11,7 +11,7 @@ import pytest
 from fairlead import Fairlead, Flow, JobStatus
 from fairlead.actions import access, bulk_jobs, quotas, tenants, triggers
 from fairlead.actions.dispatch import dispatch
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Role
@@ -166,8 +166,8 @@ async def test_a_trigger_that_meets_a_full_queue_records_why_and_holds_up_nobody
 
     assert await dispatch(tx, given.catalog(), limit=10) == 2
 
-    [refused] = await firings.page(tx, full.id, outcome=None, before=None, limit=10)
-    [fired] = await firings.page(tx, other.id, outcome=None, before=None, limit=10)
+    [refused] = await firings.list_page(tx, full.id, outcome=None, before=None, limit=10)
+    [fired] = await firings.list_page(tx, other.id, outcome=None, before=None, limit=10)
     assert (refused.outcome, refused.reason, refused.job_id) == (FiringOutcome.FAILED, "queue_full", None)
     assert "the quota queued_jobs is 1" in str(refused.detail)
     assert fired.outcome is FiringOutcome.ENQUEUED
@@ -270,7 +270,7 @@ async def test_one_token_more_than_may_be_valid_is_refused(tx: Tx) -> None:
 
 
 async def measured(fl: Fairlead) -> None:
-    await fl.database.transact(lambda tx: stored.measure(tx, place=None, limit=100))
+    await fl.database.transact(lambda tx: stored.measure_bytes(tx, place=None, limit=100))
 
 
 async def test_a_tenant_whose_jobs_take_too_many_bytes_enqueues_no_more(fl: Fairlead) -> None:
@@ -304,7 +304,7 @@ async def uses(fl: Fairlead) -> Sequence[Any]:
     async with fl.transaction() as tx:
         tenant = await tenants.find(tx, TESTER, TENANT)
         assert tenant is not None
-        return await quotas.uses(tx, TESTER, tenant.id)
+        return await quotas.list_uses(tx, TESTER, tenant.id)
 
 
 async def test_quotas_are_the_settings_until_a_tenant_has_its_own(fl: Fairlead) -> None:
@@ -368,7 +368,7 @@ async def test_a_retry_that_does_not_fit_is_refused_and_leaves_the_job_as_it_was
 
 async def test_a_retry_of_many_fits_or_none_of_them_is_queued(fl: Fairlead) -> None:
     ids = await failed(fl, 3)
-    wanted = Filter(tenant=TENANT, status=[JobStatus.FAILED])
+    wanted = JobFilter(tenant=TENANT, status=[JobStatus.FAILED])
     await allow(fl, queued_jobs=2)
 
     for work in (
@@ -389,7 +389,7 @@ async def test_a_retry_over_all_tenants_passes_by_those_that_are_full(fl: Fairle
     await allow(fl, queued_jobs=1)
 
     did = await fl.database.transact(
-        lambda tx: bulk_jobs.retry(tx, TESTER, Filter(status=[JobStatus.FAILED]))
+        lambda tx: bulk_jobs.retry(tx, TESTER, JobFilter(status=[JobStatus.FAILED]))
     )
 
     assert (did.count, did.skipped) == (1, 2)

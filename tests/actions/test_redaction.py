@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, NewJob, Secret, Settings
-from fairlead.actions import access, bulk_jobs, definitions, jobs, troubles
+from fairlead.actions import access, bulk_jobs, definitions, failed_jobs, jobs
 from fairlead.actions.dispatch import dispatch
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.errors import PayloadInvalid, SecretsRequired, SettingInvalid
 from fairlead.model.access import Role
 from fairlead.model.redact import MASK
@@ -85,7 +85,7 @@ async def kept(fl: Fairlead) -> str:
 
 async def attempts(fl: Fairlead, job_id: UUID) -> Any:
     async with fl.transaction() as tx:
-        return (await jobs.show(tx, fl.principal, job_id))[1]
+        return (await jobs.show_job(tx, fl.principal, job_id))[1]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_a_list_shows_no_secrets_nor_does_an_answer_to_cancel_and_retry(fl
     )
 
     async with fl.transaction() as tx:
-        page = await jobs.listed(tx, fl.principal, Filter(dedupe_key=key))
+        page = await jobs.list_jobs(tx, fl.principal, JobFilter(dedupe_key=key))
     shown = [*page.items, await fl.read(job.id), await fl.cancel(job.id), await fl.retry(job.id)]
 
     assert len(shown) == 4
@@ -234,9 +234,9 @@ async def test_a_secret_of_a_runs_input_is_one_wherever_a_template_puts_it(
     await fl.tick()
 
     async with fl.transaction() as tx:
-        page = await jobs.listed(tx, fl.principal, Filter(workflow_run_id=run.id))
+        page = await jobs.list_jobs(tx, fl.principal, JobFilter(workflow_run_id=run.id))
         [shown] = page.items
-        told = await troubles.by_error(tx, fl.principal, status=JobStatus.DEAD_LETTER)
+        told = await failed_jobs.group_by_error(tx, fl.principal, status=JobStatus.DEAD_LETTER)
     assert shown.payload == {"note": MASK, "told": MASK}
     assert CANARY not in repr((shown, await attempts(fl, shown.id), told, await run.read()))
     assert CANARY not in await kept(fl)
@@ -252,7 +252,7 @@ async def test_a_secret_of_an_event_is_one_wherever_a_template_puts_it(fl: Fairl
         await dispatch(tx, given.catalog(), limit=9)
 
     async with fl.transaction() as tx:
-        page = await jobs.listed(tx, fl.principal, Filter(definition_key="anything"))
+        page = await jobs.list_jobs(tx, fl.principal, JobFilter(definition_key="anything"))
         claim = await queue.claim(tx, worker="w", wanted=9, lease_seconds=30)
     [shown] = page.items
     assert shown.payload == {"note": [MASK], "other": "seen"}
@@ -373,10 +373,10 @@ async def test_what_matches_a_pattern_is_not_found_by_its_beginning(patterned: F
 
     async with patterned.transaction() as tx:
         found = [
-            len((await jobs.listed(tx, patterned.principal, Filter(q=q))).items)
+            len((await jobs.list_jobs(tx, patterned.principal, JobFilter(q=q))).items)
             for q in ("canary", "canary-", "canary-1")
         ]
-        would = await bulk_jobs.cancel(tx, patterned.principal, Filter(q="canary-"), dry_run=True)
+        would = await bulk_jobs.cancel(tx, patterned.principal, JobFilter(q="canary-"), dry_run=True)
 
     assert (found, would.count) == ([0, 0, 1], 0)
 

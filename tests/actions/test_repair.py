@@ -16,8 +16,8 @@ from fairlead.cli import main
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role
-from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.finding import Verdict
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs
 from fairlead.store import checks as stored
@@ -31,7 +31,7 @@ Break = Callable[[Tx], Awaitable[UUID]]
 
 
 async def faults_of(database: Database, *, full: bool = True) -> list[Inconsistency]:
-    return [one async for one in consistency.walk(database, full=full)]
+    return [one async for one in consistency.find_faults(database, full=full)]
 
 
 async def mend(database: Database, fault: Inconsistency) -> bool:
@@ -39,7 +39,7 @@ async def mend(database: Database, fault: Inconsistency) -> bool:
 
 
 async def repairs_in(tx: Tx) -> list[audit.Entry]:
-    return [one for one in await audit.recent(tx) if one.action == "REPAIRED"]
+    return [one for one in await audit.list_recent(tx) if one.action == "REPAIRED"]
 
 
 async def everything_in(tx: Tx) -> list[Any]:
@@ -64,7 +64,9 @@ async def everything_in(tx: Tx) -> list[Any]:
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-async def test_a_fault_is_named_mended_once_and_audited(db: Database, breaking: Break, kind: InconsistencyKind) -> None:
+async def test_a_fault_is_named_mended_once_and_audited(
+    db: Database, breaking: Break, kind: InconsistencyKind
+) -> None:
     async with db.transaction() as tx:
         await given.queued_job(tx, definition="anything", dedupe_key="another")
         await given.running_job(tx, definition="anything", tenant=given.OTHER)
@@ -124,7 +126,7 @@ async def test_a_status_that_the_times_contradict_is_named(db: Database, change:
     assert (fault.kind, fault.id) == (InconsistencyKind.OTHER, job_id)
     assert fault.problem == "is succeeded, which its times or its count of attempts contradict"
     async with db.transaction() as tx:
-        assert [(job_id, fault.problem)] == await jobs.inconsistencies(tx)
+        assert [(job_id, fault.problem)] == await jobs.list_inconsistencies(tx)
         mended = "finished_at = started_at, troubled = false, attempt_count = 1"
         await tx.run("update fairlead.jobs set started_at = queued_at where id = %s", [job_id])
         await tx.run(f"update fairlead.jobs set {mended} where id = %s", [job_id])  # for the fixture
@@ -301,13 +303,13 @@ async def test_a_duty_walks_through_the_whole_record_and_keeps_what_it_finds(
     assert len(places) == 5  # three of jobs, then keys, runs and levels
     assert [(one.kind, one.id) for one in faults] == [(InconsistencyKind.ACTIVE_WITHOUT_KEY, job_id)]
     async with db.transaction() as tx:
-        [found] = await stored.stored(tx)
+        [found] = await stored.list_findings(tx)
     assert (found.check, found.verdict, found.value) == ("consistency", Verdict.FAIL, 1)
 
     await mend(db, faults[0])
     assert (await lap(db))[1] == []
     async with db.transaction() as tx:
-        [found] = await stored.stored(tx)
+        [found] = await stored.list_findings(tx)
     assert (found.verdict, found.value) == (Verdict.OK, 0)
 
 
@@ -317,7 +319,7 @@ async def lap(db: Database) -> tuple[list[str], list[Inconsistency]]:
     places: list[str] = []
     faults: list[Inconsistency] = []
     while True:
-        sampled = await db.transact(partial(consistency.sample, place=place))
+        sampled = await db.transact(partial(consistency.check_next_piece, place=place))
         faults += sampled.faults
         if (place := sampled.place) is None:
             return places, faults
@@ -327,7 +329,7 @@ async def lap(db: Database) -> tuple[list[str], list[Inconsistency]]:
 async def test_a_piece_reads_no_more_than_it_looks_at(tx: Tx) -> None:
     for _ in range(30):
         await given.queued_job(tx, dedupe_key=str(uuid4()))
-    await tx.by_index()
+    await tx.prefer_indexes()
     values = {"place": UUID(int=0), "look": 5}
 
     [(plan,)] = await tx.values("explain (analyze, format json) " + pieces.sql.jobs, values)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.actions import triggers
-from fairlead.actions.instants import fire_due
+from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
 from fairlead.errors import Forbidden, TenantUnknown, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Principal, Role
@@ -25,7 +25,7 @@ NIGHTLY = {
 
 
 async def somebody(tx: Tx, role: Role, tenant: str = TENANT) -> Principal:
-    return Principal("somebody", role, (await tenants.ids(tx, [tenant]))[tenant])
+    return Principal("somebody", role, (await tenants.get_ids(tx, [tenant]))[tenant])
 
 
 async def audited(tx: Tx, trigger_id: UUID) -> list[tuple[Any, ...]]:
@@ -137,10 +137,10 @@ async def test_a_tenants_admin_manages_its_own_and_sees_no_other(tx: Tx) -> None
 
     with pytest.raises(TenantUnknown):
         await triggers.create(tx, admin, OTHER, NIGHTLY)
-    for work in (triggers.get, triggers.remove, triggers.history):
+    for work in (triggers.get, triggers.remove, triggers.list_firings):
         with pytest.raises(TriggerUnknown):
             await work(tx, admin, foreign.id)
-    assert [one.id for one in await triggers.listed(tx, admin)] == [own.id]
+    assert [one.id for one in await triggers.list_triggers(tx, admin)] == [own.id]
 
 
 async def test_a_viewer_may_not_manage_triggers(tx: Tx) -> None:

@@ -17,17 +17,17 @@ from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.model.why import (
     ClosedGate,
-    ReasonCode,
-    Limit,
-    Reason,
     JobSnapshot,
+    Limit,
     QueueConditions,
+    Reason,
+    ReasonCode,
     WorkerCounts,
     explain,
 )
 from fairlead.store import queue, rescue
 from fairlead.store import why as store
-from fairlead.store.testing import bring_forward
+from fairlead.store.testing import make_all_due
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
@@ -35,7 +35,7 @@ SOON = timedelta(hours=1)
 
 
 async def answer(tx: Tx, job_id: UUID) -> list[Reason]:
-    return (await why.why(tx, TESTER, job_id)).reasons
+    return (await why.explain_job(tx, TESTER, job_id)).reasons
 
 
 async def codes(tx: Tx, job_id: UUID) -> list[str]:
@@ -145,7 +145,7 @@ async def test_a_suspect_says_that_it_waits_to_run_by_itself_and_what_happens_ne
     await tx.run("update fairlead.jobs set suspected = 1")
     await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
     await rescue.rescue(tx)
-    await bring_forward(tx)
+    await make_all_due(tx)
 
     [reason] = await answer(tx, job_id)
 
@@ -501,7 +501,9 @@ async def test_jobs_of_a_definition_at_its_limit_are_in_nobodys_way_but_their_ow
 
 async def ahead(tx: Tx, job_id: UUID) -> int:
     """How many jobs are said to be ahead of a job."""
-    [number] = [one.facts["ahead"] for one in await answer(tx, job_id) if one.code is ReasonCode.QUEUED_BEHIND]
+    [number] = [
+        one.facts["ahead"] for one in await answer(tx, job_id) if one.code is ReasonCode.QUEUED_BEHIND
+    ]
     return int(number)
 
 
@@ -524,10 +526,10 @@ async def test_those_ahead_are_counted_to_a_bound(tx: Tx, monkeypatch: pytest.Mo
         for _ in range(3):
             await given.queued_job(tx, definition=definition, priority=1)
     job_id = await given.queued_job(tx, priority=2)
-    job = await store.standing(tx, job_id)
+    job = await store.find_standing(tx, job_id)
     assert job is not None
 
-    assert (await store.surroundings(tx, job)).ahead == 4  # one past the bound says that there are more
+    assert (await store.find_surroundings(tx, job)).ahead == 4  # one past the bound says that there are more
 
 
 @pytest.mark.parametrize("on_host", [False, True])
@@ -541,9 +543,9 @@ async def test_the_count_of_those_ahead_does_not_read_those_behind(tx: Tx, *, on
     )
     await tx.run("analyze fairlead.ready")
     job_id = await (host_job(tx, at, priority=1) if at else given.queued_job(tx, priority=1))
-    job = await store.standing(tx, job_id)
+    job = await store.find_standing(tx, job_id)
     assert job is not None
-    await store.surroundings(tx, job)  # and from here on as there
+    await store.find_surroundings(tx, job)  # and from here on as there
     plan = await tx.values(
         f"explain (analyze, timing off, format json) {store.sql.ahead}", {"id": job_id, "bound": 10_001}
     )
@@ -588,8 +590,8 @@ async def test_a_job_of_another_tenant_looks_like_none(tx: Tx) -> None:
 
     for asker, asked in ((other, job_id), (own, uuid4())):
         with pytest.raises(JobUnknown):
-            await why.why(tx, Principal("somebody", Role.VIEWER, asker), asked)
-    answered = await why.why(tx, Principal("somebody", Role.VIEWER, own), job_id)
+            await why.explain_job(tx, Principal("somebody", Role.VIEWER, asker), asked)
+    answered = await why.explain_job(tx, Principal("somebody", Role.VIEWER, own), job_id)
     assert (answered.job_id, answered.status) == (job_id, JobStatus.QUEUED)
 
 
@@ -598,7 +600,7 @@ async def test_who_may_not_read_jobs_may_not_ask(tx: Tx, monkeypatch: pytest.Mon
     monkeypatch.setattr("fairlead.model.access.GRANTS", {Role.VIEWER: frozenset()})
 
     with pytest.raises(Forbidden):
-        await why.why(tx, Principal("somebody", Role.VIEWER), job_id)
+        await why.explain_job(tx, Principal("somebody", Role.VIEWER), job_id)
 
 
 async def test_a_success_is_told_as_the_queue_itself_leaves_it(tx: Tx) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from fairlead.actions.audit import Filter
+from fairlead.actions.audit import AuditFilter
 from fairlead.cli.audit import Follower
 from fairlead.db.tx import Database
 from fairlead.model.access import trusted_principal
@@ -62,7 +62,7 @@ async def test_a_follower_finds_each_entry_once_also_one_that_was_committed_late
     for action in ("A", "B", "C"):
         async with db.transaction() as tx:
             await write(tx, action)
-    follower = Follower(Filter(actor="test"), 2)
+    follower = Follower(AuditFilter(actor="test"), 2)
     assert await look() == ["B", "C"]
     assert await look() == []
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from fairlead import Fairlead
 from fairlead.actions import stats
-from fairlead.actions.stats import Overview
+from fairlead.actions.stats import StatsOverview
 from fairlead.cli.watch import Lines, Patience, Rate, as_view
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
@@ -50,8 +50,8 @@ async def busy(tx: Tx) -> list[UUID]:
     return waiting + running + ended
 
 
-async def overview(tx: Tx, tenant: str | None = None) -> Overview:
-    return await stats.overview(tx, given.TESTER, tenant=tenant)
+async def overview(tx: Tx, tenant: str | None = None) -> StatsOverview:
+    return await stats.get_overview(tx, given.TESTER, tenant=tenant)
 
 
 # What is seen
@@ -80,15 +80,15 @@ async def test_a_tenant_sees_only_its_own(tx: Tx, busy: list[UUID]) -> None:
     with pytest.raises(TenantUnknown):
         await overview(tx, "nobody")
 
-    ids = await tenants.ids(tx, [given.TENANT, given.OTHER])
+    ids = await tenants.get_ids(tx, [given.TENANT, given.OTHER])
     viewer = Principal("viewer", Role.VIEWER, ids[given.OTHER])
-    assert (await stats.overview(tx, viewer)).counts.queued == 1
+    assert (await stats.get_overview(tx, viewer)).counts.queued == 1
     with pytest.raises(Forbidden):
-        await stats.overview(tx, viewer, tenant=given.TENANT)
+        await stats.get_overview(tx, viewer, tenant=given.TENANT)
 
 
 async def test_no_more_rows_are_read_than_fit(tx: Tx, busy: list[UUID]) -> None:
-    seen = await stats.overview(tx, given.TESTER, rows=1)
+    seen = await stats.get_overview(tx, given.TESTER, rows=1)
 
     assert (len(seen.running), len(seen.failures)) == (1, 1)
     assert seen.counts.running == 2
@@ -128,7 +128,7 @@ async def test_lines_tell_each_job_once(tx: Tx, busy: list[UUID]) -> None:
 
 async def test_a_view_has_everything_and_says_how_much_it_leaves_out(tx: Tx, busy: list[UUID]) -> None:
     console = Console(width=200, file=StringIO())
-    console.print(as_view(await stats.overview(tx, given.TESTER, rows=1), 1234.5))
+    console.print(as_view(await stats.get_overview(tx, given.TESTER, rows=1), 1234.5))
     text = cast("StringIO", console.file).getvalue()
 
     for word in (
@@ -257,7 +257,7 @@ async def test_a_watch_whose_time_is_up_while_the_database_is_away_has_failed() 
         async def transact(self, _: Any) -> None:
             raise DatabaseUnreachable("Nobody is there.")
 
-    patience = Patience(lambda tx: stats.overview(tx, given.TESTER), cast("Database", Away()))
+    patience = Patience(lambda tx: stats.get_overview(tx, given.TESTER), cast("Database", Away()))
     patience.end()
     assert await patience.look(asyncio.Event()) is None
     with pytest.raises(DatabaseUnreachable):

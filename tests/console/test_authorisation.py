@@ -35,7 +35,7 @@ async def _action(tx: Tx, world: World, tenant: str) -> str:
 
 async def _workflow_key(tx: Tx, world: World, tenant: str) -> str:
     """One that is shared: what is a tenant's own is looked for in the tenant that is named."""
-    return (await workflows.put(tx, given.TESTER, GLOBAL_TENANT, matrix.WORKFLOW))[0].key
+    return (await workflows.publish(tx, given.TESTER, GLOBAL_TENANT, matrix.WORKFLOW))[0].key
 
 
 def _none() -> str:

@@ -17,7 +17,7 @@ from fairlead.server.console.graph import (
     spaced,
 )
 from fairlead.server.console.picture import of_marks
-from fairlead.store.run_steps import StepMark
+from fairlead.store.run_steps import StepSummary
 
 
 @st.composite
@@ -110,7 +110,7 @@ def test_layers_whose_steps_are_all_in_one_state_are_told_as_one() -> None:
     """Wherever a long run stands, that is among what is told."""
     done, now, later = StepState.SUCCEEDED, StepState.RUNNING, StepState.WAITING
     marks = [
-        StepMark(
+        StepSummary(
             place=place,
             name=f"s{place}",
             before=(place - 1,) if place else (),

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.actions import jobs, workflows
-from fairlead.actions.workflows import Start
+from fairlead.actions.workflows import RunRequest
 from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.server import matrix
@@ -19,7 +19,7 @@ __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
 async def ended_step(world: World) -> tuple[UUID, UUID]:
     """A run whose only step was canceled: the run and the job."""
     async with world.fl.database.transaction() as tx:
-        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, Start(tenant=given.TENANT))
+        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, RunRequest(tenant=given.TENANT))
         [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
         await jobs.cancel(tx, given.TESTER, UUID(str(job)))
     return run.id, UUID(str(job))
@@ -65,7 +65,7 @@ async def test_retrying_what_was_selected_says_why_steps_stay(shared_world: Worl
 
 async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) -> None:
     async with shared_world.fl.database.transaction() as tx:
-        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, Start(tenant=given.TENANT))
+        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, RunRequest(tenant=given.TENANT))
         [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
 
     answer = await shared_world.call(
@@ -92,7 +92,7 @@ async def test_attempts_are_told_as_they_were_used(shared_world: World, counts: 
         await tx.run(f"update fairlead.jobs set {counts} where id = %s", [job_id])
 
     async with shared_world.fl.database.transaction() as tx:
-        job, _ = await jobs.show(tx, given.TESTER, job_id)
+        job, _ = await jobs.show_job(tx, given.TESTER, job_id)
     cell = re.search(r'<td class="num attempts">(.*?)</td>', row(await page(shared_world, "/jobs"), job_id))
 
     assert job.attempts_in_words == said

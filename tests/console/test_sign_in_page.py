@@ -64,7 +64,7 @@ async def test_a_page_that_breaks_says_so_and_nothing_of_why(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the password is hunter2")
 
-    monkeypatch.setattr(stats, "throughput", broken)
+    monkeypatch.setattr(stats, "get_throughput", broken)
     await page.goto("/console/jobs")
 
     await expect(page.locator(".code")).to_have_text("500")

@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from fairlead.actions import definitions, triggers
 from fairlead.actions.dispatch import dispatch
-from fairlead.actions.triggers import document_of
+from fairlead.actions.triggers import build_document
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server.console.pages.trigger_editor import _told
@@ -171,7 +171,7 @@ async def test_an_edit_changes_what_was_changed_and_asks_for_secrets_beside_it(c
             "select details->'fields' from fairlead.audit_log where action = 'trigger_changed'"
         )
     assert now is not None
-    assert document_of(now) == document_of(made) | {
+    assert build_document(now) == build_document(made) | {
         "label": "Renamed",
         "payload_template": {"key": "hunter3hunter3", "n": 2},
     }

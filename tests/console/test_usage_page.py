@@ -17,7 +17,8 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def test_steps_in_which_nothing_ran_are_drawn_too_and_none_is_cut_off() -> None:
     starts = [NOON + timedelta(hours=n) for n in range(24)]
     found = charts(
-        starts, {starts[3].timestamp(): UsageFigures(runs=4, succeeded=3, retried=1, run_ms=90_000, cost_cents=5)}
+        starts,
+        {starts[3].timestamp(): UsageFigures(runs=4, succeeded=3, retried=1, run_ms=90_000, cost_cents=5)},
     )
 
     at, good, bad = found["runs"].rows

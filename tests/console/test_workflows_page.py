@@ -11,7 +11,7 @@ from playwright.async_api import expect
 
 from fairlead import Fairlead, Fatal
 from fairlead.actions import workflows
-from fairlead.actions.workflows import Start
+from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
@@ -97,11 +97,11 @@ async def working(console: Console) -> AsyncIterator[Moods]:
 async def publish(console: Console, *documents: Any, tenant: str = given.TENANT) -> None:
     async with console.transaction() as tx:
         for document in documents:
-            await workflows.put(tx, given.TESTER, tenant, document)
+            await workflows.publish(tx, given.TESTER, tenant, document)
 
 
 async def start(tx: Tx, key: str, tenant: str = given.TENANT, **fields: Any) -> UUID:
-    return (await workflows.start(tx, given.TESTER, key, Start(tenant=tenant, **fields))).id
+    return (await workflows.start(tx, given.TESTER, key, RunRequest(tenant=tenant, **fields))).id
 
 
 async def started(console: Console, key: str, **fields: Any) -> UUID:

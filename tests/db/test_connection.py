@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from fairlead.db import connection as connections
-from fairlead.db.connection import Connection, numbered
+from fairlead.db.connection import Connection, number_placeholders
 
 CHANNEL = "fairlead"
 
@@ -34,9 +34,9 @@ async def prepared(connection: Connection) -> int:
 
 
 def test_placeholders_are_numbered_and_each_name_once() -> None:
-    assert numbered("select %s, %s") == ("select $1, $2", ())
-    assert numbered("select %(b)s, %(a)s, %(b)s") == ("select $1, $2, $1", ("b", "a"))
-    assert numbered("select 7 %% %s") == ("select 7 % $1", ())
+    assert number_placeholders("select %s, %s") == ("select $1, $2", ())
+    assert number_placeholders("select %(b)s, %(a)s, %(b)s") == ("select $1, $2, $1", ("b", "a"))
+    assert number_placeholders("select 7 %% %s") == ("select 7 % $1", ())
 
 
 async def test_rows_come_as_from_a_cursor(connection: Connection) -> None:

@@ -23,7 +23,7 @@ import pytest
 
 from fairlead.db import binaries as ground
 from fairlead.db import cluster as engine
-from fairlead.db.binaries import server_user
+from fairlead.db.binaries import choose_server_user
 from fairlead.db.cluster import Cluster
 from fairlead.db.embedded import Binaries, EmbeddedPostgres, find_binaries
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
@@ -108,7 +108,7 @@ def is_alive(pid: int) -> bool:
 @contextmanager
 def sleeper() -> Iterator[subprocess.Popen[str]]:
     """A process of the server's own user that has nothing to do with us."""
-    with server_user().popen(["sleep", "60"]) as process:
+    with choose_server_user().popen(["sleep", "60"]) as process:
         try:
             yield process
         finally:
@@ -480,7 +480,7 @@ def test_a_stale_pid_of_a_foreign_process_is_never_signalled(own_dir: Path) -> N
         lock = f"{foreign.pid}\n{own_dir / 'postgres'}\n1700000000\n5432\n{own_dir / 'socket'}\n\n"
         (own_dir / "postgres" / "postmaster.pid").write_text(lock)
         (own_dir / "socket").mkdir(exist_ok=True)
-        server_user().give(own_dir / "socket")
+        choose_server_user().give(own_dir / "socket")
         (own_dir / "socket" / ".s.PGSQL.5432.lock").write_text(lock)
 
         with EmbeddedPostgres(own_dir) as server:
@@ -513,7 +513,7 @@ def test_a_copy_of_a_running_folder_is_a_folder_of_its_own(own_dir: Path, folder
 
 def disguised(data: Path, *, as_user: bool) -> subprocess.Popen[bytes]:
     """A process with the command line of a postmaster, and of its user or of ourselves."""
-    user = server_user()
+    user = choose_server_user()
     argv = ["postgres", "-c", "read _", "-D", str(data)]
     uid = user.uid if as_user and user.dropped else None
     return subprocess.Popen(argv, executable="/bin/sh", stdin=subprocess.PIPE, user=uid)
@@ -542,7 +542,7 @@ def test_without_proc_the_process_is_verified_with_ps(
     folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "other" / "postgres").mkdir(parents=True)
-    server_user().give(folder / "other" / "postgres")
+    choose_server_user().give(folder / "other" / "postgres")
     monkeypatch.setattr(engine, "PROC", folder / "no proc")
     with EmbeddedPostgres(data_dir) as server:
         pid = server.pid
@@ -556,7 +556,7 @@ def test_a_server_we_did_not_start_is_neither_doubled_nor_stopped(own_dir: Path)
     link = own_dir.with_name("link")
     link.symlink_to(own_dir)
     (own_dir / "mine").mkdir()
-    user = server_user()
+    user = choose_server_user()
     user.give(own_dir / "mine")
     argv: list[str | Path] = [find_binaries().bin / "postgres", "-D", link / "postgres", "-h", ""]
     with user.popen([*argv, "-k", own_dir / "mine"], stdout=subprocess.DEVNULL) as stranger:
@@ -618,7 +618,7 @@ def test_a_path_that_cannot_hold_a_socket_gets_a_temporary_one(
     place = (awkward / "socket").resolve()
     assert place.parent == Path(tempfile.gettempdir()).resolve()
     assert mode(place) == 0o700
-    assert place.stat().st_uid == server_user().uid
+    assert place.stat().st_uid == choose_server_user().uid
     first.stop()
     second.stop()
     assert not place.exists()
@@ -674,7 +674,7 @@ def test_the_wheel_comes_first() -> None:
 
 
 def test_no_binaries_at_all_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ground, "_folders", lambda: iter(()))
+    monkeypatch.setattr(ground, "_iterate_folders", lambda: iter(()))
 
     with pytest.raises(EmbeddedUnavailable) as refused:
         find_binaries()
@@ -761,7 +761,7 @@ def test_the_server_sees_nothing_of_our_environment(data_dir: Path, monkeypatch:
             b"PG_GRANDPARENT_PID",
         }
         assert b"LC_ALL=C" in environment
-        assert server_user().run(["/bin/sh", "-c", "umask"]) == (0, "0077\n")
+        assert choose_server_user().run(["/bin/sh", "-c", "umask"]) == (0, "0077\n")
         assert Path(f"/proc/{server.pid}/fd/0").resolve() == Path("/dev/null")
 
 
@@ -790,7 +790,7 @@ def test_root_s_server_runs_as_somebody_else_and_only_our_subfolders_are_theirs(
         uid = owner_of(server.pid)
         owners = {path.name: path.stat().st_uid for path in data_dir.iterdir()}
 
-    assert uid == server_user().uid != 0
+    assert uid == choose_server_user().uid != 0
     assert {name for name, owner in owners.items() if owner == uid} == {"postgres", "socket"}
     assert (data_dir.stat().st_uid, mode(data_dir), mode(data_dir / "yours")) == (0, 0o755, 0o640)
 
@@ -812,10 +812,10 @@ def test_root_without_a_user_postgres_takes_nobody(own_dir: Path, monkeypatch: p
         return known(name)
 
     monkeypatch.setattr(pwd, "getpwnam", getpwnam)
-    assert server_user().name == "nobody"
+    assert choose_server_user().name == "nobody"
     missing.add("nobody")
     with pytest.raises(EmbeddedUnavailable, match="root"):
-        server_user()
+        choose_server_user()
 
 
 @needs_root
@@ -825,7 +825,7 @@ def test_a_folder_the_server_s_user_cannot_enter_has_its_cluster_elsewhere(
     data_dir = closed / "data"
     with EmbeddedPostgres(data_dir) as server:
         ask(server.url, "create table kept ()")
-        assert owner_of(server.pid) == server_user().uid
+        assert owner_of(server.pid) == choose_server_user().uid
     place = system / "clusters" / (data_dir / "postgres.cluster").read_text()
 
     with EmbeddedPostgres(data_dir) as server:
@@ -834,7 +834,7 @@ def test_a_folder_the_server_s_user_cannot_enter_has_its_cluster_elsewhere(
     assert mode(closed) == 0o700
     assert closed.stat().st_uid == 0
     assert files_of(place) == {"origin", "postgres"}
-    assert (place.stat().st_uid, (place / "postgres").stat().st_uid) == (0, server_user().uid)
+    assert (place.stat().st_uid, (place / "postgres").stat().st_uid) == (0, choose_server_user().uid)
 
 
 @needs_root

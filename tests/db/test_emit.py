@@ -22,7 +22,7 @@ Connection = psycopg.Connection[TupleRow]
 
 async def kept(db: Database) -> list[Any]:
     async with db.transaction() as tx:
-        return await events.listed(tx, TESTER)
+        return await events.list_events(tx, TESTER)
 
 
 @pytest.mark.parametrize("driver", drivers.DRIVERS)
@@ -42,7 +42,7 @@ async def test_an_event_is_there_when_the_callers_transaction_is(db: Database, d
     assert (event.created_by, event.tenant) == ("shop", TENANT)
     async with db.transaction() as tx:
         assert await dispatch(tx, given.catalog(), limit=10) == 1
-        [firing] = await triggers.history(tx, TESTER, trigger.id)
+        [firing] = await triggers.list_firings(tx, TESTER, trigger.id)
     assert firing.event_id == event_id
 
 

@@ -12,7 +12,7 @@ from psycopg import conninfo
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import definitions, enqueue, jobs
-from fairlead.db.scratch import at_database
+from fairlead.db.scratch import replace_database
 from fairlead.errors import DedupeClash, FairleadError, PayloadInvalid, TenantUnknown
 from fairlead.model.job import Job
 from tests import drivers, given
@@ -61,9 +61,9 @@ def shop_database(server: str, template: str) -> Iterator[str]:
         connection.execute(f"create database shop template {template}".encode())
         connection.execute("create role shop login")
         connection.execute("alter role shop in database shop set search_path = shop, pg_catalog")
-        with psycopg.connect(at_database(server, "shop"), autocommit=True) as inside:
+        with psycopg.connect(replace_database(server, "shop"), autocommit=True) as inside:
             inside.execute(SHOP)
-        yield at_database(server, "shop")
+        yield replace_database(server, "shop")
         connection.execute("drop database shop with (force)")
         connection.execute("drop role shop")
 
@@ -106,7 +106,7 @@ async def caller(request: pytest.FixtureRequest, shop_url: str) -> AsyncIterator
 
 async def found(fl: Fairlead) -> list[Job]:
     async with fl.transaction() as tx:
-        return (await jobs.listed(tx, TESTER, jobs.Filter())).items
+        return (await jobs.list_jobs(tx, TESTER, jobs.JobFilter())).items
 
 
 async def orders(fl: Fairlead) -> list[int]:
@@ -187,7 +187,7 @@ async def test_a_delay_joins_the_transaction_too(caller: Caller, fl: Fairlead) -
 def test_a_delay_is_counted_by_the_database_and_not_here() -> None:
     delayed = given.request(delay=timedelta(minutes=5))
 
-    [sent] = msgspec.json.decode(next(enqueue.joined(given.TESTER, given.catalog(), [delayed])))
+    [sent] = msgspec.json.decode(next(enqueue.enqueue_joined(given.TESTER, given.catalog(), [delayed])))
 
     assert sent["delay"] == 300
     assert "scheduled_for" not in sent

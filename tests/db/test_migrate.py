@@ -9,19 +9,19 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
-from fairlead.db import locking, migrate, stored_functions
-from fairlead.db.listen import round_trip
+from fairlead.db import migrate, migration_locks, stored_functions
+from fairlead.db.database_errors import describe_address
+from fairlead.db.listen import check_round_trip
 from fairlead.db.migrate import Migration
-from fairlead.db.refusals import describe
 from fairlead.db.scratch import scratch_database
-from fairlead.db.statements import split
+from fairlead.db.statements import split_statements
 from fairlead.db.stored_functions import StoredFunction
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
 from tests import given
 from tests.schema_dump import COMMITTED, dumped
 
-ALL = len(migrate.migrations())
+ALL = len(migrate.list_migrations())
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ create table a (b text default ';''');
 do $$ begin perform 1; end $$;
 select $x$;$$;$x$, '--', 3 - 1; -- the end;
 """
-    first, second, third = split(text)
+    first, second, third = split_statements(text)
 
     assert first.endswith("default ';''');")
     assert second == "do $$ begin perform 1; end $$;"
@@ -103,9 +103,9 @@ select $x$;$$;$x$, '--', 3 - 1; -- the end;
 
 @pytest.fixture
 def broken_last_migration(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = migrate.migrations()
+    real = migrate.list_migrations()
     broken = Migration(ALL + 1, "broken", "create table fairlead.half (); select 1 / 0;")
-    monkeypatch.setattr(migrate, "migrations", lambda: (*real, broken))
+    monkeypatch.setattr(migrate, "list_migrations", lambda: (*real, broken))
 
 
 async def test_a_failed_migration_leaves_nothing_half_done(empty: str, broken_last_migration: None) -> None:
@@ -121,11 +121,11 @@ async def test_a_failed_migration_leaves_nothing_half_done(empty: str, broken_la
 def another_column(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
     """After it was opened, a migration that needs a table to itself and does not wait for it long."""
     assert fl.is_open
-    real = migrate.migrations()
+    real = migrate.list_migrations()
     wider = Migration(9999, "wider", "alter table fairlead.jobs add column wider integer;")
-    monkeypatch.setattr(migrate, "migrations", lambda: (*real, wider))
+    monkeypatch.setattr(migrate, "list_migrations", lambda: (*real, wider))
     for name in ("WAIT_SECONDS", "PAUSE_SECONDS"):
-        monkeypatch.setattr(locking, name, 0.05)
+        monkeypatch.setattr(migration_locks, name, 0.05)
 
 
 @pytest.mark.usefixtures("another_column")
@@ -148,7 +148,7 @@ async def test_a_migration_that_waits_for_a_reader_holds_up_no_enqueue(
 async def test_a_migration_that_never_gets_its_locks_says_who_has_them(
     fl: Fairlead, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locking, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(migration_locks, "PATIENCE_SECONDS", 0.0)
     with psycopg.connect(database_url) as reader:
         reader.execute("select from fairlead.jobs")
         with pytest.raises(MigrationFailed, match=f"pid {reader.info.backend_pid} .*idle in transaction"):
@@ -156,7 +156,7 @@ async def test_a_migration_that_never_gets_its_locks_says_who_has_them(
                 await migrate.up(database_url, "fairlead")
     async with fl.transaction() as tx:
         assert await tx.values("select max(number) from fairlead.migrations") == [
-            (migrate.migrations()[-2].number,)
+            (migrate.list_migrations()[-2].number,)
         ]
 
 
@@ -218,7 +218,7 @@ async def test_nothing_of_an_address_that_cannot_be_read_is_repeated(
     for connect in (
         lambda: migrate.check(url, "fairlead"),
         lambda: Database(url, short).open(),
-        lambda: round_trip(url, "fairlead"),
+        lambda: check_round_trip(url, "fairlead"),
         scratch_database(url, "none").__aenter__,
     ):
         with pytest.raises(DatabaseUnreachable, match="FAIRLEAD_DATABASE_URL") as refused:
@@ -226,7 +226,7 @@ async def test_nothing_of_an_address_that_cannot_be_read_is_repeated(
         told = "".join(traceback.format_exception(refused.value)) + caplog.text
         assert "hunter2" not in told
         assert "s3cr3t" not in told
-    assert describe(url) == "an address that cannot be read"
+    assert describe_address(url) == "an address that cannot be read"
 
 
 @pytest.mark.parametrize(
@@ -239,13 +239,13 @@ async def test_nothing_of_an_address_that_cannot_be_read_is_repeated(
     ],
 )
 def test_an_address_that_can_be_read_is_named_by_its_place(url: str, place: str) -> None:
-    assert describe(url) == place
+    assert describe_address(url) == place
 
 
 @pytest.fixture
 def changed_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """`uuid7` with other text, `has_room` with another argument list and more rights, `tell_run_end` with another result."""
-    real = stored_functions.stored_functions()
+    real = stored_functions.list_stored_functions()
     changed = {
         "uuid7": ("language sql volatile", "language sql /* changed */ volatile"),
         "has_room": ("pair_most integer", "pair_most integer, spare integer default null"),
@@ -258,7 +258,7 @@ def changed_function(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         for one in real
     ]
-    monkeypatch.setattr(stored_functions, "stored_functions", lambda: tuple(texts))
+    monkeypatch.setattr(stored_functions, "list_stored_functions", lambda: tuple(texts))
 
 
 async def test_a_function_is_applied_again_when_its_source_changes(

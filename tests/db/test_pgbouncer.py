@@ -62,7 +62,7 @@ async def test_single_keyed_and_many_jobs_are_enqueued(fl: Fairlead) -> None:
     assert (again.id, again.deduplicated) == (keyed.id, True)
     async with fl.transaction() as tx:
         assert await given.count(tx, "jobs") == 502
-        page = await jobs.listed(tx, TESTER, jobs.Filter(tenant=TENANT), limit=1000)
+        page = await jobs.list_jobs(tx, TESTER, jobs.JobFilter(tenant=TENANT), limit=1000)
     assert {job.id for job in page.items} == {single.id, keyed.id, *(job.id for job in many)}
 
 
@@ -106,7 +106,7 @@ async def test_a_joined_transaction_commits_and_rolls_back(
 
     async with fl.transaction() as tx:
         assert await tx.values("select id from orders") == [(2,)]
-        page = await jobs.listed(tx, TESTER, jobs.Filter())
+        page = await jobs.list_jobs(tx, TESTER, jobs.JobFilter())
     assert {job.id for job in page.items} == {single.id, *(job.id for job in many)}
 
 

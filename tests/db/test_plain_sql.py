@@ -145,5 +145,5 @@ async def test_listing_shows_what_plain_sql_enqueued(fl: Fairlead, plain: Connec
     plain.commit()
 
     async with fl.transaction() as tx:
-        page = await jobs.listed(tx, TESTER, jobs.Filter(tenant=TENANT))
+        page = await jobs.list_jobs(tx, TESTER, jobs.JobFilter(tenant=TENANT))
     assert {job.id for job in page.items} == ids

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import make_url
 
 from fairlead.db import scratch
-from fairlead.db.scratch import at_database, scratch_folder
+from fairlead.db.scratch import replace_database, scratch_folder
 from tests.preloaded import Process
 
 HOLD = """
@@ -93,7 +93,7 @@ def test_what_a_killed_process_left_is_taken_away_and_what_is_in_use_stays(memor
     ],
 )
 def test_another_database_of_a_server_has_a_url_that_says_the_same(server: str) -> None:
-    url = at_database(server, "shop 1")
+    url = replace_database(server, "shop 1")
 
     assert conninfo_to_dict(url) == {**conninfo_to_dict(server), "dbname": "shop 1"}
     assert make_url(url).database == "shop 1"

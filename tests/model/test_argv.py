@@ -467,7 +467,11 @@ def test_the_schema_says_what_the_slots_need() -> None:
 
 
 def test_a_command_without_slots_takes_an_empty_payload() -> None:
-    assert derive_command_schema(command("sync")) == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert derive_command_schema(command("sync")) == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
 
 
 def test_a_field_used_twice_must_fit_both_uses() -> None:
@@ -632,7 +636,9 @@ def test_a_payload_can_be_an_argument_of_a_literal_program() -> None:
         ["/usr/bin/kubectl", "drain", "node", "{payload.a}"],
     ):
         spec = read_commands({"commands": {"tool": {"argv": argv}}})["tool"]
-        assert build_command_argv(spec, facts({"a": "$(id)"})) == [one.replace("{payload.a}", "$(id)") for one in argv]
+        assert build_command_argv(spec, facts({"a": "$(id)"})) == [
+            one.replace("{payload.a}", "$(id)") for one in argv
+        ]
 
 
 # Anything

@@ -363,7 +363,9 @@ thorough = settings(
 
 
 def facts(payload: Any) -> AttemptFacts:
-    return AttemptFacts(payload=payload, tenant_id=UUID(int=1), tenant_slug="acme", job_id=UUID(int=2), attempt=1)
+    return AttemptFacts(
+        payload=payload, tenant_id=UUID(int=1), tenant_slug="acme", job_id=UUID(int=2), attempt=1
+    )
 
 
 @thorough

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.model.blame import EarlierLoss, WorkerLease, assign_blame
 from fairlead.model.job import JobStatus
-from fairlead.model.outcome import MAX_SUSPECTED, Backoff, Blame, RetryBudget, Lost, decide
+from fairlead.model.outcome import MAX_SUSPECTED, Backoff, Blame, Lost, RetryBudget, decide
 
 LEASE = 30.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

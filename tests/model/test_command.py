@@ -8,7 +8,14 @@ from hypothesis import given, strategies
 
 from fairlead.errors import CommandInvalid
 from fairlead.model.argv import AttemptFacts
-from fairlead.model.command import CommandSpec, Limits, SecretSource, build_command_argv, build_command_definition, derive_command_schema
+from fairlead.model.command import (
+    CommandSpec,
+    Limits,
+    SecretSource,
+    build_command_argv,
+    build_command_definition,
+    derive_command_schema,
+)
 from fairlead.model.command_reader import FIELDS, read_commands
 from fairlead.model.definition import DefinitionSpec, Kind
 from fairlead.model.outcome import Backoff

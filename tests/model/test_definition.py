@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.actions.definitions import read
+from fairlead.actions.definitions import parse
 from fairlead.errors import DefinitionInvalid, PayloadInvalid
 from fairlead.model.definition import DefinitionSpec, check_payload, compile_schema
 
@@ -96,7 +96,7 @@ def test_patterns_match_in_linear_time() -> None:
 )
 def test_a_definition_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(DefinitionInvalid):
-        read(values)
+        parse(values)
 
 
 def test_defaults_are_those_of_the_design() -> None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from fairlead.model.due import MISSED, MOST_MISSED, OVERTAKEN, DueInstants, decide_due
-from fairlead.model.schedule import Cron, Every, Schedule, parse_cron_schedule, iterate_instants
+from fairlead.model.schedule import Cron, Every, Schedule, iterate_instants, parse_cron_schedule
 from fairlead.model.trigger import CatchUp
 
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)
@@ -33,7 +33,9 @@ schedules: st.SearchStrategy[Schedule] = st.one_of(
         st.datetimes(datetime(2026, 1, 1), datetime(2026, 6, 1)).map(lambda at: at.replace(tzinfo=UTC)),
     ),
     st.builds(
-        parse_cron_schedule, st.sampled_from(EXPRESSIONS), st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"])
+        parse_cron_schedule,
+        st.sampled_from(EXPRESSIONS),
+        st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"]),
     ),
 )
 # as far back as the oracle has the patience for
@@ -185,5 +187,7 @@ def test_a_long_absence_is_seen_through_quickly(schedule: Schedule, days: int) -
     assert len(verdict.fire) <= MOST_MISSED
     if verdict.passed is not None:
         assert len(verdict.fire) == MOST_MISSED
-        assert verdict.passed.until == next(iterate_instants(schedule, verdict.passed.until - TICK, verdict.fire[0]))
+        assert verdict.passed.until == next(
+            iterate_instants(schedule, verdict.passed.until - TICK, verdict.fire[0])
+        )
         assert list(iterate_instants(schedule, verdict.passed.until, verdict.fire[0])) == verdict.fire[:1]

@@ -10,9 +10,9 @@ from fairlead.model.email import (
     Mailbox,
     Message,
     check_headers,
-    parse_mailbox,
-    message_id,
     check_subject,
+    message_id,
+    parse_mailbox,
     remove_addresses,
 )
 from fairlead.model.email_mime import build_mime

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import EventInvalid, EventReserved
-from fairlead.model.event import NewEvent, check_event, from_cloud_event, is_cloud_event, find_name_fault
+from fairlead.model.event import NewEvent, check_event, find_name_fault, from_cloud_event, is_cloud_event
 
 CLOUD: dict[str, Any] = {
     "specversion": "1.0",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.network import Address, Allowed, parse_host, is_public
+from fairlead.model.network import Address, Allowed, is_public, parse_host
 from fairlead.model.path import Flaw
 
 

@@ -16,13 +16,13 @@ from fairlead.model.outcome import Failed, Succeeded
 from fairlead.model.redact import (
     MASK,
     Mask,
-    mask_paths,
     build_mask,
-    restore_masked,
-    secret_paths,
     find_secrets,
     mask_dedupe_key,
+    mask_paths,
     mask_payload,
+    restore_masked,
+    secret_paths,
 )
 from fairlead.model.signature import derive_argument_schema
 
@@ -121,7 +121,10 @@ def test_a_mask_that_was_left_in_an_edited_payload_stands_for_the_stored_secret(
         "to": "b",
     }
     # outside of secrets the word is only a word, and one that stands for nothing stays
-    assert restore_masked({"to": MASK, "token": MASK}, {"to": "a"}, {"to": "a"}) == {"to": MASK, "token": MASK}
+    assert restore_masked({"to": MASK, "token": MASK}, {"to": "a"}, {"to": "a"}) == {
+        "to": MASK,
+        "token": MASK,
+    }
 
 
 @pytest.mark.parametrize(

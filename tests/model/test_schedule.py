@@ -7,7 +7,15 @@ from hypothesis import given, settings, strategies
 from fairlead.errors import CronInvalid, ScheduleInvalid, TimezoneUnknown
 from fairlead.model import zone
 from fairlead.model.request import EARLIEST, LATEST
-from fairlead.model.schedule import Cron, Every, Schedule, parse_cron_schedule, in_words, iterate_instants, preview_runs
+from fairlead.model.schedule import (
+    Cron,
+    Every,
+    Schedule,
+    in_words,
+    iterate_instants,
+    parse_cron_schedule,
+    preview_runs,
+)
 
 NEW_YORK = "America/New_York"
 BERLIN = "Europe/Berlin"
@@ -190,12 +198,20 @@ def test_a_step_in_a_span_of_one_is_that_one(field: str) -> None:
 
 
 def test_a_rare_day_is_waited_for_for_decades() -> None:
-    assert parse_cron_schedule("0 0 29 2 */7", "UTC").next_after(at("2032-03-01T00:00")) == at("2060-02-29T00:00")
-    assert parse_cron_schedule("* * 29 2 */7", BERLIN).next_after(at("2088-03-01T00:00")) == at("2128-02-28T23:00")
+    assert parse_cron_schedule("0 0 29 2 */7", "UTC").next_after(at("2032-03-01T00:00")) == at(
+        "2060-02-29T00:00"
+    )
+    assert parse_cron_schedule("* * 29 2 */7", BERLIN).next_after(at("2088-03-01T00:00")) == at(
+        "2128-02-28T23:00"
+    )
 
 
 def test_no_schedule_runs_past_the_latest_time() -> None:
-    for schedule in (parse_cron_schedule("@daily", BERLIN), parse_cron_schedule("* * * * *", BERLIN), Every(1, EARLIEST)):
+    for schedule in (
+        parse_cron_schedule("@daily", BERLIN),
+        parse_cron_schedule("* * * * *", BERLIN),
+        Every(1, EARLIEST),
+    ):
         last = schedule.next_after(LATEST - timedelta(days=2))
         assert last is not None
         assert last < LATEST

@@ -213,7 +213,9 @@ def test_two_places_with_one_path_have_each_their_default() -> None:
 
 def test_a_result_shares_nothing() -> None:
     written = {"a": {"b": [1]}}
-    template = compile_template({"literal": written, "v": "{{event}}", "d": "{{meta.x | default: []}}"}, ROOTS)
+    template = compile_template(
+        {"literal": written, "v": "{{event}}", "d": "{{meta.x | default: []}}"}, ROOTS
+    )
     event = {"list": [1]}
     first = template.render({"event": event}, max_bytes=1000)
     first["literal"]["a"]["b"].append(2)
@@ -487,7 +489,10 @@ def test_reading_takes_time_in_proportion_to_the_text(adverse: Any) -> None:
 
 
 def seen(template: Any, schema: Any = SEED) -> list[str]:
-    return [f"{fault.path}: {fault.message}" for fault in find_template_faults(compile_template(template, ROOTS), schema)]
+    return [
+        f"{fault.path}: {fault.message}"
+        for fault in find_template_faults(compile_template(template, ROOTS), schema)
+    ]
 
 
 def test_the_examples_of_the_design_are_told_apart() -> None:

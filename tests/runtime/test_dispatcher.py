@@ -29,7 +29,7 @@ async def trigger(db: Database) -> Trigger:
 async def seen(db: Database, trigger: Trigger) -> set[Any]:
     """The events that have their record."""
     async with db.transaction() as tx:
-        found = await firings.page(tx, trigger.id, outcome=None, before=None, limit=1000)
+        found = await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=1000)
     assert all(one.outcome is FiringOutcome.ENQUEUED for one in found)
     assert len({one.event_id for one in found}) == len(found)
     return {one.event_id for one in found}
@@ -70,7 +70,7 @@ async def test_what_another_has_in_hand_is_waited_for_without_haste(
 ) -> None:
     event_id = await db.transact(given.event)
     async with db.transaction() as other:
-        await events.take(other, limit=10, patience_seconds=60)
+        await events.take_waiting(other, limit=10, patience_seconds=60)
         assert await dispatcher() == FOLLOW_SECONDS
         await other.connection.execute("rollback")
         await other.connection.execute("begin")
@@ -114,8 +114,8 @@ async def test_it_waits_longer_each_time_but_not_for_ever(db: Database) -> None:
     event_id = await db.transact(given.event)
     waits: list[float | None] = []
     for _ in range(12):
-        await db.transact(lambda tx: events.put_off(tx, [event_id]))
-        waits.append(await db.transact(events.next_due))
+        await db.transact(lambda tx: events.postpone(tx, [event_id]))
+        waits.append(await db.transact(events.seconds_until_due))
 
     assert [round(seconds or 0) for seconds in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
 

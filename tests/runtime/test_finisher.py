@@ -11,12 +11,12 @@ import pytest
 from fairlead import Fairlead
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, RetryBudget, Change, Succeeded, decide
+from fairlead.model.outcome import Backoff, Change, RetryBudget, Succeeded, decide
 from fairlead.runtime import finisher
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.source import Held
 from fairlead.runtime.store_source import StoreSource
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 from tests import given
 
 DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
@@ -36,7 +36,7 @@ class Source:
     async def claim(self, wanted: int) -> list[Held]:
         raise NotImplementedError
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         raise NotImplementedError
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:

@@ -13,7 +13,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.heart import Heart
 from fairlead.runtime.source import Held
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 
 LEASE_SECONDS = 0.3
 
@@ -23,7 +23,7 @@ class Source:
 
     crowded = False
 
-    def __init__(self, answer: dict[Lease, Beat] | Exception | None) -> None:
+    def __init__(self, answer: dict[Lease, HeartbeatResult] | Exception | None) -> None:
         self.answer = answer
 
     async def claim(self, wanted: int) -> list[Held]:
@@ -32,7 +32,7 @@ class Source:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         raise NotImplementedError
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         assert leases
         if self.answer is None:
             await asyncio.Event().wait()
@@ -73,7 +73,7 @@ async def test_a_lease_that_cannot_be_renewed_is_given_up_before_it_ends(answer:
 
 async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
     watched = Watched()
-    source = Source({watched.lease: Beat()})
+    source = Source({watched.lease: HeartbeatResult()})
     for _ in range(5):
         watched.now += LEASE_SECONDS / 2
         await watched.heart.beat(source)
@@ -84,7 +84,7 @@ async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
 async def test_a_lease_that_somebody_was_writing_keeps_only_the_time_it_had() -> None:
     watched = Watched()
     watched.now += LEASE_SECONDS * 0.9
-    await watched.heart.beat(Source({watched.lease: Beat(renewed=False)}))
+    await watched.heart.beat(Source({watched.lease: HeartbeatResult(renewed=False)}))
     watched.heart._fence()
     assert watched.lost == [watched.lease]
 
@@ -103,10 +103,10 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_long_before_the_next_
     beats: asyncio.Queue[None] = asyncio.Queue()
 
     class Locked(Source):
-        async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+        async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
             assert leases == [lease]
             beats.put_nowait(None)
-            return {lease: Beat(renewed=False)}
+            return {lease: HeartbeatResult(renewed=False)}
 
     wake = asyncio.Event()
     wake.set()  # for the first beat
@@ -122,7 +122,7 @@ async def test_of_two_attempts_of_one_job_only_the_one_that_is_alive_is_kept() -
     later = Lease(watched.lease.job_id, 2, uuid4())
     watched.heart.hold([later], watched.now)
 
-    await watched.heart.beat(Source({later: Beat()}))
+    await watched.heart.beat(Source({later: HeartbeatResult()}))
 
     assert watched.lost == [watched.lease]
 
@@ -140,5 +140,5 @@ def test_the_clock_of_leases_goes_on_while_the_machine_sleeps(monkeypatch: pytes
 async def test_a_cancel_request_is_told_once() -> None:
     watched = Watched()
     for _ in range(3):
-        await watched.heart.beat(Source({watched.lease: Beat(cancel=True)}))
+        await watched.heart.beat(Source({watched.lease: HeartbeatResult(cancel=True)}))
     assert watched.canceled == [watched.lease]

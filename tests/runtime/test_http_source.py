@@ -20,11 +20,11 @@ from fairlead.errors import (
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
-    RetryBudget,
     Canceled,
     Change,
     Failed,
     Outcome,
+    RetryBudget,
     Snoozed,
     Succeeded,
     decide,
@@ -35,7 +35,7 @@ from fairlead.runtime.shipper import Said
 from fairlead.runtime.source import Held
 from fairlead.runtime.spool import Request, Spool
 from fairlead.store.logs import NewChunk
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 HOST = uuid4()
@@ -175,7 +175,7 @@ async def test_a_heartbeat_tells_what_is_lost_and_what_is_to_stop(source: HttpSo
 
     alive = await source.heartbeat([kept, stopped, gone])
 
-    assert alive == {kept: Beat(), stopped: Beat(renewed=False, cancel=True)}
+    assert alive == {kept: HeartbeatResult(), stopped: HeartbeatResult(renewed=False, cancel=True)}
     assert [UUID(one["job_id"]) for one in server.heard[0][1]["leases"]] == [
         kept.job_id,
         stopped.job_id,

@@ -8,7 +8,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import SUCCEEDED, Backoff, Change
 from fairlead.runtime.source import Held
 from fairlead.runtime.worker import Attempt, Worker
-from fairlead.store.queue import Beat, Claimed, Terms, Whose
+from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 
 class Source:
@@ -26,7 +26,7 @@ class Source:
         self.claims += 1
         if self.claims == 1:
             job = Claimed(uuid4(), 1, "", 0, {}, 3, 0, 0, None, None)
-            job.whose, job.terms = Whose(uuid4(), "acme"), Terms("greet", 60, Backoff())
+            job.whose, job.terms = TenantName(uuid4(), "acme"), AttemptTerms("greet", 60, Backoff())
             return [Held(Lease(job.job_id, 1, uuid4()), job)]
         if self.claims == 2:
             while self.worker is None or self.worker.running or not self.worker.done:
@@ -36,7 +36,7 @@ class Source:
         self.asked_again.set()
         return []
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         assert leases
         return {}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import Settings
-from fairlead.actions import firing, instants, triggers
+from fairlead.actions import firing, schedule_firing, triggers
 from fairlead.actions.dispatch import dispatch
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import PayloadTooDeep
@@ -30,7 +30,7 @@ def scheduler(db: Database) -> Scheduler:
 
 async def outcomes(db: Database, trigger: Trigger) -> list[FiringOutcome]:
     async with db.transaction() as tx:
-        found = await firings.page(tx, trigger.id, outcome=None, before=None, limit=100)
+        found = await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=100)
     return [one.outcome for one in found]
 
 
@@ -51,7 +51,7 @@ async def test_a_round_fires_what_is_due_and_says_when_the_next_instant_comes(
 async def test_one_that_does_not_lead_looks_again_soon(db: Database, scheduler: Scheduler) -> None:
     trigger = await db.transact(given.due_trigger)
     async with db.transaction() as leader:
-        await stored.lead(leader, patience_seconds=5)
+        await stored.try_to_lead(leader, patience_seconds=5)
         assert await scheduler() == FOLLOW_SECONDS
     assert await outcomes(db, trigger) == []
     assert await scheduler() == 0
@@ -96,7 +96,7 @@ async def test_after_a_round_that_failed_the_next_one_is_careful(
             raise error
         return await real(tx, catalog, shots)
 
-    monkeypatch.setattr(instants, "fire_all", failing)
+    monkeypatch.setattr(schedule_firing, "fire_all", failing)
     with pytest.raises(type(error)):
         await scheduler()
     assert await scheduler() == 0
@@ -120,7 +120,7 @@ async def test_a_new_schedule_is_heard_of_at_once_and_runs_at_its_second(setting
             while not await outcomes(db, trigger):
                 await asyncio.sleep(0.01)
         async with db.transaction() as tx:
-            [one] = await firings.page(tx, trigger.id, outcome=None, before=None, limit=10)
+            [one] = await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=10)
     assert one.scheduled_at == start
     assert timedelta(0) <= one.fired_at - start < timedelta(seconds=2)
 

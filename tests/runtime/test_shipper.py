@@ -21,7 +21,7 @@ from fairlead.runtime.source import Held
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import logs
 from fairlead.store.logs import LAST_SEQ
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 from tests import given
 
 
@@ -188,4 +188,4 @@ async def test_a_talkative_attempt_is_renewed_at_every_beat(db: Database, held: 
     assert not talking.done()
     talking.cancel()
 
-    assert beats == [Beat()] * 50
+    assert beats == [HeartbeatResult()] * 50

@@ -14,11 +14,11 @@ from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
 from fairlead.runtime import finisher, turns
 from fairlead.runtime.source import Held
 from fairlead.runtime.worker import Attempt, Worker
-from fairlead.store.queue import Beat, Claimed, Terms, Whose
+from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 SECONDS = 30
-TERMS = Terms("greet", 60, Backoff())
-WHOSE = Whose(uuid4(), "acme")
+TERMS = AttemptTerms("greet", 60, Backoff())
+WHOSE = TenantName(uuid4(), "acme")
 LONG = 3600.0
 
 
@@ -61,7 +61,7 @@ class Source:
         self.looks += 1
         return bool(self.suspects)
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         raise NotImplementedError
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:

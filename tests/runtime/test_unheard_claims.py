@@ -61,7 +61,7 @@ async def test_a_job_whose_claim_went_unheard_three_times_runs_and_is_not_charge
     assert held.lease.job_id == job_id
     async with db.transaction() as tx:
         job = await jobs.get(tx, job_id)
-        attempts = await jobs.attempts(tx, job_id)
+        attempts = await jobs.list_attempts(tx, job_id)
     assert job is not None
     assert (job.lost_count, job.failure_count) == (0, 0)
     assert [one.status for one in attempts] == ["released"] * 3 + ["running"]

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.actions import settling
+from fairlead.actions import workflow_progress
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
@@ -160,7 +160,7 @@ async def test_another_process_goes_on_where_the_last_one_left_off(db: Database)
 async def test_a_duty_that_another_process_is_at_is_passed_by(db: Database) -> None:
     await old_jobs(db, 1)
     async with db.transaction() as other:
-        assert await duties.take(other, "retention") is not None
+        assert await duties.take_duty(other, "retention") is not None
         while await Duties(db, retention_days=30, audit_retention_days=0)() == 0:
             pass
 
@@ -215,14 +215,14 @@ async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
     async with db.transaction() as tx:
         held = [await given.running_job(tx) for _ in range(5)]
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - %s", [timedelta(minutes=1)])
-    stuck, settle = held[1], settling.settle
+    stuck, settle = held[1], workflow_progress.settle_jobs
 
     async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
         if stuck in ended:
             await tx.run("select 1 / 0")
         await settle(tx, ended)
 
-    monkeypatch.setattr(settling, "settle", broken)
+    monkeypatch.setattr(workflow_progress, "settle_jobs", broken)
     dog = watchdog(db, sweep_seconds=0)
 
     with capture_logs() as logs:
@@ -234,7 +234,7 @@ async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
     assert told["job_id"] == str(stuck)
     assert "division by zero" in told["why"]
 
-    monkeypatch.setattr(settling, "settle", settle)
+    monkeypatch.setattr(workflow_progress, "settle_jobs", settle)
     await dog()
     assert await values(db, "select from fairlead.leases") == []
 
@@ -382,7 +382,7 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
     async with db.transaction() as tx:
         stuck = await given.running_job(tx)
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 h'")
-    tried, settle = [], settling.settle
+    tried, settle = [], workflow_progress.settle_jobs
 
     async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
         if stuck in ended:
@@ -390,7 +390,7 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
             await tx.run("select 1 / 0")
         await settle(tx, ended)
 
-    monkeypatch.setattr(settling, "settle", broken)
+    monkeypatch.setattr(workflow_progress, "settle_jobs", broken)
     dog = watchdog(db, sweep_seconds=0)
     dog._sweep_seconds = SWEEP  # by which it rests
     await dog()
@@ -402,7 +402,7 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
 
     assert len(tried) == 2
     assert dog.rescued == 1
-    monkeypatch.setattr(settling, "settle", settle)
+    monkeypatch.setattr(workflow_progress, "settle_jobs", settle)
     dog._failures = {}
     dog._sweep_at = -math.inf
     await dog()
@@ -458,7 +458,7 @@ async def test_two_watchdogs_do_not_wait_for_each_others_pulse(db: Database) -> 
     await expired_job(db, given.TENANT)
     dog = watchdog(db, sweep_seconds=0)
     async with db.transaction() as other:
-        await rescue.pulse(other, lease_seconds=LEASE, gap_seconds=LEASE / 2)
+        await rescue.record_pulse(other, lease_seconds=LEASE, gap_seconds=LEASE / 2)
 
         await dog()
 

@@ -142,7 +142,7 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
         job = await fl.submit(given.request(max_attempts=3))
         await ended(fl, job.id, JobStatus.DEAD_LETTER)
     async with fl.transaction() as tx:
-        attempts = await jobs.attempts(tx, job.id)
+        attempts = await jobs.list_attempts(tx, job.id)
 
     assert [(one.attempt_no, one.status) for one in attempts] == [(1, "failed"), (2, "failed"), (3, "failed")]
     assert (await job.read()).last_error == "ValueError: no luck"
@@ -324,7 +324,7 @@ async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, 
             await stopped.wait()
         await ended(fl, job.id, JobStatus.SUCCEEDED)
     async with fl.transaction() as tx:
-        attempts = await jobs.attempts(tx, job.id)
+        attempts = await jobs.list_attempts(tx, job.id)
 
     assert (await job.read()).output == "the second"
     assert [one.status for one in attempts] == ["lost", "succeeded"]

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from fairlead.actions import access, events, hosts, triggers, workflows
-from fairlead.actions.workflows import Start
+from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
@@ -231,12 +231,12 @@ async def _event(tx: Tx, world: World, tenant: str) -> UUID:
 
 
 async def _workflow(tx: Tx, world: World, tenant: str) -> str:
-    made, _ = await workflows.put(tx, given.TESTER, tenant, {**WORKFLOW, "key": f"made-{uuid4()}"})
+    made, _ = await workflows.publish(tx, given.TESTER, tenant, {**WORKFLOW, "key": f"made-{uuid4()}"})
     return made.key
 
 
 async def _run(tx: Tx, world: World, tenant: str) -> UUID:
-    return (await workflows.start_inline(tx, given.TESTER, WORKFLOW, Start(tenant=tenant))).id
+    return (await workflows.start_inline(tx, given.TESTER, WORKFLOW, RunRequest(tenant=tenant))).id
 
 
 async def _asset(tx: Tx, world: World, tenant: str) -> str:

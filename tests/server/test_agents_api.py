@@ -288,7 +288,7 @@ async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World
             "select id, tenant_id from fairlead.tokens where host_id = %s and revoked_at is null order by id desc limit 1",
             [host_id],
         )
-        made = await hosts.rotate(tx, Principal("agent:a", Role.AGENT, tenant_id, host_id), token_id)
+        made = await hosts.rotate_token(tx, Principal("agent:a", Role.AGENT, tenant_id, host_id), token_id)
         revoking = asyncio.create_task(
             world.fl.database.transact(lambda tx: hosts.revoke_agents(tx, given.TESTER, host_id))
         )
@@ -296,7 +296,7 @@ async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World
     await revoking
 
     async with world.fl.database.transaction() as tx:
-        assert await access.token(tx, hash_secret(made.secret)) is None
+        assert await access.find_token(tx, hash_secret(made.secret)) is None
 
 
 async def test_another_hosts_jobs_are_not_there(world: World) -> None:

@@ -120,7 +120,7 @@ async def test_a_page_is_found_by_index(world: World) -> None:
         values = dict.fromkeys(
             ("actor", "principal_id", "action", "resource_type", "resource_id", "after", "before", "place_at")
         ) | {"place_part": None, "place_spot": None, "tenant_id": acme, "limit": 50}
-        await tx.by_index()
+        await tx.prefer_indexes()
         one = await tx.values("explain " + audit._OF_TENANT, values)
         since = values | {"after": datetime.now(UTC) - timedelta(hours=1)}
         every = await tx.values("explain " + audit._OF_ALL, since)

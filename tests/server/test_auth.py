@@ -27,7 +27,7 @@ from fairlead.server.auth import (
 )
 from fairlead.server.limits import Rates
 from fairlead.store import allowances
-from fairlead.store.allowances import Budget
+from fairlead.store.allowances import RateBudget
 from tests import given
 from tests.server.world import BASE, PASSWORD, World, world_on
 
@@ -86,14 +86,14 @@ async def test_a_share_is_taken_once_for_many_at_the_same_time(world: World) -> 
 
 
 async def test_a_budget_comes_back_with_time(world: World) -> None:
-    budget = Budget(3, 60.0)
+    budget = RateBudget(3, 60.0)
     async with world.fl.transaction() as tx:
-        taken = [(await allowances.take(tx, "key", budget)).granted for _ in range(4)]
-        wait = await allowances.wait(tx, "key", budget)
+        taken = [(await allowances.take_units(tx, "key", budget)).granted for _ in range(4)]
+        wait = await allowances.seconds_until_unit(tx, "key", budget)
         await tx.run("update fairlead.allowances set until = until - interval '61 seconds'")
-        again = [(await allowances.take(tx, "key", budget)).granted for _ in range(2)]
+        again = [(await allowances.take_units(tx, "key", budget)).granted for _ in range(2)]
         await tx.run("update fairlead.allowances set until = clock_timestamp() - interval '1 second'")
-        await allowances.forget(tx)
+        await allowances.remove_full_budgets(tx)
         [(rows,)] = await tx.values("select count(*) from fairlead.allowances")
     assert (taken, again, rows) == ([1, 1, 1, 0], [1, 0], 0)
     assert 50 < wait <= 60

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from fairlead.actions import bulk_jobs, definitions
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Succeeded, decide
 from fairlead.runtime.store_source import StoreSource
@@ -355,5 +355,5 @@ async def test_a_job_that_a_claim_is_taking_is_not_waited_for(world: World) -> N
 async def test_the_library_s_own_principal_may_name_a_tenant(world: World) -> None:
     await world.fl.enqueue("anything", tenant=given.TENANT)
     async with world.fl.transaction() as tx:
-        wanted = Filter(tenant=given.OTHER, definition_key="anything")
+        wanted = JobFilter(tenant=given.OTHER, definition_key="anything")
         assert (await bulk_jobs.cancel(tx, given.TESTER, wanted)).count == 0

@@ -275,7 +275,7 @@ async def test_what_is_over_is_forgotten_and_what_is_on_its_way_is_not(world: Wo
     async with world.fl.database.transaction() as tx:
         old = "update fairlead.enrolment_codes set expires_at = clock_timestamp() - interval '2 days' where code_hash = %s"
         await tx.run(old, [hash_secret(codes[0])])
-        await hosts.forget(tx)
+        await hosts.remove_leftovers(tx)
         left = await tx.values("select job_id from fairlead.deliveries")
         [(kept,)] = await tx.values("select code_hash from fairlead.enrolment_codes")
 
@@ -292,9 +292,9 @@ async def test_a_glance_goes_from_host_to_host_however_much_waits_for_each(
             "select h.tenant_id, d.id, h.id, 100, now(), gen_random_uuid() "
             "from fairlead.hosts h, fairlead.job_definitions d, generate_series(1, 1000) where d.key = 'on_host'"
         )
-        await tx.by_index()
+        await tx.prefer_indexes()
         [((plan,),)] = await tx.values("explain (analyze, timing off, format json) " + hosts.sql.with_work)
-        found = await hosts.with_work(tx)
+        found = await hosts.list_with_work(tx)
         await tx.connection.execute("rollback")
         await tx.connection.execute("begin")
     heads = [one for one in every_node(plan["Plan"]) if one.get("Relation Name") == "ready"]
@@ -315,7 +315,7 @@ async def test_a_glance_counts_nothing_for_hosts_without_work(world: World, agen
         # what a planner that misjudges the tables comes to
         await tx.run("set local enable_nestloop = off")
         [((plan,),)] = await tx.values("explain (analyze, timing off, format json) " + hosts.sql.with_work)
-        found = await hosts.with_work(tx)
+        found = await hosts.list_with_work(tx)
     counted = [one for one in every_node(plan["Plan"]) if one.get("Relation Name") == "leases"]
 
     assert found == [world.hosts[given.TENANT]]

@@ -389,7 +389,7 @@ async def test_a_page_of_large_jobs_ends_early_and_goes_on(world: World) -> None
 async def test_a_job_that_is_larger_than_a_page_comes_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.bounded.MOST_PAGE_BYTES", 10)
+    monkeypatch.setattr("fairlead.store.bounded_page.MOST_PAGE_BYTES", 10)
     for _ in range(2):
         await world.call("POST", "/jobs", json={"definition_key": "anything", "payload": {"a": "x" * 5000}})
 

@@ -38,7 +38,7 @@ async def limit(world: World, *tenants: str) -> Any:
 async def publish(world: World, key: str, tenant: str) -> None:
     document = {"key": key, "steps": [{"name": "one", "definition": KEY}]}
     async with world.fl.database.transaction() as tx:
-        await workflows.put(tx, given.TESTER, tenant, document)
+        await workflows.publish(tx, given.TESTER, tenant, document)
 
 
 async def answers(world: World, key: str, tenant: str) -> list[tuple[int, str | None]]:

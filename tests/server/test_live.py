@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fairlead.actions import access, definitions, gates
-from fairlead.db.tx import Acting
+from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import Role
 from fairlead.server import live as feeding
 from fairlead.server.app import bind, make_server
@@ -349,11 +349,11 @@ async def test_row_level_security_alone_keeps_rooms_apart(world: World) -> None:
     """A look that forgets to name its tenant sees its own tenant's rows and no others."""
     jobs = {tenant: await enqueue(world, tenant) for tenant in (given.TENANT, given.OTHER)}
     await world.fl.claim(2)
-    acting = Acting(world.tenants[given.TENANT])
+    acting = TransactionIdentity(world.tenants[given.TENANT])
     async with world.fl.database.transaction(acting) as tx:
-        now = await live.now(tx)
-        tail = await live.tail(tx, tenant_id=None, since=now.replace(year=2000), limit=100)
-        running = await live.running(tx, tenant_id=None, limit=100)
+        now = await live.read_clock(tx)
+        tail = await live.list_changes(tx, tenant_id=None, since=now.replace(year=2000), limit=100)
+        running = await live.list_running(tx, tenant_id=None, limit=100)
 
     assert {one.tenant_id for one in tail} == {world.tenants[given.TENANT]}
     assert [str(one.job_id) for one in running] == [jobs[given.TENANT]]
@@ -365,9 +365,9 @@ async def test_row_level_security_alone_keeps_rooms_apart(world: World) -> None:
 async def test_a_look_is_the_end_of_an_index(world: World, tenant: str | None, look: str) -> None:
     """However long the log: also under row-level security, which keeps some conditions from an index."""
     tenant_id = None if tenant is None else world.tenants[tenant]
-    async with world.fl.database.transaction(Acting(tenant_id)) as tx:
-        await tx.by_index()
-        values = {"tenant_id": tenant_id, "since": await live.now(tx), "limit": 10}
+    async with world.fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
+        await tx.prefer_indexes()
+        values = {"tenant_id": tenant_id, "since": await live.read_clock(tx), "limit": 10}
         plan = "\n".join(line for (line,) in await tx.values("explain " + look, values))
 
     assert re.search(r"Index Cond: \(\(tenant_id .*\bat > ", plan), plan
@@ -479,7 +479,7 @@ async def test_one_that_reads_nothing_is_cut_and_the_others_go_on(
         async with asyncio.timeout(SECONDS):
             while len(room.sockets) < 2:
                 await asyncio.sleep(0.01)
-            now = await world.fl.database.transact(live.now)
+            now = await world.fl.database.transact(live.read_clock)
             big = [Frame(type="job_run.failed", at=now, error="x" * 20_000) for _ in range(100)]
             while len(room.sockets) > 1:  # as fast as the one that reads takes them
                 room.tell(big, now)

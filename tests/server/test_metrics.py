@@ -16,7 +16,7 @@ from fairlead import Context, Fairlead, Settings
 from fairlead.cli import log
 from fairlead.cli.session import Session
 from fairlead.db.tx import Database
-from fairlead.model.outcome import Backoff, RetryBudget, Failed, Lost, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Lost, RetryBudget, Succeeded, decide
 from fairlead.runtime import meter as metering
 from fairlead.server import metrics as scraping
 from fairlead.store import metrics, queue, retention
@@ -167,7 +167,7 @@ async def test_a_scrape_reads_no_jobs(db: Database) -> None:
     async with db.transaction() as tx:
         job = await given.queued_job(tx)
         [(tenant,)] = await tx.values("select tenant_id from fairlead.jobs where id = %s", [job])
-        await tx.by_index()
+        await tx.prefer_indexes()
         plans = [
             await tx.values("explain " + metrics.sql.levels),
             await tx.values("explain " + metrics.sql.oldest, {"tenants": [tenant], "most": 10}),

@@ -212,7 +212,7 @@ async def test_what_a_worker_that_hung_up_has_asked_for_again_is_not_given_back(
     claims = world.app.state.claims
     mine = uuid4()
     async with world.fl.transaction() as tx:
-        served = await leases.served(tx, given.TESTER, None)
+        served = await leases.resolve_scope(tx, given.TESTER, None)
     asked: dict[str, Any] = {"keys": None, "limit": 1, "wait": 0, "claim_id": mine}
     heard: list[Any] = []
 
@@ -256,7 +256,7 @@ async def test_a_claim_whose_commit_went_unheard_is_given_back_unless_the_worker
         async with world.fl.transaction() as tx:
             # another server process was asked
             worker = await _worker(tx)
-            assert await worker_claims.repeat(tx, worker=worker, claim_id=mine) is not None
+            assert await worker_claims.repeat_claim(tx, worker=worker, claim_id=mine) is not None
 
     [item] = await claimed(world, mine)
 
@@ -279,7 +279,7 @@ async def test_claims_are_forgotten_after_an_hour(world: World) -> None:
                 [age],
             )
 
-        assert await worker_claims.forget(tx) == 1
+        assert await worker_claims.remove_old(tx) == 1
 
 
 async def test_a_claim_id_is_a_uuid(world: World) -> None:

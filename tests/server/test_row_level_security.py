@@ -13,10 +13,10 @@ from psycopg import errors
 
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
-from fairlead.db.binaries import Binaries, every_binaries
+from fairlead.db.binaries import Binaries, list_binaries
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.scratch import at_database
-from fairlead.db.tx import Acting, Database, Tx
+from fairlead.db.scratch import replace_database
+from fairlead.db.tx import Database, TransactionIdentity, Tx
 from fairlead.model.job import JobStatus
 from fairlead.server.app import create_app
 from fairlead.store import access, audit, events, hosts, jobs, stats, tenants, triggers, workflows
@@ -24,7 +24,7 @@ from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World, world_on
 
-FOUND = every_binaries()
+FOUND = list_binaries()
 TENANTS = (given.TENANT, given.OTHER)
 
 # Tables without rows of tenants, and why a tenant's people have nothing to hide there, or may not look at all.
@@ -151,7 +151,7 @@ def as_owner(url: str, *, createrole: bool) -> str:
                     connection.execute(f"create role {role} nologin")
                 connection.execute(f"grant {role} to {owner}")
         connection.execute(f"create database {name} owner {owner}")
-    return psycopg.conninfo.make_conninfo(at_database(url, name), user=owner)
+    return psycopg.conninfo.make_conninfo(replace_database(url, name), user=owner)
 
 
 def as_superuser(url: str) -> str:
@@ -159,7 +159,7 @@ def as_superuser(url: str) -> str:
     name = f"database_{uuid4().hex[:8]}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"create database {name}")
-    return at_database(url, name)
+    return replace_database(url, name)
 
 
 def as_guest(url: str) -> str:
@@ -287,7 +287,7 @@ async def test_a_tenant_finds_no_rows_but_its_own(bound: Database, found: Mappin
                 [[found[slug] for slug in TENANTS]],
             )
         assert len(both) == 2, f"both have rows of {table}, or this test could not fail"
-        async with bound.transaction(Acting(found[given.TENANT])) as tx:
+        async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
             if await allowed(tx, table, "select"):
                 seen = await tx.values(f"select distinct {column} from fairlead.{table}")
                 assert seen == [(found[given.TENANT],)], f"{table} shows rows of others"
@@ -309,7 +309,7 @@ async def test_a_shared_workflow_is_read_by_every_tenant_and_changed_by_none(
             [found["global"]],
         )
     for slug in TENANTS:
-        async with bound.transaction(Acting(found[slug])) as tx:
+        async with bound.transaction(TransactionIdentity(found[slug])) as tx:
             assert await tx.values("select key from fairlead.workflows where is_shared") == [("all",)]
         mine = f"values ('{found[slug]}', true, 'mine', 1, '{{}}')"
         for statement in (
@@ -318,7 +318,7 @@ async def test_a_shared_workflow_is_read_by_every_tenant_and_changed_by_none(
             f"insert into fairlead.workflows (tenant_id, is_shared, key, version, spec) {mine}",
         ):
             with pytest.raises((errors.InsufficientPrivilege, errors.CheckViolation)):
-                async with bound.transaction(Acting(found[slug])) as tx:
+                async with bound.transaction(TransactionIdentity(found[slug])) as tx:
                     await tx.run(statement)
     async with bound.transaction() as tx:
         await tx.run("delete from fairlead.workflows where is_shared")
@@ -331,12 +331,12 @@ async def test_of_workers_a_tenant_reads_what_its_own_and_everybodys_serve(
         await tx.run(
             "insert into fairlead.job_workers (worker_id, hostname, version, queues) values ('w', '', '', '{}')"
         )
-    async with bound.transaction(Acting(found[given.TENANT])) as tx:
+    async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
         seen = await tx.values("select distinct tenant_id from fairlead.job_workers order by 1")
         assert seen == [(found[given.TENANT],), (None,)]
     for column in ("worker_id", "hostname", "metadata"):
         with pytest.raises(errors.InsufficientPrivilege):
-            async with bound.transaction(Acting(found[given.TENANT])) as tx:
+            async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
                 await tx.values(f"select {column} from fairlead.job_workers")
     async with bound.transaction() as tx:
         await tx.run("delete from fairlead.job_workers where worker_id = 'w'")
@@ -359,7 +359,7 @@ async def test_a_tenant_changes_no_rows_but_its_own(bound: Database, found: Mapp
             f"delete from fairlead.{table} where {column} = %s",
         ):
             with pytest.raises((Done, errors.InsufficientPrivilege)):
-                async with bound.transaction(Acting(found[given.TENANT])) as tx:
+                async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
                     raise Done(await tx.run(statement, [other]))
 
 
@@ -373,10 +373,10 @@ async def test_a_tenant_cannot_write_a_row_of_another(bound: Database, found: Ma
             "enrolment_codes",
         ):  # those are made from rows that the tenant does not even see
             with pytest.raises(errors.InsufficientPrivilege):
-                async with bound.transaction(Acting(own)) as tx:
+                async with bound.transaction(TransactionIdentity(own)) as tx:
                     await tx.run(ROWS[table], {"t": other, "id": uuid4(), "d": uuid4()})
         with pytest.raises(errors.InsufficientPrivilege):
-            async with bound.transaction(Acting(own)) as tx:
+            async with bound.transaction(TransactionIdentity(own)) as tx:
                 await tx.run(f"update fairlead.{table} set {column} = %s where {column} = %s", [other, own])
                 raise AssertionError(f"a row of {table} was given to another tenant")
 
@@ -393,38 +393,41 @@ async def test_the_stores_queries_without_their_tenant_find_only_the_tenants_own
     bound: Database, found: Mapping[str, UUID]
 ) -> None:
     own = found[given.TENANT]
-    async with bound.transaction(Acting(own)) as tx:
+    async with bound.transaction(TransactionIdentity(own)) as tx:
         seen = [
             *[job.tenant_id for job in await jobs.find(tx, {}, limit=1000)],
-            *[entry.tenant_id for entry in await audit.recent(tx, limit=1000)],
-            *[one.tenant_id for one in await access.tokens(tx, tenant_id=None, after=None, limit=1000)],
-            *[one.tenant_id for one in await access.users(tx, tenant_id=None, after=None, limit=1000)],
-            *[one.id for one in await tenants.every(tx)],
-            *[one.tenant_id for one in await triggers.page(tx, {}, tenant_id=None, before=None, limit=1000)],
+            *[entry.tenant_id for entry in await audit.list_recent(tx, limit=1000)],
+            *[one.tenant_id for one in await access.list_tokens(tx, tenant_id=None, after=None, limit=1000)],
+            *[one.tenant_id for one in await access.list_users(tx, tenant_id=None, after=None, limit=1000)],
+            *[one.id for one in await tenants.list_all(tx)],
             *[
                 one.tenant_id
-                for one in await events.page(
+                for one in await triggers.list_page(tx, {}, tenant_id=None, before=None, limit=1000)
+            ],
+            *[
+                one.tenant_id
+                for one in await events.list_page(
                     tx, tenant_id=None, name=None, correlation_id=None, before=None, limit=1000
                 )
             ],
-            *[one.tenant_id for one in await hosts.page(tx, tenant_id=None, after=None, limit=1000)],
-            *[one.tenant_id for one in await workflows.listed(tx, tenant_id=None, after="", limit=1000)],
+            *[one.tenant_id for one in await hosts.list_page(tx, tenant_id=None, after=None, limit=1000)],
+            *[one.tenant_id for one in await workflows.list_newest(tx, tenant_id=None, after="", limit=1000)],
             *[
                 one.tenant_id
-                for one in await workflows.runs(
+                for one in await workflows.list_runs(
                     tx, tenant_id=None, key=None, status=None, before=None, limit=1000
                 )
             ],
             *[
                 one.tenant_id
-                for one in await hosts.resources(
+                for one in await hosts.list_resources(
                     tx, tenant_id=None, host_id=None, kind=None, after=None, limit=1000
                 )
             ],
         ]
         assert await tenants.get(tx, given.OTHER) is None
-        assert await tenants.ids(tx, TENANTS) == {given.TENANT: own}
-        assert len(await stats.running(tx, tenant_id=None, limit=1000)) <= 1
+        assert await tenants.get_ids(tx, TENANTS) == {given.TENANT: own}
+        assert len(await stats.list_running(tx, tenant_id=None, limit=1000)) <= 1
     assert set(seen) == {own}
 
 
@@ -434,12 +437,12 @@ async def test_another_tenants_job_is_not_there_for_any_query(
     async with bound.transaction() as tx:
         job = await given.running_job(tx, tenant=given.OTHER)
         waiting = await given.queued_job(tx, tenant=given.OTHER)
-    async with bound.transaction(Acting(found[given.TENANT])) as tx:
+    async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
         assert await jobs.get(tx, job) is None
-        assert await jobs.attempts(tx, job) == []
+        assert await jobs.list_attempts(tx, job) == []
         assert not await jobs.cancel_queued(tx, waiting)
         assert not await jobs.request_cancel(tx, job)
-        assert not await jobs.hold_terminal(tx, job)
+        assert not await jobs.lock_terminal(tx, job)
 
 
 async def test_jobs_are_found_by_key_for_their_own_tenant_only(
@@ -448,7 +451,7 @@ async def test_jobs_are_found_by_key_for_their_own_tenant_only(
     async with bound.transaction() as tx:
         made = {slug: await given.queued_job(tx, tenant=slug, dedupe_key="shared") for slug in TENANTS}
     for slug in TENANTS:
-        async with bound.transaction(Acting(found[slug])) as tx:
+        async with bound.transaction(TransactionIdentity(found[slug])) as tx:
             assert await tx.values("select fairlead.jobs_with_key('shared', 10)") == [(made[slug],)]
     async with bound.transaction() as tx:
         await tx.values("select set_config('role', 'fairlead_tenant', true)")
@@ -458,7 +461,7 @@ async def test_jobs_are_found_by_key_for_their_own_tenant_only(
 async def test_the_role_and_the_tenant_end_with_the_transaction(
     bound: Database, found: Mapping[str, UUID]
 ) -> None:
-    async with bound.transaction(Acting(found[given.TENANT])) as tx:
+    async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
         [(inside,)] = await tx.values("select current_user::text")
     for _ in range(bound.settings.pool_size):
         async with bound.transaction() as tx:

@@ -86,7 +86,7 @@ async def test_the_queue_is_read_by_index_whatever_waits(world: World) -> None:
             "select t.id, d.id, n % 3, now(), gen_random_uuid() "
             "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 3000) n"
         )
-        await tx.by_index()
+        await tx.prefer_indexes()
         plan = await tx.values(
             "explain (analyze, timing off, format json) " + system.sql.queue, {"after": "", "limit": 10}
         )
@@ -183,7 +183,7 @@ async def test_a_super_admin_sees_what_the_checks_find_and_no_other(world: World
 async def test_the_checks_are_a_metric(world: World) -> None:
     async with world.fl.database.transaction() as tx:
         job_id = await broken.running_without_lease(tx)
-        await checks.refresh(tx)
+        await checks.refresh_findings(tx)
         await broken.lease_again(tx, job_id)
 
     text = (await world.call("GET", f"{BASE}/metrics", who="super_admin")).text

@@ -196,11 +196,11 @@ async def test_a_token_may_do_no_more_than_its_maker_may_now(world: World) -> No
 async def test_an_open_socket_is_found_to_have_lost_its_maker(world: World) -> None:
     token = await made_by(world, await world.signed_in(Role.TENANT_ADMIN), name="x", role="viewer")
     async with world.fl.database.transaction() as tx:
-        assert await live.good_tokens(tx, [UUID(token["id"])])
+        assert await live.filter_valid_tokens(tx, [UUID(token["id"])])
     await change(world, token["user_id"], disabled=True)
 
     async with world.fl.database.transaction() as tx:
-        assert not await live.good_tokens(tx, [UUID(token["id"])])
+        assert not await live.filter_valid_tokens(tx, [UUID(token["id"])])
 
 
 async def test_every_token_of_a_user_is_revoked_at_once(world: World) -> None:

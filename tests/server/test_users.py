@@ -86,7 +86,7 @@ async def test_who_was_changed_while_their_password_was_checked_is_not_let_in(
 
     async def slowly() -> Any:
         async with world.fl.database.transaction() as tx:
-            user = await access.verified(tx, email=ADA["email"], password=PASSWORD)
+            user = await access.verify_user(tx, email=ADA["email"], password=PASSWORD)
             assert user is not None
             checked.set()
             await changing.wait()

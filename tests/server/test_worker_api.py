@@ -79,7 +79,7 @@ async def test_a_job_is_claimed_reported_and_completed(world: World) -> None:
     [attempt] = shown.json()["items"]
     assert (attempt["stdout_tail"], attempt["stderr_tail"], attempt["exit_code"]) == ("out\\x00", "err", 0)
     async with world.fl.transaction() as tx:
-        entry = (await audit.recent(tx))[0]
+        entry = (await audit.list_recent(tx))[0]
     assert (entry.action, entry.actor, entry.resource_id) == (
         "JOB_SUCCEEDED",
         "token:all.worker",
@@ -296,7 +296,7 @@ async def test_what_nobody_waits_for_any_more_is_given_back(world: World) -> Non
     job_id = await enqueued(world)
     claims = world.app.state.claims
     async with world.fl.transaction() as tx:
-        served = await leases.served(tx, given.TESTER, None)
+        served = await leases.resolve_scope(tx, given.TESTER, None)
 
     async def gone() -> bool:
         return False

@@ -72,7 +72,7 @@ class World:
             await secrets.add_user(
                 tx, tenant_id=owner, email=email, password_hash=hashed, role=role, created_by="tester"
             )
-            [user] = await secrets.credentials(tx, email)
+            [user] = await secrets.find_credentials(tx, email)
             begun = await access.sign_in(tx, user, seconds=600)
             assert begun is not None
         return f"{COOKIE}={begun[1]}"
@@ -81,7 +81,7 @@ class World:
 async def _hash() -> str:
     """Of everybody's password: to make one takes long, on purpose."""
     if not _HASHED:
-        _HASHED.append(await access.hashed(PASSWORD))
+        _HASHED.append(await access.hash_password(PASSWORD))
     return _HASHED[0]
 
 

@@ -16,7 +16,7 @@ from tests import given
 
 
 async def job_of(tx: Tx, job_id: UUID) -> Job:
-    return (await jobs.show(tx, given.TESTER, job_id))[0]
+    return (await jobs.show_job(tx, given.TESTER, job_id))[0]
 
 
 async def test_children_are_the_newest_that_a_job_made(tx: Tx) -> None:
@@ -24,14 +24,14 @@ async def test_children_are_the_newest_that_a_job_made(tx: Tx) -> None:
     made = [await given.queued_job(tx, parent_id=parent) for _ in range(4)]
     await given.queued_job(tx)
 
-    found = await jobs.children(tx, given.TESTER, await job_of(tx, parent), limit=3)
+    found = await jobs.list_children(tx, given.TESTER, await job_of(tx, parent), limit=3)
 
     assert [one.id for one in found] == made[:0:-1]
 
 
 async def test_children_are_found_by_their_index(tx: Tx) -> None:
     parent = await given.queued_job(tx)
-    await tx.by_index()
+    await tx.prefer_indexes()
 
     plan = await tx.values(
         "explain select o.id from fairlead.jobs o where o.parent_id = %s limit 2000", [parent]
@@ -102,8 +102,8 @@ async def test_what_was_done_to_a_job_is_found_near_both_ends_of_its_time(tx: Tx
     await jobs.cancel(tx, given.TESTER, job.id)
     ended = await job_of(tx, job.id)
 
-    found = await audit.about_job(tx, given.TESTER, ended)
-    near = await trail.about(
+    found = await audit.list_entries_about_job(tx, given.TESTER, ended)
+    near = await trail.list_entries_about(
         tx, "job", job.id, tenant_id=job.tenant_id, since=job.queued_at - timedelta(seconds=5), look=10
     )
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.actions import bulk_jobs, enqueue, jobs
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.store import jobs as stored
 from fairlead.store import metrics, queue, stats
@@ -49,7 +49,7 @@ async def test_a_backdated_job_does_not_pass_an_older_one(tx: Tx, way: Way) -> N
     found = await stored.get(tx, backdated)
     assert found is not None
     assert found.scheduled_for == LONG_AGO
-    assert await stored.inconsistencies(tx) == []
+    assert await stored.list_inconsistencies(tx) == []
 
 
 @WAYS
@@ -57,13 +57,13 @@ async def test_a_backdated_job_has_waited_since_it_was_enqueued(tx: Tx, way: Way
     job_id = await way(tx)
     found = await stored.get(tx, job_id)
     assert found is not None
-    assert await stats.oldest_ready(tx, tenant_id=found.tenant_id) == found.queued_at
-    assert (await metrics.oldest(tx, [found.tenant_id]))[found.tenant_id] < 3600
+    assert await stats.find_oldest_ready(tx, tenant_id=found.tenant_id) == found.queued_at
+    assert (await metrics.measure_oldest(tx, [found.tenant_id]))[found.tenant_id] < 3600
 
     claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30, waits=True)
 
     assert claim.jobs[0].waited < 3600
-    [attempt] = await stored.attempts(tx, job_id)
+    [attempt] = await stored.list_attempts(tx, job_id)
     assert attempt.queue_ms is not None
     assert attempt.queue_ms < 3_600_000
 
@@ -73,8 +73,8 @@ async def test_a_backdated_job_can_be_canceled(tx: Tx, way: Way) -> None:
     alone, among_others = await way(tx), await way(tx)
 
     assert (await jobs.cancel(tx, TESTER, alone)).status == "canceled"
-    await bulk_jobs.cancel(tx, TESTER, Filter(tenant=given.TENANT, definition_key="greet"))
+    await bulk_jobs.cancel(tx, TESTER, JobFilter(tenant=given.TENANT, definition_key="greet"))
 
-    assert (await jobs.show(tx, TESTER, among_others))[0].status == "canceled"
+    assert (await jobs.show_job(tx, TESTER, among_others))[0].status == "canceled"
     assert await given.count(tx, "ready") == 0
-    assert await stored.inconsistencies(tx) == []
+    assert await stored.list_inconsistencies(tx) == []

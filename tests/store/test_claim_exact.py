@@ -21,7 +21,7 @@ from fairlead.actions.enqueue import enqueue
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import JobNotCancelable
 from fairlead.model.job import Lease, NewJob
-from fairlead.model.outcome import Backoff, RetryBudget, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Snoozed, Succeeded, decide
 from fairlead.store import jobs, queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -147,7 +147,7 @@ class Churn:
         while self.going:
             async with self.db.transaction() as tx:
                 await tx.run(ENQUEUE_LOCK)
-                await queue.stage(tx)
+                await queue.stage_due(tx)
                 short = await given.count(tx, "ready") < ENOUGH
                 for tenant, key in [(tenant, key) for tenant in TENANTS for key in KEYS] if short else []:
                     await self._enqueue(tx, catalog, tenant, key)
@@ -237,7 +237,7 @@ async def test_sixteen_claimers_never_exceed_a_limit(database_url: str) -> None:
             assert all(churn.did.values()), churn.did
             assert churn.did["refused"] <= churn.did["rescued"]
             assert await given.count(tx, "leases") == 0
-            assert await jobs.inconsistencies(tx) == []
+            assert await jobs.list_inconsistencies(tx) == []
             assert await deadlocks(tx) == 0
 
 

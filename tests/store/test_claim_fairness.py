@@ -95,7 +95,7 @@ async def test_a_flood_delays_fifty_small_tenants_by_two_rounds_at_most(
             taken.update(job.tenant for job in await worker.take(batch))
         # two rounds' worth of the flood for each worker, whether a round is a claim or a turn
         assert taken[TENANT] <= 2 * workers * batch
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -114,7 +114,7 @@ async def test_shares_follow_the_weights(tx: Tx, batch: int, workers: int) -> No
             taken.update(job.tenant for job in claimed)
 
     assert taken[TENANT] / sum(taken.values()) == pytest.approx(1 / 4, rel=0.1)
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 @pytest.mark.parametrize("batch", [1, 3, 50])

@@ -339,7 +339,7 @@ async def by_key(db: Database) -> list[tuple[Work, int]]:
         await running(tx, SMALL - 20)
     return [
         (lambda tx: all_of(held, queue.heartbeat(tx, held, lease_seconds=30)), 20),
-        (lambda tx: all_of(held, queue.progress(tx, [(lease, 50.0, "half") for lease in held])), 20),
+        (lambda tx: all_of(held, queue.store_progress(tx, [(lease, 50.0, "half") for lease in held])), 20),
         (lambda tx: finish(tx, held), 20),
         (lambda tx: finish(tx, gone), 20),
     ]

@@ -9,7 +9,7 @@ import pytest
 from fairlead.actions import tenants
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, RetryBudget, Released, Succeeded, decide
+from fairlead.model.outcome import Backoff, Released, RetryBudget, Succeeded, decide
 from fairlead.store import jobs, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -148,7 +148,7 @@ async def test_limits_are_never_exceeded_and_fully_used(
         assert await could_run(tx) == 0
         await succeed(tx, running[::2])
         running = running[1::2]
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_the_smallest_budget_decides(tx: Tx) -> None:

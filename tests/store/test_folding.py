@@ -21,7 +21,7 @@ BASE = datetime(1970, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 async def _consistent(tx: Tx) -> AsyncIterator[None]:
     yield
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def minutes_ago(tx: Tx, minutes: int, jobs_in_it: int = 1, **fields: Any) -> None:
@@ -263,7 +263,7 @@ async def test_more_jobs_of_a_pair_than_an_integer_holds_can_be_folded(tx: Tx) -
             "from fairlead.jobs limit 1"
         )
     await fold_all(tx)
-    found = await stats.counts(tx, tenant_id=None)
+    found = await stats.count_jobs(tx, tenant_id=None)
     await tx.run("update fairlead.counts set succeeded = succeeded - 4000000000 where succeeded > 2147483647")
     await tx.run("update fairlead.count_levels set succeeded = succeeded - 4000000000")
 
@@ -275,13 +275,16 @@ async def test_a_level_is_the_same_before_a_fold_and_after_it(tx: Tx) -> None:
     await minutes_ago(tx, 5, 3)
     await given.running_job(tx)
     await given.queued_job(tx, tenant=OTHER)
-    status, levels_before = (await stats.counts(tx, tenant_id=None)).by_status, await metrics.levels(tx)
+    status, levels_before = (
+        (await stats.count_jobs(tx, tenant_id=None)).by_status,
+        await metrics.list_levels(tx),
+    )
 
     await fold_all(tx)
     await counts.fold_history(tx)
 
-    assert (await stats.counts(tx, tenant_id=None)).by_status == status
-    assert await metrics.levels(tx) == levels_before
+    assert (await stats.count_jobs(tx, tenant_id=None)).by_status == status
+    assert await metrics.list_levels(tx) == levels_before
     assert await tx.values("select from fairlead.counts where leveled") != []
 
 

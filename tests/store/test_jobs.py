@@ -3,7 +3,7 @@ from uuid import uuid4
 import pytest
 
 from fairlead.actions import jobs as actions
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, PayloadInvalid
 from fairlead.model.job import JobStatus
@@ -21,7 +21,7 @@ async def test_a_queued_job_is_in_ready_and_nowhere_else(tx: Tx) -> None:
     assert (job.status, job.priority, job.max_attempts, job.attempt_count) == (JobStatus.QUEUED, 100, 3, 0)
     assert await given.count(tx, "ready") == 1
     assert await given.count(tx, "later") == 0
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_canceling_a_queued_job_ends_it_at_once(tx: Tx) -> None:
@@ -33,7 +33,7 @@ async def test_canceling_a_queued_job_ends_it_at_once(tx: Tx) -> None:
     assert job.finished_at is not None
     assert await given.count(tx, "ready") == 0
     assert await given.count(tx, "active_keys") == 0
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_canceling_a_scheduled_job_takes_it_out_of_later(tx: Tx) -> None:
@@ -44,7 +44,7 @@ async def test_canceling_a_scheduled_job_takes_it_out_of_later(tx: Tx) -> None:
     await actions.cancel(tx, TESTER, job_id)
 
     assert await given.count(tx, "later") == 0
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_canceling_a_job_of_a_host_takes_it_out_of_ready(tx: Tx) -> None:
@@ -53,7 +53,7 @@ async def test_canceling_a_job_of_a_host_takes_it_out_of_ready(tx: Tx) -> None:
     await tx.run("update fairlead.ready set host_id = job_id where job_id = %s", [job_id])
 
     assert (await actions.cancel(tx, TESTER, job_id)).status is JobStatus.CANCELED
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_canceling_a_running_job_is_a_request_to_its_owner(tx: Tx) -> None:
@@ -71,7 +71,7 @@ async def test_canceling_twice_answers_the_same_and_counts_once(tx: Tx) -> None:
     first = await actions.cancel(tx, TESTER, job_id)
 
     assert await actions.cancel(tx, TESTER, job_id) == first
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_a_job_that_succeeded_cannot_be_canceled_or_retried(tx: Tx) -> None:
@@ -98,7 +98,7 @@ async def test_retry_by_hand_gives_a_fresh_budget(tx: Tx, status: str) -> None:
     )
     assert await given.count(tx, "ready") == 1
     assert await given.count(tx, "active_keys") == 1
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_retry_with_an_edited_payload_validates_it(tx: Tx) -> None:
@@ -117,7 +117,7 @@ async def test_retry_is_refused_while_another_job_holds_the_dedupe_key(tx: Tx) -
 
     with pytest.raises(JobNotRetryable, match=str(other)):
         await actions.retry(tx, TESTER, given.catalog(), job_id)
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_what_people_do_is_in_the_audit_log(tx: Tx) -> None:
@@ -125,7 +125,7 @@ async def test_what_people_do_is_in_the_audit_log(tx: Tx) -> None:
     await actions.cancel(tx, TESTER, job_id)
     await actions.retry(tx, TESTER, given.catalog(), job_id)
 
-    entries = await audit.recent(tx, limit=3)
+    entries = await audit.list_recent(tx, limit=3)
 
     assert [entry.action for entry in entries] == ["JOB_RETRIED", "JOB_CANCELED", "job_created"]
     assert {entry.actor for entry in entries} == {"tester"}
@@ -134,7 +134,7 @@ async def test_what_people_do_is_in_the_audit_log(tx: Tx) -> None:
 
 async def test_an_unknown_job_is_refused(tx: Tx) -> None:
     with pytest.raises(JobUnknown):
-        await actions.show(tx, TESTER, given.request().id)
+        await actions.show_job(tx, TESTER, given.request().id)
 
 
 async def test_pages_by_cursor_and_by_offset_agree(tx: Tx) -> None:
@@ -143,7 +143,7 @@ async def test_pages_by_cursor_and_by_offset_agree(tx: Tx) -> None:
 
     seen, cursor, pages = [], None, 0
     while True:
-        page = await actions.listed(tx, TESTER, Filter(tenant=TENANT), limit=3, cursor=cursor)
+        page = await actions.list_jobs(tx, TESTER, JobFilter(tenant=TENANT), limit=3, cursor=cursor)
         seen += [job.id for job in page.items]
         pages += 1
         cursor = page.next_cursor
@@ -152,7 +152,9 @@ async def test_pages_by_cursor_and_by_offset_agree(tx: Tx) -> None:
     by_offset = [
         job.id
         for offset in (0, 3, 6)
-        for job in (await actions.listed(tx, TESTER, Filter(tenant=TENANT), limit=3, offset=offset)).items
+        for job in (
+            await actions.list_jobs(tx, TESTER, JobFilter(tenant=TENANT), limit=3, offset=offset)
+        ).items
     ]
 
     assert (seen, pages) == (newest_first, 3)
@@ -171,7 +173,7 @@ async def test_every_filter_narrows_the_list(tx: Tx) -> None:
     )
 
     async def found(**filters: object) -> set[object]:
-        page = await actions.listed(tx, TESTER, Filter(**filters), limit=100)  # type: ignore[arg-type]
+        page = await actions.list_jobs(tx, TESTER, JobFilter(**filters), limit=100)  # type: ignore[arg-type]
         return {job.id for job in page.items}
 
     assert await found() == {plain, keyed, failed, running, foreign}
@@ -194,4 +196,4 @@ async def test_every_filter_narrows_the_list(tx: Tx) -> None:
 @pytest.mark.parametrize("bad", [{"limit": 0}, {"limit": 1001}, {"offset": -1}, {"cursor": "not-a-cursor"}])
 async def test_pages_out_of_bounds_are_refused(tx: Tx, bad: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        await actions.listed(tx, TESTER, Filter(), **bad)  # type: ignore[arg-type]
+        await actions.list_jobs(tx, TESTER, JobFilter(), **bad)  # type: ignore[arg-type]

@@ -21,7 +21,9 @@ CONTRADICTIONS = [
 async def test_a_status_that_the_times_contradict_is_found(tx: Tx, change: str) -> None:
     job_id = await given.queued_job(tx)
     await tx.run(f"update fairlead.jobs set {change} where id = %s", [job_id])
-    found = [(one, problem) for one, problem in await jobs.inconsistencies(tx) if "contradict" in problem]
+    found = [
+        (one, problem) for one, problem in await jobs.list_inconsistencies(tx) if "contradict" in problem
+    ]
     assert [one for one, _ in found] == [job_id]
 
 
@@ -111,8 +113,8 @@ BREAKAGES = {
 @pytest.mark.parametrize("breakage", BREAKAGES)
 async def test_the_consistency_query_finds_every_kind_of_breakage(tx: Tx, breakage: str) -> None:
     await given.queued_job(tx, dedupe_key="key")
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
     await tx.run(breakage)
 
-    assert any(BREAKAGES[breakage] in problem for _, problem in await jobs.inconsistencies(tx))
+    assert any(BREAKAGES[breakage] in problem for _, problem in await jobs.list_inconsistencies(tx))

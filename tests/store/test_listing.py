@@ -10,9 +10,9 @@ import pytest
 
 from fairlead import Fairlead, JobStatus, NewJob
 from fairlead.actions import jobs, stats
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.bench import backlog
-from fairlead.db.tx import Acting, Tx
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.model.access import Principal, Role
 from fairlead.store import jobs as store
 from tests import given
@@ -53,7 +53,7 @@ def read_by(node: Mapping[str, Any]) -> int:
 @asynccontextmanager
 async def reading(fl: Fairlead, tenant: UUID) -> AsyncIterator[tuple[Explained, Principal]]:
     """A viewer's own transaction, as the API opens it: bound by row-level security."""
-    async with fl.database.transaction(Acting(tenant)) as tx:
+    async with fl.database.transaction(TransactionIdentity(tenant)) as tx:
         explained = Explained(tx.connection, tx.settings)
         yield explained, Principal("viewer", Role.VIEWER, tenant)
 
@@ -82,13 +82,13 @@ async def settle(fl: Fairlead) -> None:
         await tx.run("analyze fairlead.jobs, fairlead.ready, fairlead.later, fairlead.counts")
 
 
-async def everything(fl: Fairlead, tenant: UUID, wanted: Filter) -> list[UUID]:
+async def everything(fl: Fairlead, tenant: UUID, wanted: JobFilter) -> list[UUID]:
     """All pages, one after the other."""
     found: list[UUID] = []
     cursor = None
     while True:
         async with reading(fl, tenant) as (tx, viewer):
-            page = await jobs.listed(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
+            page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
         found += [job.id for job in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -100,20 +100,20 @@ def newest_first(ids: Iterable[UUID]) -> list[UUID]:
 
 
 WANTED = {
-    "anything": Filter(),
-    "queued": Filter(status=[Q.QUEUED]),
-    "running": Filter(status=[Q.RUNNING]),
-    "succeeded": Filter(status=[Q.SUCCEEDED]),
-    "failed": Filter(status=[Q.FAILED]),
-    "living": Filter(status=[Q.QUEUED, Q.RUNNING]),
-    "definition": Filter(definition_key="anything"),
-    "q of a definition": Filter(q="oth"),
-    "q of nothing": Filter(q="nowhere"),
-    "q of an id": Filter(q="0190a1b2-0000-7000-8000-000000000000"),
-    "long ago": Filter(created_before=datetime.now(UTC) - timedelta(days=900)),
-    "correlation": Filter(correlation_id="together"),
-    "dedupe key": Filter(dedupe_key="once"),
-    "status and q": Filter(status=[Q.SUCCEEDED], q="anything"),
+    "anything": JobFilter(),
+    "queued": JobFilter(status=[Q.QUEUED]),
+    "running": JobFilter(status=[Q.RUNNING]),
+    "succeeded": JobFilter(status=[Q.SUCCEEDED]),
+    "failed": JobFilter(status=[Q.FAILED]),
+    "living": JobFilter(status=[Q.QUEUED, Q.RUNNING]),
+    "definition": JobFilter(definition_key="anything"),
+    "q of a definition": JobFilter(q="oth"),
+    "q of nothing": JobFilter(q="nowhere"),
+    "q of an id": JobFilter(q="0190a1b2-0000-7000-8000-000000000000"),
+    "long ago": JobFilter(created_before=datetime.now(UTC) - timedelta(days=900)),
+    "correlation": JobFilter(correlation_id="together"),
+    "dedupe key": JobFilter(dedupe_key="once"),
+    "status and q": JobFilter(status=[Q.SUCCEEDED], q="anything"),
 }
 
 
@@ -129,7 +129,7 @@ async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID,
         cursor = None
         for number in range(3):
             async with reading(fl, tenant) as (tx, viewer):
-                page = await jobs.listed(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
+                page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
                 assert tx.reads <= most_rows, (name, number, tx.reads)
             if (cursor := page.next_cursor) is None:
                 break
@@ -143,9 +143,9 @@ async def test_a_page_that_matches_at_once_reads_little_more_than_itself(
     await settle(fl)
 
     [matching] = [[Q.SUCCEEDED] if most == "finished" else [Q.QUEUED]]
-    for wanted in (Filter(), Filter(q="noop"), Filter(status=matching)):
+    for wanted in (JobFilter(), JobFilter(q="noop"), JobFilter(status=matching)):
         async with reading(fl, tenant) as (tx, viewer):
-            page = await jobs.listed(tx, viewer, wanted, limit=LIMIT)
+            page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT)
             assert len(page.items) == LIMIT
             # counting what waits is bounded too, and it only happens for `queued`
             assert tx.reads <= LIMIT * 10 + (store.LOOK + 1 if wanted.status == [Q.QUEUED] else 0)
@@ -158,14 +158,14 @@ async def test_page_by_page_nothing_is_missed(fl: Fairlead, tenant: UUID, most: 
     late = await enqueued(fl, FEW)
     hers = newest_first([*early, *late])
 
-    assert await everything(fl, tenant, Filter(definition_key="anything")) == hers
-    assert await everything(fl, tenant, Filter(q="YTHI")) == hers
-    assert await everything(fl, tenant, Filter(q="TOGE")) == newest_first(early)
-    assert await everything(fl, tenant, Filter(q=str(early[3]))) == [early[3]]
-    assert await everything(fl, tenant, Filter(correlation_id="together")) == newest_first(early)
+    assert await everything(fl, tenant, JobFilter(definition_key="anything")) == hers
+    assert await everything(fl, tenant, JobFilter(q="YTHI")) == hers
+    assert await everything(fl, tenant, JobFilter(q="TOGE")) == newest_first(early)
+    assert await everything(fl, tenant, JobFilter(q=str(early[3]))) == [early[3]]
+    assert await everything(fl, tenant, JobFilter(correlation_id="together")) == newest_first(early)
     if most == "finished":
-        assert await everything(fl, tenant, Filter(status=[Q.QUEUED])) == hers
-        assert len(await everything(fl, tenant, Filter(status=[Q.FAILED]))) == MANY // 100
+        assert await everything(fl, tenant, JobFilter(status=[Q.QUEUED])) == hers
+        assert len(await everything(fl, tenant, JobFilter(status=[Q.FAILED]))) == MANY // 100
 
 
 async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, tenant: UUID) -> None:
@@ -173,11 +173,11 @@ async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, ten
     await backlog.finished(fl, MANY, print, tenant=given.TENANT)
 
     async with reading(fl, tenant) as (tx, viewer):
-        page = await jobs.listed(tx, viewer, Filter(definition_key="anything"))
+        page = await jobs.list_jobs(tx, viewer, JobFilter(definition_key="anything"))
 
     assert page.items == []
     assert page.next_cursor is not None
-    assert await everything(fl, tenant, Filter(definition_key="anything")) == [early]
+    assert await everything(fl, tenant, JobFilter(definition_key="anything")) == [early]
 
 
 async def test_a_small_tenant_does_not_walk_through_the_jobs_of_a_large_one(
@@ -188,10 +188,15 @@ async def test_a_small_tenant_does_not_walk_through_the_jobs_of_a_large_one(
     [middle, *_] = await enqueued(fl, 60)
     await settle(fl)
 
-    for wanted in (Filter(), Filter(q="nowhere"), Filter(status=[Q.SUCCEEDED]), Filter(q="ything")):
+    for wanted in (
+        JobFilter(),
+        JobFilter(q="nowhere"),
+        JobFilter(status=[Q.SUCCEEDED]),
+        JobFilter(q="ything"),
+    ):
         for cursor in (None, str(middle)):
             async with reading(fl, tenant) as (tx, viewer):
-                await jobs.listed(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
+                await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
                 assert tx.reads <= store.LOOK * 4 + 300, (wanted, cursor)
 
 
@@ -199,9 +204,9 @@ async def test_a_status_that_nobody_has_ends_at_once(fl: Fairlead, tenant: UUID)
     await backlog.queued(fl, MANY, print, tenant=given.TENANT)
 
     async with reading(fl, tenant) as (tx, viewer):
-        page = await jobs.listed(tx, viewer, Filter(status=[Q.SUCCEEDED]))
+        page = await jobs.list_jobs(tx, viewer, JobFilter(status=[Q.SUCCEEDED]))
 
-    assert page == jobs.Page([], None)
+    assert page == jobs.JobPage([], None)
 
 
 async def test_queued_jobs_are_found_wherever_they_wait(fl: Fairlead, tenant: UUID) -> None:
@@ -211,7 +216,7 @@ async def test_queued_jobs_are_found_wherever_they_wait(fl: Fairlead, tenant: UU
     await backlog.queued(fl, 2, print, tenant=given.TENANT, hosts=hosts)
     await backlog.finished(fl, MANY, print, tenant=given.TENANT)
 
-    found = await everything(fl, tenant, Filter(status=[Q.QUEUED]))
+    found = await everything(fl, tenant, JobFilter(status=[Q.QUEUED]))
 
     assert len(found) == 6
     assert {*ready, *later} <= set(found)
@@ -224,8 +229,8 @@ async def test_the_secrets_in_a_dedupe_key_cannot_be_guessed_by_its_beginning(
         await tx.run("update fairlead.job_definitions set secret_paths = '{/pin}' where key = 'anything'")
     [secret] = await enqueued(fl, 1, dedupe_key='anything::acme::{"pin":"1234"}', payload={"pin": "1234"})
 
-    assert await everything(fl, tenant, Filter(q='anything::acme::{"pin":"1')) == []
-    assert await everything(fl, tenant, Filter(dedupe_key='anything::acme::{"pin":"1234"}')) == [secret]
+    assert await everything(fl, tenant, JobFilter(q='anything::acme::{"pin":"1')) == []
+    assert await everything(fl, tenant, JobFilter(dedupe_key='anything::acme::{"pin":"1234"}')) == [secret]
 
 
 async def test_the_secrets_in_a_correlation_id_cannot_be_guessed_by_its_beginning(
@@ -236,9 +241,9 @@ async def test_the_secrets_in_a_correlation_id_cannot_be_guessed_by_its_beginnin
     [secret] = await enqueued(fl, 1, correlation_id="order-1234", payload={"pin": "1234"})
 
     for beginning in ("order-", "order-1", "order-123"):
-        assert await everything(fl, tenant, Filter(q=beginning)) == []
-    assert await everything(fl, tenant, Filter(q="order-1234")) == [secret]
-    assert await everything(fl, tenant, Filter(correlation_id="order-1234")) == [secret]
+        assert await everything(fl, tenant, JobFilter(q=beginning)) == []
+    assert await everything(fl, tenant, JobFilter(q="order-1234")) == [secret]
+    assert await everything(fl, tenant, JobFilter(correlation_id="order-1234")) == [secret]
 
 
 async def test_a_summary_reads_no_jobs(fl: Fairlead, tenant: UUID) -> None:
@@ -247,7 +252,7 @@ async def test_a_summary_reads_no_jobs(fl: Fairlead, tenant: UUID) -> None:
     await settle(fl)
 
     async with reading(fl, tenant) as (tx, viewer):
-        summary = await stats.summary(tx, viewer)
+        summary = await stats.get_summary(tx, viewer)
 
     assert summary.counts.queued == MANY
     assert summary.counts.succeeded == MANY * 99 // 100
@@ -285,14 +290,14 @@ async def waiting_since(fl: Fairlead, moment: datetime, *, priority: int) -> Non
 
 async def oldest(fl: Fairlead, tenant: UUID) -> datetime:
     async with reading(fl, tenant) as (tx, viewer):
-        found = (await stats.summary(tx, viewer)).oldest_ready_at
+        found = (await stats.get_summary(tx, viewer)).oldest_ready_at
     assert found is not None
     return found
 
 
 async def test_a_tenant_without_jobs_has_no_oldest(fl: Fairlead, tenant: UUID) -> None:
     async with reading(fl, tenant) as (tx, viewer):
-        summary = await stats.summary(tx, viewer)
+        summary = await stats.get_summary(tx, viewer)
 
     assert summary.oldest_ready_at is None
     assert summary.counts.queued == 0

@@ -12,7 +12,7 @@ from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.source import Held
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, logs, queue
-from fairlead.store.logs import Appended, NewChunk
+from fairlead.store.logs import AppendResult, NewChunk
 from tests import given
 from tests.waiting import until_somebody_waits
 
@@ -73,7 +73,7 @@ async def test_calls_at_once_do_not_take_an_attempts_log_past_its_bounds(db: Dat
         return lambda tx: logs.append(tx, lease, job.tenant_id, [chunk], max_bytes=100)
 
     async with db.transaction() as one:
-        assert await write(1)(one) == Appended(1, truncated=False)
+        assert await write(1)(one) == AppendResult(1, truncated=False)
         second = asyncio.create_task(db.single(write(2)))
         await until_somebody_waits(one)
-    assert await second == Appended(0, truncated=True)
+    assert await second == AppendResult(0, truncated=True)

@@ -13,12 +13,12 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import Job, JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
-    RetryBudget,
     Canceled,
     Change,
     Failed,
     Outcome,
     Released,
+    RetryBudget,
     Snoozed,
     Succeeded,
     decide,
@@ -35,7 +35,7 @@ BROKEN = Failed("ValueError", "it broke")
 @pytest.fixture(autouse=True)
 async def _consistent(tx: Tx) -> AsyncIterator[None]:
     yield
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def take(tx: Tx, wanted: int = 1, **options: Any) -> list[Lease]:
@@ -69,7 +69,7 @@ async def job_of(tx: Tx, lease: Lease) -> Job:
 
 
 async def attempts(tx: Tx, job_id: UUID) -> list[tuple[int, str]]:
-    return [(attempt.attempt_no, attempt.status) for attempt in await jobs.attempts(tx, job_id)]
+    return [(attempt.attempt_no, attempt.status) for attempt in await jobs.list_attempts(tx, job_id)]
 
 
 async def audited(tx: Tx, job_id: UUID) -> list[str]:
@@ -143,7 +143,9 @@ async def test_attempt_numbers_go_up_by_one(tx: Tx) -> None:
 async def test_only_what_is_served_is_claimed(tx: Tx) -> None:
     await given.queued_job(tx)
     wanted = await given.queued_job(tx, definition="anything", payload={}, tenant=OTHER)
-    ids = {key: found.id for key, found in (await definitions.by_keys(tx, ["anything", "retired"])).items()}
+    ids = {
+        key: found.id for key, found in (await definitions.get_by_keys(tx, ["anything", "retired"])).items()
+    }
 
     assert await take(tx, 10, served=[]) == []
     assert await take(tx, 10, served=[ids["retired"]]) == []
@@ -156,7 +158,7 @@ async def test_a_definition_may_be_served_for_some_tenants_only(tx: Tx) -> None:
     await given.queued_job(tx)
     wanted = await given.queued_job(tx, tenant=OTHER)
     elsewhere = await given.queued_job(tx, definition="anything", payload={}, tenant=OTHER)
-    found = await definitions.by_keys(tx, ["greet", "anything"])
+    found = await definitions.get_by_keys(tx, ["greet", "anything"])
     other = (await jobs.get(tx, wanted) or pytest.fail("gone")).tenant_id
 
     assert [
@@ -186,17 +188,17 @@ async def test_within_a_tenant_priority_goes_before_age_whatever_the_definition(
 
 
 async def test_a_scheduled_job_waits_until_it_is_staged(tx: Tx) -> None:
-    assert await queue.next_due(tx) is None
+    assert await queue.seconds_until_due(tx) is None
     [(soon,)] = await tx.values("select clock_timestamp() + interval '1 hour'")
     job_id = await given.queued_job(tx, scheduled_for=soon)
-    assert await queue.next_due(tx) == pytest.approx(3600, abs=5)
+    assert await queue.seconds_until_due(tx) == pytest.approx(3600, abs=5)
 
-    assert await queue.stage(tx) == 0
+    assert await queue.stage_due(tx) == 0
     assert await take(tx) == []
     await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '1 hour'")
     await tx.run("update fairlead.later set due_at = due_at - interval '1 hour'")
     assert await take(tx) == []
-    assert await queue.stage(tx) == 1
+    assert await queue.stage_due(tx) == 1
     assert [lease.job_id for lease in await take(tx)] == [job_id]
 
 
@@ -206,7 +208,7 @@ async def test_staging_is_bounded_and_takes_the_oldest_first(tx: Tx) -> None:
     await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '2 hours'")
     await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
 
-    assert await queue.stage(tx, limit=2) == 2
+    assert await queue.stage_due(tx, limit=2) == 2
     assert await tx.values("select job_id from fairlead.later") == [(made[0],)]
 
 
@@ -220,8 +222,8 @@ async def test_a_heartbeat_renews_its_own_leases_and_brings_cancel_requests(tx: 
     assert await queue.heartbeat(tx, wrong, lease_seconds=900) == {}
     assert (await job_of(tx, quiet)).lease_expires_at == before
     assert await queue.heartbeat(tx, [quiet, asked], lease_seconds=90) == {
-        quiet: queue.Beat(),
-        asked: queue.Beat(cancel=True),
+        quiet: queue.HeartbeatResult(),
+        asked: queue.HeartbeatResult(cancel=True),
     }
     after = (await job_of(tx, quiet)).lease_expires_at
     assert after is not None
@@ -246,7 +248,7 @@ async def test_success_is_recorded_and_audited_as_the_definition_says(tx: Tx, ac
     job = await job_of(tx, lease)
     assert (job.status, job.output, job.cost_cents, job.error) == (JobStatus.SUCCEEDED, {"n": [1]}, 7, None)
     assert job.finished_at is not None
-    [attempt] = await jobs.attempts(tx, job.id)
+    [attempt] = await jobs.list_attempts(tx, job.id)
     assert (attempt.status, attempt.cost_cents) == ("succeeded", 7)
     assert attempt.finished_at is not None
     assert attempt.duration_ms is not None
@@ -292,8 +294,8 @@ async def test_each_outcome_leaves_the_job_where_it_belongs(
     assert await given.count(tx, "later") == int(waits and change.delay > 0)
     assert await given.count(tx, "ready") == int(waits and change.delay == 0)
     if change.delay:
-        assert await queue.next_due(tx) == pytest.approx(change.delay, abs=2)
-        assert await queue.stage(tx) == 0
+        assert await queue.seconds_until_due(tx) == pytest.approx(change.delay, abs=2)
+        assert await queue.stage_due(tx) == 0
 
 
 @pytest.mark.parametrize("outcome", [end[0] for end in ENDS] + [Succeeded("x")])
@@ -324,7 +326,7 @@ async def test_a_lost_lease_changes_nothing(tx: Tx, outcome: Outcome) -> None:
 
     await tx.run("update fairlead.jobs set scheduled_for = queued_at")
     await tx.run("update fairlead.later l set due_at = queued_at from fairlead.jobs j where j.id = l.job_id")
-    await queue.stage(tx)
+    await queue.stage_due(tx)
     assert await everything(tx) != before
     [lease] = await take(tx)
     before = await everything(tx)
@@ -399,7 +401,7 @@ async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None
             assert await given.count(tx, "later") == 1
             await tx.run("update fairlead.jobs set scheduled_for = queued_at")
             await tx.run("update fairlead.later set due_at = (select queued_at from fairlead.jobs)")
-            await queue.stage(tx)
+            await queue.stage_due(tx)
             # after the first loss as any other, then by itself
             assert len(await take(tx)) == (lost == 1)
             assert len(await take_suspect(tx)) == (lost == 2)

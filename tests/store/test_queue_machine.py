@@ -25,18 +25,18 @@ from fairlead.errors import JobNotCancelable, JobNotRetryable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
-    RetryBudget,
     Canceled,
     Change,
     Failed,
     Outcome,
     Released,
+    RetryBudget,
     Snoozed,
     Succeeded,
     decide,
 )
 from fairlead.store import jobs, queue, rescue
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.thorough import examples
@@ -216,7 +216,7 @@ class Life(RuleBasedStateMachine):
         owner = self.owned.get(lease.job_id) == lease
         before = None if owner else self.everything()
         alive = self.run(queue.heartbeat(self.tx, [lease], lease_seconds=60))
-        assert alive == ({lease: Beat(cancel=lease.job_id in self.asked)} if owner else {})
+        assert alive == ({lease: HeartbeatResult(cancel=lease.job_id in self.asked)} if owner else {})
         assert owner or self.everything() == before
 
     @precondition(lambda self: self.owned)
@@ -265,7 +265,7 @@ class Life(RuleBasedStateMachine):
             "update fairlead.jobs j set scheduled_for = due_at from due where j.id = job_id returning 1"
         )
         waiting = self.values("select job_id from fairlead.later where not alone")
-        assert self.run(queue.stage(self.tx)) == len(waiting)
+        assert self.run(queue.stage_due(self.tx)) == len(waiting)
         assert all(alone for (alone,) in self.values("select alone from fairlead.later"))
 
     @rule(scope=st.sampled_from(sorted(FULL)), most=st.sampled_from([None, 1, 2, 3]), which=st.booleans())
@@ -286,7 +286,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def queue_and_record_agree(self) -> None:
-        assert self.run(jobs.inconsistencies(self.tx)) == []
+        assert self.run(jobs.list_inconsistencies(self.tx)) == []
         leases = self.values("select job_id, attempt_no, token from fairlead.leases")
         assert {Lease(*row) for row in leases} == set(self.owned.values())
 
@@ -342,7 +342,7 @@ RACERS: dict[str, Callable[[Tx, Lease], Awaitable[Any]]] = {
     "rescue": lambda tx, _: rescue.rescue(tx),
     "claim_suspect": lambda tx, _: queue.claim_suspect(tx, worker="other", lease_seconds=30, idle=True),
     "cancel": lambda tx, lease: actions.cancel(tx, TESTER, lease.job_id),
-    "stage": lambda tx, _: queue.stage(tx),
+    "stage": lambda tx, _: queue.stage_due(tx),
 }
 
 

@@ -27,7 +27,7 @@ TERMINAL = ["succeeded", "failed", "dead_letter", "canceled"]
 @pytest.fixture(autouse=True)
 async def _consistent(tx: Tx) -> AsyncIterator[None]:
     yield
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 def id_of(days: float) -> UUID:
@@ -193,7 +193,7 @@ async def test_a_round_reads_no_more_than_it_looks_at(tx: Tx) -> None:
         await ended(tx, 50, definition="anything")
     await ended(tx, 60)
     # as `remove` does it: what the planner guesses depends on when somebody looked at the tables last
-    await tx.by_index()
+    await tx.prefer_indexes()
     values = {"days": 30, "place": UUID(int=0), "look": 5, "limit": 3, "most_days": 1000}
 
     [(plan,)] = await tx.values("explain (analyze, format json) " + retention.sql.remove, values)

@@ -17,8 +17,8 @@ async def test_times_are_percentiles_of_the_newest_jobs_and_by_definition(tx: Tx
         )
     [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
 
-    whole, anything, greet = await stats.times(tx, tenant_id=tenant_id, look=1000)
-    newest, *_ = await stats.times(tx, tenant_id=tenant_id, look=10)
+    whole, anything, greet = await stats.list_times(tx, tenant_id=tenant_id, look=1000)
+    newest, *_ = await stats.list_times(tx, tenant_id=tenant_id, look=10)
 
     assert (whole.definition_key, whole.jobs) == (None, 100)
     assert whole.wait_ms == Percentiles(50, 95, 99)

@@ -9,7 +9,7 @@ from fairlead.actions import definitions, gates
 from fairlead.actions import jobs as actions
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, RetryBudget, Failed, Released, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Released, RetryBudget, Succeeded, decide
 from fairlead.store import jobs, queue, rescue, testing
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -34,8 +34,8 @@ async def lose(tx: Tx, *leases: Lease) -> None:
         [[one.job_id for one in leases]],
     )
     await rescue.rescue(tx)
-    await testing.bring_forward(tx)
-    await queue.stage(tx)
+    await testing.make_all_due(tx)
+    await queue.stage_due(tx)
 
 
 async def stands(tx: Tx, job_id: UUID) -> tuple[str, int, int, bool]:
@@ -64,7 +64,7 @@ async def suspect(tx: Tx, *, accused: bool = False, **fields: Any) -> UUID:
 @pytest.fixture(autouse=True)
 async def _consistent(tx: Tx) -> Any:
     yield
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 # Who is charged
@@ -163,10 +163,10 @@ async def test_a_loss_is_not_charged_if_its_worker_is_seen_again(
         [metadata, seen],
     )
 
-    assert await rescue.uncharge(tx) == ([] if charged else [one])
+    assert await rescue.undo_charges(tx) == ([] if charged else [one])
 
     assert await stands(tx, one) == ("queued", charged, 0, False)
-    assert await rescue.uncharge(tx) == []
+    assert await rescue.undo_charges(tx) == []
 
 
 # To whom a suspect is given
@@ -174,8 +174,8 @@ async def test_a_loss_is_not_charged_if_its_worker_is_seen_again(
 
 async def test_neither_the_stager_nor_a_claim_sees_a_suspect(tx: Tx) -> None:
     one = await suspect(tx)
-    assert await queue.stage(tx) == 0
-    assert await queue.next_due(tx) is None
+    assert await queue.stage_due(tx) == 0
+    assert await queue.seconds_until_due(tx) is None
     assert await take(tx) == []
     [lease] = await take_suspect(tx)
     assert (lease.job_id, lease.attempt_no) == (one, 1)
@@ -242,12 +242,12 @@ async def test_an_accused_job_goes_to_an_idle_worker_or_has_waited_for_ten_lease
 
 async def test_a_suspect_waits_for_gates_limits_and_workers_that_serve_it(tx: Tx) -> None:
     one = await suspect(tx)
-    known = await definitions.by_keys(tx, TESTER, ["greet", "anything"])
-    tenant_id = (await actions.show(tx, TESTER, one))[0].tenant_id
+    known = await definitions.get_by_keys(tx, TESTER, ["greet", "anything"])
+    tenant_id = (await actions.show_job(tx, TESTER, one))[0].tenant_id
 
     async def is_given(**options: Any) -> bool:
         there = {"served": options.get("served"), "served_pairs": options.get("served_pairs", ())}
-        waits = await queue.suspects_wait(tx, worker="w", lease_seconds=30, **there)
+        waits = await queue.has_suspect(tx, worker="w", lease_seconds=30, **there)
         async with tx.connection.transaction(force_rollback=True):
             assert bool(await take_suspect(tx, **options)) is waits
         return waits

@@ -11,12 +11,12 @@ from uuid_utils.compat import uuid7
 
 from fairlead import Settings
 from fairlead.actions.dispatch import dispatch
-from fairlead.actions.instants import fire_due
+from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Database, Tx, UniqueViolation
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.store import events, firings, triggers
-from fairlead.store.firings import Claim, NewFiring, Window
+from fairlead.store.firings import NewFiring, Window, WindowClaim
 from tests import given
 from tests.store.test_claim_flat import cost, is_flat, tidy
 
@@ -39,11 +39,11 @@ from generate_series(1, %(due)s) n, (select * from fairlead.job_triggers limit 1
 
 
 async def found(tx: Tx) -> None:
-    assert len(await triggers.due(tx, limit=10 * DUE)) == DUE
+    assert len(await triggers.lock_due(tx, limit=10 * DUE)) == DUE
 
 
 async def next_one(tx: Tx) -> None:
-    seconds = await triggers.next_due(tx)
+    seconds = await triggers.seconds_until_due(tx)
     assert seconds is not None
     assert seconds <= 0
 
@@ -88,7 +88,7 @@ async def test_the_plan_bounds_the_index_by_the_clock(settings: Settings, db: Da
 
 
 async def waiting(tx: Tx) -> None:
-    assert len(await events.take(tx, limit=1000, patience_seconds=5)) == DUE
+    assert len(await events.take_waiting(tx, limit=1000, patience_seconds=5)) == DUE
 
 
 async def test_taking_events_costs_what_waits_and_not_what_was_put_off_or_is_over(settings: Settings) -> None:
@@ -119,17 +119,17 @@ async def test_what_one_has_in_hand_the_other_does_not_find(db: Database) -> Non
     async with db.transaction() as tx:
         first, second = [await given.due_trigger(tx) for _ in range(2)]
     async with db.transaction() as one, db.transaction() as other:
-        [held] = await triggers.due(one, limit=1)
-        [left] = await triggers.due(other, limit=10)
+        [held] = await triggers.lock_due(one, limit=1)
+        [left] = await triggers.lock_due(other, limit=10)
         assert {held.id, left.id} == {first.id, second.id}
 
 
 async def test_only_one_leads_and_the_next_one_when_it_has_ended(db: Database) -> None:
     async with db.transaction() as one, db.transaction() as other:
-        assert await triggers.lead(one, patience_seconds=5)
-        assert not await triggers.lead(other, patience_seconds=5)
+        assert await triggers.try_to_lead(one, patience_seconds=5)
+        assert not await triggers.try_to_lead(other, patience_seconds=5)
     async with db.transaction() as tx:
-        assert await triggers.lead(tx, patience_seconds=5)
+        assert await triggers.try_to_lead(tx, patience_seconds=5)
 
 
 async def test_the_database_admits_one_record_for_a_slot(tx: Tx) -> None:
@@ -220,7 +220,7 @@ def window(trigger: Trigger) -> Window:
 async def take(tx: Tx, whose: Window, seconds: int = 60) -> tuple[UUID, UUID]:
     """(who asked, who has it)"""
     own = uuid7()
-    return own, (await firings.take_windows(tx, {whose: Claim(own, seconds)}))[whose]
+    return own, (await firings.take_windows(tx, {whose: WindowClaim(own, seconds)}))[whose]
 
 
 async def blocked(db: Database, count: int = 1) -> None:
@@ -267,7 +267,9 @@ async def test_windows_in_opposite_order_wait_but_never_for_each_other(db: Datab
 
     async def all_of(order: list[Window]) -> set[UUID]:
         async with db.transaction() as tx:  # and not `transact`, which tries again after a deadlock
-            return set((await firings.take_windows(tx, {one: Claim(uuid7(), 60) for one in order})).values())
+            return set(
+                (await firings.take_windows(tx, {one: WindowClaim(uuid7(), 60) for one in order})).values()
+            )
 
     async with db.transaction() as holder:
         await take(holder, windows[4])
@@ -291,7 +293,7 @@ async def test_a_window_that_is_over_is_taken_anew_by_one(db: Database) -> None:
     [holder] = {holder for _, holder in taken}
     assert holder != first
     assert holder in {own for own, _ in taken}
-    assert await db.transact(lambda tx: firings.window_holder(tx, whose)) == holder
+    assert await db.transact(lambda tx: firings.find_window_holder(tx, whose)) == holder
 
 
 # Retention
@@ -315,16 +317,16 @@ async def test_what_is_old_and_done_is_forgotten_and_nothing_else(tx: Tx) -> Non
         [whose.hash],
     )
 
-    assert await events.forget(tx, days=30, limit=100) == 1
-    assert await firings.forget(tx, days=30, limit=100) == 1
-    assert await firings.forget_windows(tx, limit=100) == 1
+    assert await events.remove_old(tx, days=30, limit=100) == 1
+    assert await firings.remove_old(tx, days=30, limit=100) == 1
+    assert await firings.remove_ended_windows(tx, limit=100) == 1
 
     assert await events.get(tx, old) is None
     assert await events.get(tx, waiting_still) is not None
     assert [
-        one.event_id for one in await firings.page(tx, trigger.id, outcome=None, before=None, limit=9)
+        one.event_id for one in await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=9)
     ] == [
         young,
         waiting_still,
     ]
-    assert await firings.window_holder(tx, whose) is not None
+    assert await firings.find_window_holder(tx, whose) is not None

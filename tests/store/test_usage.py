@@ -13,7 +13,7 @@ from fairlead.actions import usage as actions
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import InvalidInput, TenantUnknown, TimezoneUnknown
 from fairlead.model.access import Principal, Role
-from fairlead.model.outcome import Backoff, RetryBudget, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Snoozed, Succeeded, decide
 from fairlead.model.usage import By, Per, UsageFigures
 from fairlead.store import counts, jobs, queue, rescue, retention
 from tests import given
@@ -49,7 +49,7 @@ OF_USAGE = """
 @pytest.fixture(autouse=True)
 async def _consistent(tx: Tx) -> AsyncIterator[None]:
     yield
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def run(tx: Tx, *ends: tuple[RetryBudget, Outcome], **fields: Any) -> None:
@@ -80,7 +80,7 @@ async def every_fate(tx: Tx) -> None:
 
 
 async def used(tx: Tx, **asked: Any) -> UsageFigures:
-    return (await actions.report(tx, TESTER, **asked)).totals
+    return (await actions.report_usage(tx, TESTER, **asked)).totals
 
 
 async def an_hour_later(tx: Tx, hours: float = 1) -> None:
@@ -166,7 +166,7 @@ async def test_usage_that_differs_from_the_attempts_by_a_cent_is_found(tx: Tx) -
     await every_fate(tx)
     for by in (1, -1):
         await tx.run("update fairlead.counts set cost_cents = cost_cents + %s", [by])
-        found = [problem for _, problem in await jobs.inconsistencies(tx)]
+        found = [problem for _, problem in await jobs.list_inconsistencies(tx)]
         assert [problem.startswith("usage says") for problem in found] == ([True] * 3 if by == 1 else [])
 
 
@@ -189,12 +189,12 @@ async def test_it_is_told_in_steps_of_the_tenants_own_days(tx: Tx) -> None:
         "until": datetime(2026, 4, 1, tzinfo=UTC),
     }
 
-    own = await actions.report(tx, TESTER, tenant=TENANT, by=By.DAY, **asked)
-    utc = await actions.report(tx, TESTER, by=By.DAY, per=Per.TENANT, **asked)
-    month = await actions.report(
+    own = await actions.report_usage(tx, TESTER, tenant=TENANT, by=By.DAY, **asked)
+    utc = await actions.report_usage(tx, TESTER, by=By.DAY, per=Per.TENANT, **asked)
+    month = await actions.report_usage(
         tx, TESTER, tenant=TENANT, by=By.MONTH, per=Per.NOTHING, timezone="UTC", **asked
     )
-    none = await actions.report(tx, TESTER, tenant=OTHER, **asked)
+    none = await actions.report_usage(tx, TESTER, tenant=OTHER, **asked)
 
     assert [one.starts_at.isoformat() for one in own.items] == [
         "2026-03-02T00:00:00+05:30",
@@ -220,9 +220,9 @@ async def test_what_cannot_be_told_is_refused(tx: Tx) -> None:
         ),
     ):
         with pytest.raises(error):
-            await actions.report(tx, TESTER, **asked)
+            await actions.report_usage(tx, TESTER, **asked)
     with pytest.raises(Exception, match=r"lacks the permission usage\.read"):
-        await actions.report(tx, viewer, tenant=OTHER)
+        await actions.report_usage(tx, viewer, tenant=OTHER)
 
 
 # Beside others

@@ -17,9 +17,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
 from fairlead.model.access import ACCESS_CHANGED, GRANTS, PEOPLE, Permission, Principal, Role, Token, User
 from fairlead.model.definition import KEY
+from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
-from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.store import access, audit, definitions
 
 SHORTEST_PASSWORD = 12
@@ -68,7 +68,7 @@ async def create_token(
     It expires after DEFAULT_DAYS by default; only super admins create tokens without an expiry (None).
     """
     principal.require(Permission.MANAGE_TOKENS, tenant_id)
-    _require_within(principal, role)
+    _require_grantable(principal, role)
     if isinstance(expires_at, Expiry):
         expires_at = datetime.now(UTC) + timedelta(days=DEFAULT_DAYS)
     faults = [
@@ -81,7 +81,7 @@ async def create_token(
         *_expiry_faults(principal, expires_at),
         *await _only_faults(tx, role, tenant_id, only),
     ]
-    if host_id is not None and not await access.host_is_there(tx, host_id, tenant_id=tenant_id):
+    if host_id is not None and not await access.host_exists(tx, host_id, tenant_id=tenant_id):
         faults.append(Fault("host_id", "unknown"))
     if faults:
         raise InvalidInput(f"Cannot create the token: {faults[0].path} {faults[0].message}.", faults)
@@ -127,7 +127,7 @@ async def _only_faults(tx: Tx, role: Role, tenant_id: UUID | None, only: Sequenc
         return [Fault("definitions", f"cannot be given for the role {role}, only for worker and application")]
     if not 1 <= len(only) <= MOST_DEFINITIONS:
         return [Fault("definitions", f"must be 1 to {MOST_DEFINITIONS} keys, or left out")]
-    found = await definitions.by_keys(tx, [key for key in only if KEY.fullmatch(key)])
+    found = await definitions.get_by_keys(tx, [key for key in only if KEY.fullmatch(key)])
     return [
         Fault("definitions", f"unknown: {key[:130]!r}")
         for key in only
@@ -146,15 +146,19 @@ def _role_faults(role: Role, tenant_id: UUID | None, host_id: UUID | None) -> li
     return faults
 
 
-async def tokens(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> Page[Token]:
+async def list_tokens(
+    tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100
+) -> Page[Token]:
     """The tokens of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
-    return await access.tokens(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+    return await access.list_tokens(
+        tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE)
+    )
 
 
 async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | None:
     """Revoke the token that has this secret, if it is valid."""
-    known = await access.token(tx, hash_secret(secret))
+    known = await access.find_token(tx, hash_secret(secret))
     return None if known is None else await revoke_token(tx, principal, known.id)
 
 
@@ -172,7 +176,7 @@ async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
 async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
     """Revoke every token that a user created, also through other tokens. The number of tokens revoked."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
-    user = await access.user(tx, user_id, tenant_id=principal.tenant_id)
+    user = await access.get_user(tx, user_id, tenant_id=principal.tenant_id)
     if user is None:
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
     count = await access.revoke_tokens_of(tx, user_id, tenant_id=principal.tenant_id)
@@ -189,7 +193,7 @@ async def add_user(
 ) -> User:
     """Add a user."""
     principal.require(Permission.MANAGE_USERS, tenant_id)
-    _require_within(principal, role)
+    _require_grantable(principal, role)
     faults = [*_email_faults(email), *_password_faults(password), *_user_role_faults(role, tenant_id)]
     if faults:
         raise InvalidInput(f"Cannot add the user: {faults[0].path} {faults[0].message}.", faults)
@@ -197,7 +201,7 @@ async def add_user(
         tx,
         tenant_id=tenant_id,
         email=email,
-        password_hash=await hashed(password),
+        password_hash=await hash_password(password),
         role=role,
         created_by=principal.actor,
     )
@@ -210,16 +214,20 @@ async def add_user(
     return user
 
 
-async def users(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> Page[User]:
+async def list_users(
+    tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100
+) -> Page[User]:
     """The users of the principal's tenant, or all."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    return await access.users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+    return await access.list_users(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
 
 
 async def find_user(tx: Tx, principal: Principal, name: str) -> User:
     """A user by address or id."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    found = [] if find_storage_flaw(name) else await access.find_users(tx, name, tenant_id=principal.tenant_id)
+    found = (
+        [] if find_storage_flaw(name) else await access.find_users(tx, name, tenant_id=principal.tenant_id)
+    )
     if not found:
         raise UserUnknown(f"There is no user {name[:200]!r}.", [Fault("user", "unknown")])
     if len(found) > 1:
@@ -242,14 +250,14 @@ async def change_user(
 ) -> User:
     """Change a user's role or password, or disable the user. Every change ends the user's sessions."""
     principal.require(Permission.MANAGE_USERS, principal.tenant_id)
-    found = await access.user(tx, user_id, tenant_id=principal.tenant_id)
+    found = await access.get_user(tx, user_id, tenant_id=principal.tenant_id)
     if found is None:
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
     if role is None and password is None and disabled is None:
         return found
     faults = [] if password is None else _password_faults(password)
     if role is not None:
-        _require_within(principal, role)
+        _require_grantable(principal, role)
         faults += _user_role_faults(role, found.tenant_id)
     if faults:
         raise InvalidInput(f"Cannot change the user: {faults[0].path} {faults[0].message}.", faults)
@@ -258,7 +266,7 @@ async def change_user(
         user_id,
         tenant_id=principal.tenant_id,
         role=role,
-        password_hash=None if password is None else await hashed(password),
+        password_hash=None if password is None else await hash_password(password),
         disabled=disabled,
     )
     if user is None:
@@ -279,9 +287,9 @@ async def change_user(
 # The principal of a secret
 
 
-async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
+async def find_token_principal(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
     """The principal of a token's secret, and the token's id."""
-    known = await access.token(tx, hash_secret(secret))
+    known = await access.find_token(tx, hash_secret(secret))
     if known is None:
         return None
     principal = Principal(
@@ -296,32 +304,32 @@ async def holder(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
     return principal, known.id
 
 
-async def signed_in(tx: Tx, secret: str) -> Principal | None:
+async def find_session_principal(tx: Tx, secret: str) -> Principal | None:
     """The principal of a session's cookie."""
-    user = await access.session(tx, hash_secret(secret))
-    return None if user is None else _person(user)
+    user = await access.find_session_user(tx, hash_secret(secret))
+    return None if user is None else _user_principal(user)
 
 
-def _person(user: access.SignedIn | access.Credentials) -> Principal:
+def _user_principal(user: access.SessionUser | access.Credentials) -> Principal:
     return Principal(f"user:{user.email}", user.role, user.tenant_id, id=user.id, user_id=user.id)
 
 
-async def is_made_up(tx: Tx, secret: str) -> bool:
+async def is_unknown_session(tx: Tx, secret: str) -> bool:
     """Whether a cookie never was a session's; the cookie of an ended session is not a guess."""
-    return not await access.session_was_there(tx, hash_secret(secret))
+    return not await access.session_existed(tx, hash_secret(secret))
 
 
-async def verified(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
+async def verify_user(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
     """The user with this address and password; slow on purpose, and as slow for an unknown address.
 
     Several tenants may have the address: the password selects the user.
     """
-    found = [] if find_storage_flaw(email) else await access.credentials(tx, email)
+    found = [] if find_storage_flaw(email) else await access.find_credentials(tx, email)
     for user in found:
-        if await _fits(user.password_hash, password):
+        if await _matches(user.password_hash, password):
             return user
     if not found:
-        await _fits(await asyncio.to_thread(_nobodys), password)
+        await _matches(await asyncio.to_thread(_random_hash), password)
     return None
 
 
@@ -330,7 +338,7 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
     secret = generate_secret()
     if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
         return None
-    principal = _person(user)
+    principal = _user_principal(user)
     await audit.write(
         tx,
         actor=principal.actor,
@@ -343,10 +351,10 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
     return principal, secret.text
 
 
-async def sign_in_failed(tx: Tx, *, email: str) -> None:
+async def record_failed_sign_in(tx: Tx, *, email: str) -> None:
     """Record a failed sign-in, in each tenant that has the address."""
     email = "" if find_storage_flaw(email) else email[:LONGEST_NAME]
-    found = await access.credentials(tx, email)
+    found = await access.find_credentials(tx, email)
     users: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
     for user_id, tenant_id in users or [(None, None)]:
         await audit.write(
@@ -362,7 +370,7 @@ async def sign_in_failed(tx: Tx, *, email: str) -> None:
 
 async def sign_out(tx: Tx, secret: str) -> None:
     """End the session of this cookie, if it exists."""
-    user = await access.session(tx, hash_secret(secret))
+    user = await access.find_session_user(tx, hash_secret(secret))
     if user is None or not await access.end_session(tx, hash_secret(secret)):
         return
     await audit.write(
@@ -376,19 +384,19 @@ async def sign_out(tx: Tx, secret: str) -> None:
     )
 
 
-async def hashed(password: str) -> str:
+async def hash_password(password: str) -> str:
     """Hash a password with argon2, in a thread, since it is slow on purpose."""
     return await asyncio.to_thread(_hasher.hash, password)
 
 
 @cache
-def _nobodys() -> str:
+def _random_hash() -> str:
     """The hash of a random password: verified for an unknown address, so that the answer takes as long."""
     # lazy, since every command would wait for it at import
     return _hasher.hash(secrets.token_hex())
 
 
-async def _fits(password_hash: str, password: str) -> bool:
+async def _matches(password_hash: str, password: str) -> bool:
     try:
         # surrogates cannot be encoded otherwise, and match no password
         return await asyncio.to_thread(_hasher.verify, password_hash, password.encode(errors="surrogatepass"))
@@ -396,7 +404,7 @@ async def _fits(password_hash: str, password: str) -> bool:
         return False
 
 
-def _require_within(principal: Principal, role: Role) -> None:
+def _require_grantable(principal: Principal, role: Role) -> None:
     """Refuse to grant a role with more rights than the principal's; a tenant admin may also grant the role agent.
 
     Not the role worker: a worker reads payloads that the platform wrote, and reports what a run has cost.

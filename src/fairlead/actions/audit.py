@@ -14,9 +14,18 @@ from fairlead.model.job import Job
 from fairlead.model.page import Page as Rows
 from fairlead.model.payload import find_storage_flaw
 from fairlead.store import audit
-from fairlead.store.audit import Entry, Filed, Filter, Place
+from fairlead.store.audit import AuditFilter, AuditPosition, Entry, StoredEntry
 
-__all__ = ["MAX_PAGE", "Entry", "Filed", "Filter", "Page", "Place", "about_job", "listed"]
+__all__ = [
+    "MAX_PAGE",
+    "AuditFilter",
+    "AuditPage",
+    "AuditPosition",
+    "Entry",
+    "StoredEntry",
+    "list_entries",
+    "list_entries_about_job",
+]
 
 MAX_PAGE = 1000
 # For all tenants, each tenant's newest entries are read: first of a short range, since most readers want recent entries.
@@ -26,35 +35,37 @@ _RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
 _AFTER = timedelta(seconds=5)
 
 
-class Page(msgspec.Struct, frozen=True):
-    items: list[Filed]
+class AuditPage(msgspec.Struct, frozen=True):
+    items: list[StoredEntry]
     next_cursor: str | None
 
 
-async def listed(
-    tx: Tx, principal: Principal, wanted: Filter, *, limit: int = 50, cursor: str | None = None
-) -> Page:
+async def list_entries(
+    tx: Tx, principal: Principal, wanted: AuditFilter, *, limit: int = 50, cursor: str | None = None
+) -> AuditPage:
     """A page of the audit log, newest first: of the principal's tenant, or of all."""
     principal.require(Permission.READ_AUDIT, principal.tenant_id)
     _check(wanted, limit)
-    place = None if cursor is None else _read(cursor)
+    place = None if cursor is None else _decode_cursor(cursor)
     if principal.tenant_id is None:
-        found = await _of_all(tx, wanted, place=place, limit=limit)
+        found = await _list_all(tx, wanted, place=place, limit=limit)
     else:
-        found = await audit.page(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit)
-    return Page(found, None if found.last is None else _written(found.last.place))
+        found = await audit.list_entries(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit)
+    return AuditPage(found, None if found.last is None else _encode_cursor(found.last.place))
 
 
-async def about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
+async def list_entries_about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
     """The entries about a job, the newest first; in a busy tenant some from the middle may be missing."""
     principal.require(Permission.READ_AUDIT, job.tenant_id)
     until = None if job.finished_at is None else job.finished_at + _AFTER
-    return await audit.about(
+    return await audit.list_entries_about(
         tx, "job", job.id, tenant_id=job.tenant_id, since=job.queued_at - _AFTER, until=until
     )
 
 
-async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) -> Rows[Filed]:
+async def _list_all(
+    tx: Tx, wanted: AuditFilter, *, place: AuditPosition | None, limit: int
+) -> Rows[StoredEntry]:
     newest = min(
         moment for moment in (datetime.now(UTC), wanted.before, place and place.at) if moment is not None
     )
@@ -62,13 +73,15 @@ async def _of_all(tx: Tx, wanted: Filter, *, place: Place | None, limit: int) ->
         since = newest - span
         if wanted.after is not None and wanted.after >= since:
             break
-        found = await audit.page(tx, replace(wanted, after=since), tenant_id=None, place=place, limit=limit)
+        found = await audit.list_entries(
+            tx, replace(wanted, after=since), tenant_id=None, place=place, limit=limit
+        )
         if found.more:
             return found
-    return await audit.page(tx, wanted, tenant_id=None, place=place, limit=limit)
+    return await audit.list_entries(tx, wanted, tenant_id=None, place=place, limit=limit)
 
 
-def _check(wanted: Filter, limit: int) -> None:
+def _check(wanted: AuditFilter, limit: int) -> None:
     faults = [] if 1 <= limit <= MAX_PAGE else [Fault("limit", f"use 1 to {MAX_PAGE}")]
     texts = {name: getattr(wanted, name) for name in ("actor", "action", "resource_type", "resource_id")}
     faults += [Fault(name, why) for name, text in texts.items() if text and (why := find_storage_flaw(text))]
@@ -76,28 +89,31 @@ def _check(wanted: Filter, limit: int) -> None:
     faults += [
         Fault(name, "must be a time with its zone, in the years 1970 to 2999")
         for name, moment in moments.items()
-        if moment is not None and not _fits(moment)
+        if moment is not None and not _is_valid_time(moment)
     ]
     if faults:
         raise InvalidInput(f"{faults[0].path}: {faults[0].message}.", faults)
 
 
-def _fits(moment: datetime) -> bool:
+def _is_valid_time(moment: datetime) -> bool:
     return moment.tzinfo is not None and 1970 <= moment.year <= 2999
 
 
-def _written(place: Place) -> str:
+def _encode_cursor(place: AuditPosition) -> str:
     """A position as a cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def _read(cursor: str) -> Place:
+def _decode_cursor(cursor: str) -> AuditPosition:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        place = msgspec.json.decode(text, type=Place)
+        place = msgspec.json.decode(text, type=AuditPosition)
         block, _, line = place.spot.strip("()").partition(",")
         fits = (
-            _fits(place.at) and 0 <= place.part < 2**32 and 0 <= int(block) < 2**32 and 0 <= int(line) < 2**16
+            _is_valid_time(place.at)
+            and 0 <= place.part < 2**32
+            and 0 <= int(block) < 2**32
+            and 0 <= int(line) < 2**16
         )
     except (msgspec.MsgspecError, binascii.Error, ValueError):
         fits = False

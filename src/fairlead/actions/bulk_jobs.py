@@ -7,9 +7,9 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.actions import canceling, quotas
-from fairlead.actions.jobs import Filter
-from fairlead.actions.settling import settle
+from fairlead.actions import bulk_cancel, quotas
+from fairlead.actions.jobs import JobFilter
+from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GRANTS, Permission, Principal
@@ -34,7 +34,7 @@ def is_retryable(job: Job) -> bool:
     return job.status in RETRYABLE and job.workflow_run_id is None
 
 
-class Bulk(msgspec.Struct, frozen=True):
+class BulkResult(msgspec.Struct, frozen=True):
     """The number of jobs that were (or, in a preview, would be) changed, and whether more match.
 
     `skipped` jobs matched and could not be changed: another job holds the dedupe key, the host was removed, another
@@ -47,53 +47,61 @@ class Bulk(msgspec.Struct, frozen=True):
 
 
 async def cancel(
-    tx: Tx, principal: Principal, wanted: Filter, *, limit: int = MOST, dry_run: bool = False
-) -> Bulk:
+    tx: Tx, principal: Principal, wanted: JobFilter, *, limit: int = MOST, dry_run: bool = False
+) -> BulkResult:
     """Cancel up to `limit` matching jobs: waiting jobs at once, running jobs by a cancel request."""
-    filters = await _filters(tx, principal, wanted, CANCELABLE, limit)
-    found, passed = await _cancelable(tx, filters, limit + 1, _forbidden(principal))
+    filters = await _build_filters(tx, principal, wanted, CANCELABLE, limit)
+    found, passed = await _find_cancelable(tx, filters, limit + 1, _forbidden_definition(principal))
     ids, more = found[:limit], len(found) > limit
     if dry_run or not ids:
-        return Bulk(len(ids), more, passed)
+        return BulkResult(len(ids), more, passed)
     moved = asked = 0
-    for part in _parts(ids):
-        ended, requested = await canceling.cancel(tx, part)
-        await settle(tx, dict.fromkeys(ended, JobStatus.CANCELED))
+    for part in _batches(ids):
+        ended, requested = await bulk_cancel.cancel_jobs(tx, part)
+        await settle_jobs(tx, dict.fromkeys(ended, JobStatus.CANCELED))
         moved += len(ended) + requested
         asked += requested
     if asked:
         await bulk.notify(tx, "cancel")
-    return await _done(tx, principal, "JOBS_CANCELED", filters, Bulk(moved, more, passed + len(ids) - moved))
+    return await _audit_result(
+        tx, principal, "JOBS_CANCELED", filters, BulkResult(moved, more, passed + len(ids) - moved)
+    )
 
 
-async def _cancelable(
+async def _find_cancelable(
     tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
 ) -> tuple[list[UUID], int]:
     """Up to `most` waiting or running jobs, and the number (up to `most`) of those that the principal may not cancel."""
     if not filters["status"]:
         return [], 0
-    found = await bulk_jobs.cancelable(tx, filters, limit=most, forbidden=forbidden)
+    found = await bulk_jobs.list_cancelable(tx, filters, limit=most, forbidden=forbidden)
     if forbidden is None or filters["definition_key"] not in (None, forbidden):
         return found, 0
-    return found, len(await bulk_jobs.cancelable(tx, {**filters, "definition_key": forbidden}, limit=most))
+    return found, len(
+        await bulk_jobs.list_cancelable(tx, {**filters, "definition_key": forbidden}, limit=most)
+    )
 
 
 async def retry(
-    tx: Tx, principal: Principal, wanted: Filter, *, limit: int = MOST, dry_run: bool = False
-) -> Bulk:
+    tx: Tx, principal: Principal, wanted: JobFilter, *, limit: int = MOST, dry_run: bool = False
+) -> BulkResult:
     """Requeue up to `limit` matching jobs that failed, were dead-lettered or canceled, with fresh retry budgets."""
-    filters = await _filters(tx, principal, wanted, RETRYABLE, limit)
+    filters = await _build_filters(tx, principal, wanted, RETRYABLE, limit)
     ids, passed = (
-        ([], 0) if not filters["status"] else await _retryable(tx, filters, limit + 1, _forbidden(principal))
+        ([], 0)
+        if not filters["status"]
+        else await _find_retryable(tx, filters, limit + 1, _forbidden_definition(principal))
     )
     ids, more = ids[:limit], len(ids) > limit
     if dry_run or not ids:
-        return Bulk(len(ids), more, passed)
+        return BulkResult(len(ids), more, passed)
     count = await _requeue(tx, ids)
-    return await _done(tx, principal, "JOBS_RETRIED", filters, Bulk(count, more, passed + len(ids) - count))
+    return await _audit_result(
+        tx, principal, "JOBS_RETRIED", filters, BulkResult(count, more, passed + len(ids) - count)
+    )
 
 
-async def _retryable(
+async def _find_retryable(
     tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
 ) -> tuple[list[UUID], int]:
     """Up to `most` jobs that can be active together, and the number of skipped jobs that cannot.
@@ -103,7 +111,7 @@ async def _retryable(
     ids: list[UUID] = []
     keys: set[tuple[UUID, bytes | None]] = set()
     passed = 0
-    async with bulk_jobs.retryable(tx, filters, forbidden=forbidden) as found:
+    async with bulk_jobs.open_retryable(tx, filters, forbidden=forbidden) as found:
         async for one in found:
             key = one.tenant_id, one.key_hash
             if one.is_stuck or key in keys:
@@ -117,51 +125,53 @@ async def _retryable(
     return ids, passed
 
 
-async def retry_chosen(tx: Tx, principal: Principal, ids: Sequence[UUID], *, told: Mapping[str, Any]) -> Bulk:
+async def retry_chosen(
+    tx: Tx, principal: Principal, ids: Sequence[UUID], *, told: Mapping[str, Any]
+) -> BulkResult:
     """Requeue those of at most BATCH jobs that can be retried, with fresh budgets; `told` describes them in the audit log."""
     if len(ids) > BATCH:
         raise InvalidInput(f"Choose at most {BATCH} jobs at a time.", [Fault("ids", f"at most {BATCH}")])
     principal.require(Permission.WRITE_JOBS, principal.tenant_id)
-    found = await bulk_jobs.retryable_chosen(
-        tx, ids, tenant_id=principal.tenant_id, forbidden=_forbidden(principal)
+    found = await bulk_jobs.filter_retryable(
+        tx, ids, tenant_id=principal.tenant_id, forbidden=_forbidden_definition(principal)
     )
     count = await _requeue(tx, found)
-    did = Bulk(count, more=False, skipped=len(ids) - count)
-    return await _done(tx, principal, "JOBS_RETRIED", {**told, "tenant_id": principal.tenant_id}, did)
+    did = BulkResult(count, more=False, skipped=len(ids) - count)
+    return await _audit_result(tx, principal, "JOBS_RETRIED", {**told, "tenant_id": principal.tenant_id}, did)
 
 
-def _forbidden(principal: Principal) -> str | None:
+def _forbidden_definition(principal: Principal) -> str | None:
     """The definition whose jobs run workflows, if this principal may neither cancel nor retry them."""
     return None if Permission.RUN_WORKFLOWS in GRANTS[principal.role] else ENGINE_RUN
 
 
 def is_forbidden(principal: Principal, job: Job) -> bool:
     """Whether a job runs a workflow and the principal may therefore neither cancel nor retry it."""
-    return job.definition_key == _forbidden(principal)
+    return job.definition_key == _forbidden_definition(principal)
 
 
 async def _requeue(tx: Tx, ids: Sequence[UUID]) -> int:
     """Requeue the jobs that are not locked, whose tenants have room and whose dedupe keys are free. Their number."""
-    held = await _with_room(tx, await bulk_jobs.hold_terminal(tx, ids))
-    free = await _with_keys(tx, held)
+    held = await _keep_with_room(tx, await bulk_jobs.lock_terminal(tx, ids))
+    free = await _keep_with_keys(tx, held)
     count = 0
-    for part in _parts(free):
+    for part in _batches(free):
         count += await bulk_jobs.requeue(tx, part)
     if count:
         await bulk.notify(tx, "ready")
     return count
 
 
-async def _with_room(tx: Tx, held: Sequence[bulk_jobs.Held]) -> list[bulk_jobs.Held]:
+async def _keep_with_room(tx: Tx, held: Sequence[bulk_jobs.LockedJob]) -> list[bulk_jobs.LockedJob]:
     """The jobs whose tenants have room for all of theirs; raises if no tenant has. A full tenant does not stop the others."""
-    full = await quotas.full_tenants(tx, Counter(one.tenant_id for one in held)) if held else {}
+    full = await quotas.find_full_tenants(tx, Counter(one.tenant_id for one in held)) if held else {}
     fitting = [one for one in held if one.tenant_id not in full]
     if full and not fitting:
         raise next(iter(full.values()))
     return fitting
 
 
-async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:
+async def _keep_with_keys(tx: Tx, held: Collection[bulk_jobs.LockedJob]) -> list[UUID]:
     """The jobs without a dedupe key, or that hold theirs now."""
     keys = {bulk.key_of(one.tenant_id, one.dedupe_key): one.id for one in held if one.dedupe_key is not None}
     holders = await bulk.claim_keys(tx, keys) if keys else {}
@@ -169,8 +179,8 @@ async def _with_keys(tx: Tx, held: Collection[bulk_jobs.Held]) -> list[UUID]:
     return [one.id for one in held if one.dedupe_key is None or one.id in holding]
 
 
-async def _filters(
-    tx: Tx, principal: Principal, wanted: Filter, statuses: Sequence[JobStatus], limit: int
+async def _build_filters(
+    tx: Tx, principal: Principal, wanted: JobFilter, statuses: Sequence[JobStatus], limit: int
 ) -> dict[str, Any]:
     """The filters for the store: within the tenant, and with the statuses that the action can change."""
     if not 1 <= limit <= MOST:
@@ -189,7 +199,7 @@ async def _filters(
 async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
     scope = principal.tenant_id
     if tenant is not None:
-        found = await tenants.ids(tx, [tenant])
+        found = await tenants.get_ids(tx, [tenant])
         if tenant not in found:
             raise unknown_tenant(tenant)
         scope = found[tenant]
@@ -197,7 +207,9 @@ async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUI
     return scope
 
 
-async def _done(tx: Tx, principal: Principal, action: str, filters: dict[str, Any], did: Bulk) -> Bulk:
+async def _audit_result(
+    tx: Tx, principal: Principal, action: str, filters: dict[str, Any], did: BulkResult
+) -> BulkResult:
     if did.count:
         shown = {name: value for name, value in filters.items() if value is not None and name != "tenant_id"}
         shown |= dict.fromkeys(shown.keys() & _MAY_HOLD_SECRETS, MASK)
@@ -212,6 +224,6 @@ async def _done(tx: Tx, principal: Principal, action: str, filters: dict[str, An
     return did
 
 
-def _parts(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+def _batches(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
     for start in range(0, len(ids), BATCH):
         yield ids[start : start + BATCH]

@@ -19,7 +19,7 @@ from fairlead.settings import Settings
 UNKNOWN = 0
 
 
-class Known(msgspec.Struct, frozen=True):
+class CachedDefinition(msgspec.Struct, frozen=True):
     version: int
     compiled: Validator
     # the pointer to the resource's name in a payload
@@ -37,22 +37,24 @@ class Catalog:
         self.max_bytes = settings.max_payload_bytes
         self.max_depth = settings.max_payload_depth
         self.quotas = settings_for_jobs(settings)
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, CachedDefinition] = {}
         self._ids: dict[tuple[str, str], tuple[UUID, UUID]] = {}
 
-    def learn(self, key: str, version: int, arg_schema: Any, resource_pointer: str | None = None) -> Known:
+    def learn(
+        self, key: str, version: int, arg_schema: Any, resource_pointer: str | None = None
+    ) -> CachedDefinition:
         """Compile a definition's schema, unless this version is cached."""
         known = self._known.get(key)
         if known is None or known.version != version:
             compiled, paths = compile_schema(arg_schema), tuple(secret_paths(arg_schema))
-            known = self._known[key] = Known(version, compiled, resource_pointer, paths)
+            known = self._known[key] = CachedDefinition(version, compiled, resource_pointer, paths)
         return known
 
     def learn_all(self, definitions: dict[str, Definition]) -> None:
         for found in definitions.values():
             self.learn(found.key, found.version, found.arg_schema, found.resource_pointer)
 
-    def resource_of(self, new: NewJob) -> tuple[str, str] | None:
+    def find_resource(self, new: NewJob) -> tuple[str, str] | None:
         """The path at which a request names its resource, and the name: for the error about an unknown one."""
         if new.resource_id is not None:
             return "resource_id", str(new.resource_id)

@@ -7,7 +7,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.finding import Finding, Verdict, grade_finding
 from fairlead.store import checks
-from fairlead.store.checks import Holder, Idle, LateDuty
+from fairlead.store.checks import IdleTransaction, LateDuty, XminHolder
 
 # Findings older than this are a finding themselves.
 STALE_SECONDS = 300.0
@@ -28,38 +28,41 @@ NO_MAINTENANCE = (
 async def examine_hot(tx: Tx) -> list[Finding]:
     """Check the hot tables and PostgreSQL's current activity."""
     return [
-        judge_idle(await checks.idle_transactions(tx)),
-        judge_xmin(await checks.oldest_xmin(tx)),
-        await _expired_leases(tx),
-        await _overdue_later(tx),
-        await _sleepers(tx),
-        await _orphans(tx),
+        judge_idle(await checks.list_idle_transactions(tx)),
+        judge_xmin(await checks.find_oldest_xmin(tx)),
+        await _check_expired_leases(tx),
+        await _check_overdue(tx),
+        await _check_sleeping_jobs(tx),
+        await _check_orphaned_jobs(tx),
         judge_duties(
-            await checks.late_duties(tx, late_seconds=DUTY_SECONDS, failures=DUTY_FAILURES),
+            await checks.list_late_duties(tx, late_seconds=DUTY_SECONDS, failures=DUTY_FAILURES),
         ),
-        await _audit_rest(tx),
-        await _unfolded(tx),
+        await _check_audit_rest(tx),
+        await _check_unfolded(tx),
     ]
 
 
-async def refresh(tx: Tx) -> list[Finding]:
+async def refresh_findings(tx: Tx) -> list[Finding]:
     """Run the checks and store the findings for all processes. The findings whose verdict changed."""
     found = await examine_hot(tx)
-    changed = await checks.put(tx, found)
+    changed = await checks.store_findings(tx, found)
     return [one for one in found if one.check in changed]
 
 
-async def show_stored(tx: Tx) -> list[Finding]:
+async def list_stored(tx: Tx) -> list[Finding]:
     """The last findings of any process, and whether they are recent."""
-    return [*await checks.stored(tx), judge_age(await checks.stored_seconds(tx))]
+    return [*await checks.list_findings(tx), judge_age(await checks.findings_age(tx))]
 
 
 async def list_checks(tx: Tx, principal: Principal) -> list[Finding]:
     """All continuous checks, run now, and the last finding of the walk through the record."""
     principal.require(Permission.MANAGE_SYSTEM)
-    now = [*await examine_hot(tx), *server_checks.judge(await checks.server(tx), tx.settings)]
+    now = [
+        *await examine_hot(tx),
+        *server_checks.judge_server(await checks.read_server_state(tx), tx.settings),
+    ]
     names = {one.check for one in now}
-    return [*now, *(one for one in await show_stored(tx) if one.check not in names)]
+    return [*now, *(one for one in await list_stored(tx) if one.check not in names)]
 
 
 def judge_age(seconds: float | None) -> Finding:
@@ -77,7 +80,7 @@ def judge_age(seconds: float | None) -> Finding:
     )
 
 
-def judge_idle(idle: Sequence[Idle]) -> Finding:
+def judge_idle(idle: Sequence[IdleTransaction]) -> Finding:
     """A failure if one of them is Fairlead's own: it may hold locks on other tenants' jobs."""
     if not idle:
         return Finding(
@@ -97,7 +100,7 @@ def judge_idle(idle: Sequence[Idle]) -> Finding:
     )
 
 
-def judge_xmin(holder: Holder | None) -> Finding:
+def judge_xmin(holder: XminHolder | None) -> Finding:
     """By age in seconds if known, else by the number of transactions."""
     if holder is None:
         return Finding("oldest_xmin", Verdict.OK, "nothing holds back vacuum", value=0)
@@ -127,8 +130,8 @@ def judge_xmin(holder: Holder | None) -> Finding:
     )
 
 
-async def _expired_leases(tx: Tx) -> Finding:
-    found = await checks.expired_leases(tx)
+async def _check_expired_leases(tx: Tx) -> Finding:
+    found = await checks.count_expired_leases(tx)
     return grade_finding(
         "expired_leases",
         found.leases,
@@ -140,8 +143,8 @@ async def _expired_leases(tx: Tx) -> Finding:
     )
 
 
-async def _overdue_later(tx: Tx) -> Finding:
-    seconds = await checks.overdue_later(tx)
+async def _check_overdue(tx: Tx) -> Finding:
+    seconds = await checks.measure_overdue(tx)
     return grade_finding(
         "overdue_jobs",
         seconds,
@@ -153,8 +156,8 @@ async def _overdue_later(tx: Tx) -> Finding:
     )
 
 
-async def _sleepers(tx: Tx) -> Finding:
-    found = await checks.sleepers(tx, seconds=SLEEPER_SECONDS)
+async def _check_sleeping_jobs(tx: Tx) -> Finding:
+    found = await checks.list_sleeping_jobs(tx, seconds=SLEEPER_SECONDS)
     shown = ", ".join(str(one.job_id) for one in found[:5])
     return grade_finding(
         "sleeping_parents",
@@ -167,8 +170,8 @@ async def _sleepers(tx: Tx) -> Finding:
     )
 
 
-async def _orphans(tx: Tx) -> Finding:
-    found = await checks.orphans(tx)
+async def _check_orphaned_jobs(tx: Tx) -> Finding:
+    found = await checks.list_orphaned_jobs(tx)
     shown = ", ".join(str(one.job_id) for one in found[:5])
     return grade_finding(
         "running_without_lease",
@@ -185,7 +188,7 @@ def judge_duties(late: Sequence[LateDuty]) -> Finding:
     """Late duties: no process does them. Failing duties: they were tried, and changed nothing."""
     if not late:
         return Finding("duties", Verdict.OK, "the regular duties are done", value=0)
-    shown = "; ".join(_told(one) for one in late[:5])
+    shown = "; ".join(_describe_duty(one) for one in late[:5])
     worst = any(one.late_seconds > DUTY_FAIL_SECONDS or one.failures >= DUTY_FAILURES for one in late)
     return Finding(
         "duties",
@@ -196,14 +199,14 @@ def judge_duties(late: Sequence[LateDuty]) -> Finding:
     )
 
 
-def _told(one: LateDuty) -> str:
+def _describe_duty(one: LateDuty) -> str:
     if one.failures >= DUTY_FAILURES:
         return f"{one.name} failed {one.failures} times: {one.last_error}"
     return f"{one.name} is {one.late_seconds:.0f} s late"
 
 
-async def _audit_rest(tx: Tx) -> Finding:
-    rows = await checks.audit_rest(tx)
+async def _check_audit_rest(tx: Tx) -> Finding:
+    rows = await checks.count_audit_rest(tx)
     least = " or more" if rows == checks.LOOK else ""
     return grade_finding(
         "audit_rest",
@@ -217,8 +220,8 @@ async def _audit_rest(tx: Tx) -> Finding:
     )
 
 
-async def _unfolded(tx: Tx) -> Finding:
-    rows = await checks.unfolded(tx)
+async def _check_unfolded(tx: Tx) -> Finding:
+    rows = await checks.count_unfolded(tx)
     return grade_finding(
         "unfolded_counts",
         rows,

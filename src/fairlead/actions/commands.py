@@ -13,7 +13,7 @@ from fairlead.model.command import CommandSpec, build_command_definition
 from fairlead.model.definition import Definition, DefinitionSpec, Kind
 
 
-class Synced(msgspec.Struct, frozen=True):
+class SyncResult(msgspec.Struct, frozen=True):
     """The result for one definition, and the fields that changed."""
 
     key: str
@@ -22,9 +22,9 @@ class Synced(msgspec.Struct, frozen=True):
     fields: list[str]
 
 
-async def sync(
+async def sync_commands(
     tx: Tx, principal: Principal, commands: Iterable[CommandSpec], *, force: bool = False
-) -> list[Synced]:
+) -> list[SyncResult]:
     """Publish the definitions of commands, all or none; fields that a command does not set stay as they are.
 
     A definition of kind host keeps its kind: agents run its jobs by their commands. A key of another kind is refused,
@@ -32,14 +32,14 @@ async def sync(
     """
     principal.require(Permission.MANAGE_DEFINITIONS)
     wanted = {spec.key: build_command_definition(spec) for spec in commands}
-    there = await definitions.by_keys(tx, principal, list(wanted))
+    there = await definitions.get_by_keys(tx, principal, list(wanted))
     if not force:
         _check_kinds(there)
     for key, one in there.items():
         if one.kind is Kind.HOST:
             wanted[key]["kind"] = Kind.HOST.value
     return [
-        _compared(there.get(key), await definitions.patch(tx, principal, key, wanted[key]))
+        _compare(there.get(key), await definitions.patch(tx, principal, key, wanted[key]))
         for key in sorted(wanted)
     ]
 
@@ -54,11 +54,11 @@ def _check_kinds(there: Mapping[str, Definition]) -> None:
         )
 
 
-def _compared(before: Definition | None, after: Definition) -> Synced:
+def _compare(before: Definition | None, after: Definition) -> SyncResult:
     if before is None:
-        return Synced(after.key, "created", after.version, [])
+        return SyncResult(after.key, "created", after.version, [])
     if before.version == after.version:
-        return Synced(after.key, "unchanged", after.version, [])
+        return SyncResult(after.key, "unchanged", after.version, [])
     names = list(DefinitionSpec.__struct_fields__)
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
-    return Synced(after.key, "changed", after.version, changed)
+    return SyncResult(after.key, "changed", after.version, changed)

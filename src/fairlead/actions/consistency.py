@@ -9,8 +9,8 @@ import msgspec
 
 from fairlead.actions.checks import SLEEPER_SECONDS
 from fairlead.db.tx import Database, Tx
-from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.finding import Finding, Verdict
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.store import checks, consistency
 
 # The number of newest jobs and runs that a walk checks if it is not full.
@@ -20,51 +20,57 @@ NEWEST_RUNS = 1000
 SAMPLED = 1000
 
 
-async def walk(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
+async def find_faults(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     """Every fault, once: of all jobs, or of the newest and the unfinished ones."""
     seen: set[Inconsistency] = set()
-    async for fault in _walk(database, full=full):
+    async for fault in _find_all_faults(database, full=full):
         if fault not in seen:
             seen.add(fault)
             yield fault
 
 
-async def _walk(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
-    for look in (_sleepers, consistency.leases, consistency.levels):
+async def _find_all_faults(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
+    for look in (_find_sleeping_jobs, consistency.check_leases, consistency.check_levels):
         for fault in await database.transact(look):
             yield fault
-    for walked in (_jobs(database, full=full), _keys(database, full=full), _runs(database, full=full)):
+    for walked in (
+        _walk_jobs(database, full=full),
+        _walk_keys(database, full=full),
+        _walk_runs(database, full=full),
+    ):
         async for fault in walked:
             yield fault
     if full:
-        for tenant_id in await database.transact(consistency.tenants):
+        for tenant_id in await database.transact(consistency.list_tenant_ids):
             for fault in await database.transact(
-                partial(consistency.counts, tenant_id=tenant_id), unhurried=True
+                partial(consistency.check_counts, tenant_id=tenant_id), unhurried=True
             ):
                 yield fault
 
 
-async def _sleepers(tx: Tx) -> list[Inconsistency]:
+async def _find_sleeping_jobs(tx: Tx) -> list[Inconsistency]:
     return [
-        Inconsistency(InconsistencyKind.SLEEPING_PARENT, one.job_id, f"waits for run {one.run_id}, which is over")
-        for one in await checks.sleepers(tx, seconds=SLEEPER_SECONDS)
+        Inconsistency(
+            InconsistencyKind.SLEEPING_PARENT, one.job_id, f"waits for run {one.run_id}, which is over"
+        )
+        for one in await checks.list_sleeping_jobs(tx, seconds=SLEEPER_SECONDS)
     ]
 
 
-async def _jobs(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
-    place = None if full else await database.transact(partial(consistency.newest_place, look=NEWEST))
+async def _walk_jobs(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
+    place = None if full else await database.transact(partial(consistency.find_newest_job_place, look=NEWEST))
     while True:
-        piece = await database.transact(partial(consistency.jobs, place=place))
+        piece = await database.transact(partial(consistency.check_jobs, place=place))
         for fault in piece.faults:
             yield fault
         if (place := piece.place) is None:
             return
 
 
-async def _keys(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
+async def _walk_keys(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
     place = consistency.KeyPlace()
     while True:
-        faults, after = await database.transact(partial(consistency.keys, place=place))
+        faults, after = await database.transact(partial(consistency.check_keys, place=place))
         for fault in faults:
             yield fault
         if after is None or not full:
@@ -72,10 +78,14 @@ async def _keys(database: Database, *, full: bool) -> AsyncIterator[Inconsistenc
         place = after
 
 
-async def _runs(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
-    place = None if full else await database.transact(partial(consistency.newest_run, look=NEWEST_RUNS))
+async def _walk_runs(database: Database, *, full: bool) -> AsyncIterator[Inconsistency]:
+    place = (
+        None
+        if full
+        else await database.transact(partial(consistency.find_newest_run_place, look=NEWEST_RUNS))
+    )
     while True:
-        piece = await database.transact(partial(consistency.runs, place=place))
+        piece = await database.transact(partial(consistency.check_runs, place=place))
         for fault in piece.faults:
             yield fault
         if (place := piece.place) is None:
@@ -85,7 +95,7 @@ async def _runs(database: Database, *, full: bool) -> AsyncIterator[Inconsistenc
 # A piece at a time, as a duty
 
 
-class Walked(msgspec.Struct, omit_defaults=True):
+class WalkPlace(msgspec.Struct, omit_defaults=True):
     """The progress of a lap: its phase, its place, and the number of faults so far."""
 
     phase: str = "jobs"
@@ -94,24 +104,24 @@ class Walked(msgspec.Struct, omit_defaults=True):
     faults: int = 0
 
 
-class Sampled(NamedTuple):
+class SampledPiece(NamedTuple):
     """The faults of a piece of the walk, and the place of the next piece; None: the lap is over."""
 
     faults: list[Inconsistency]
     place: str | None
 
 
-async def sample(tx: Tx, place: str | None) -> Sampled:
+async def check_next_piece(tx: Tx, place: str | None) -> SampledPiece:
     """Check the next piece of the record, and store the finding as the check `consistency`."""
-    walked = _walked.decode(place) if place else Walked()
+    walked = _walked.decode(place) if place else WalkPlace()
     faults, after = await _PHASES[walked.phase](tx, walked)
     found = walked.faults + len(faults)
     if after is None or faults:
-        await checks.put(tx, [judge_lap(found, faults, is_over=after is None)])
+        await checks.store_findings(tx, [judge_lap(found, faults, is_over=after is None)])
     if after is None:
-        return Sampled(faults, None)
+        return SampledPiece(faults, None)
     after.faults = found
-    return Sampled(faults, msgspec.json.encode(after).decode())
+    return SampledPiece(faults, msgspec.json.encode(after).decode())
 
 
 def judge_lap(found: int, faults: Sequence[Inconsistency], *, is_over: bool) -> Finding:
@@ -129,28 +139,28 @@ def judge_lap(found: int, faults: Sequence[Inconsistency], *, is_over: bool) -> 
     )
 
 
-Piece = tuple[list[Inconsistency], Walked | None]
+Piece = tuple[list[Inconsistency], WalkPlace | None]
 
 
-async def _piece_of_jobs(tx: Tx, walked: Walked) -> Piece:
-    piece = await consistency.jobs(tx, walked.place, look=SAMPLED)
-    return piece.faults, Walked("keys") if piece.place is None else Walked("jobs", piece.place)
+async def _check_jobs(tx: Tx, walked: WalkPlace) -> Piece:
+    piece = await consistency.check_jobs(tx, walked.place, look=SAMPLED)
+    return piece.faults, WalkPlace("keys") if piece.place is None else WalkPlace("jobs", piece.place)
 
 
-async def _piece_of_keys(tx: Tx, walked: Walked) -> Piece:
+async def _check_keys(tx: Tx, walked: WalkPlace) -> Piece:
     place = consistency.KeyPlace(walked.place or consistency.BEGINNING, walked.key_hash)
-    faults, after = await consistency.keys(tx, place, look=SAMPLED)
-    return faults, Walked("runs") if after is None else Walked("keys", after.tenant_id, after.key_hash)
+    faults, after = await consistency.check_keys(tx, place, look=SAMPLED)
+    return faults, WalkPlace("runs") if after is None else WalkPlace("keys", after.tenant_id, after.key_hash)
 
 
-async def _piece_of_runs(tx: Tx, walked: Walked) -> Piece:
-    piece = await consistency.runs(tx, walked.place)
-    return piece.faults, Walked("levels") if piece.place is None else Walked("runs", piece.place)
+async def _check_runs(tx: Tx, walked: WalkPlace) -> Piece:
+    piece = await consistency.check_runs(tx, walked.place)
+    return piece.faults, WalkPlace("levels") if piece.place is None else WalkPlace("runs", piece.place)
 
 
-async def _levels(tx: Tx, _: Walked) -> Piece:
-    return [*await consistency.leases(tx), *await consistency.levels(tx)], None
+async def _check_levels(tx: Tx, _: WalkPlace) -> Piece:
+    return [*await consistency.check_leases(tx), *await consistency.check_levels(tx)], None
 
 
-_PHASES = {"jobs": _piece_of_jobs, "keys": _piece_of_keys, "runs": _piece_of_runs, "levels": _levels}
-_walked = msgspec.json.Decoder(Walked)
+_PHASES = {"jobs": _check_jobs, "keys": _check_keys, "runs": _check_runs, "levels": _check_levels}
+_walked = msgspec.json.Decoder(WalkPlace)

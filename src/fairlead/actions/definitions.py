@@ -20,34 +20,34 @@ ONLY_TENANTS = "only_tenants"
 _FIELDS = frozenset(DefinitionSpec.__struct_fields__)
 
 
-async def every(tx: Tx, principal: Principal) -> list[Definition]:
+async def list_all(tx: Tx, principal: Principal) -> list[Definition]:
     """All definitions, by key."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    return _shown(principal, await definitions.every(tx))
+    return _filter_visible(principal, await definitions.list_all(tx))
 
 
-async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Definition]:
+async def list_page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Definition]:
     """Definitions ordered by key, after the given key."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    found = await definitions.page(tx, tenant_id=principal.tenant_id, after=after, limit=limit)
-    return found.with_rows(_shown(principal, found))
+    found = await definitions.list_page(tx, tenant_id=principal.tenant_id, after=after, limit=limit)
+    return found.with_rows(_filter_visible(principal, found))
 
 
 async def find(tx: Tx, principal: Principal, name: str) -> Definition | None:
     """A definition by key or id, if it exists."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     found = None if find_storage_flaw(name) else await definitions.get(tx, name)
-    return next(iter(_shown(principal, [] if found is None else [found])), None)
+    return next(iter(_filter_visible(principal, [] if found is None else [found])), None)
 
 
-async def by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str, Definition]:
+async def get_by_keys(tx: Tx, principal: Principal, keys: Sequence[str]) -> dict[str, Definition]:
     """Those of the keys that exist."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
-    found = await definitions.by_keys(tx, keys)
-    return {one.key: one for one in _shown(principal, found.values())}
+    found = await definitions.get_by_keys(tx, keys)
+    return {one.key: one for one in _filter_visible(principal, found.values())}
 
 
-def _shown(principal: Principal, found: Iterable[Definition]) -> list[Definition]:
+def _filter_visible(principal: Principal, found: Iterable[Definition]) -> list[Definition]:
     """The definitions that the principal's tenant can use. Only super admins see the other tenants of each."""
     own = [one for one in found if principal.tenant_id is None or one.is_for(principal.tenant_id)]
     if principal.role is Role.SUPER_ADMIN:
@@ -58,9 +58,9 @@ def _shown(principal: Principal, found: Iterable[Definition]) -> list[Definition
 async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
     """Create or change the definition; a call that changes nothing writes nothing."""
     principal.require(Permission.MANAGE_DEFINITIONS)
-    changed = await definitions.put(tx, spec)
+    changed = await definitions.upsert(tx, spec)
     if changed is None:
-        return (await definitions.by_keys(tx, [spec.key]))[spec.key]
+        return (await definitions.get_by_keys(tx, [spec.key]))[spec.key]
     await audit.write(
         tx,
         actor=principal.actor,
@@ -77,16 +77,16 @@ async def create(tx: Tx, principal: Principal, values: Mapping[str, Any]) -> Def
     principal.require(Permission.MANAGE_DEFINITIONS)
     values = dict(values)
     only = values.pop(ONLY_TENANTS, None)
-    spec = read(values)
-    if spec.key in await definitions.by_keys(tx, [spec.key]):
-        raise _exists(spec.key)
+    spec = parse(values)
+    if spec.key in await definitions.get_by_keys(tx, [spec.key]):
+        raise _exists_error(spec.key)
     made = await put(tx, principal, spec)
     if made.version > 1:  # another transaction created it at the same moment
-        raise _exists(spec.key)
-    return await limit(tx, principal, spec.key, only) if only else made
+        raise _exists_error(spec.key)
+    return await set_tenants(tx, principal, spec.key, only) if only else made
 
 
-def _exists(key: str) -> DefinitionExists:
+def _exists_error(key: str) -> DefinitionExists:
     return DefinitionExists(
         f"There is a definition {key!r} already. Change it, or use another key.", [Fault("key", "taken")]
     )
@@ -95,26 +95,26 @@ def _exists(key: str) -> DefinitionExists:
 async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any]) -> Definition:
     """Change the given fields; a new definition starts from the defaults."""
     principal.require(Permission.MANAGE_DEFINITIONS)
-    current = (await definitions.by_keys(tx, [key])).get(key)
+    current = (await definitions.get_by_keys(tx, [key])).get(key)
     given = {} if current is None else {name: getattr(current, name) for name in _FIELDS}
     fields = {name: value for name, value in changes.items() if name != ONLY_TENANTS}
-    made = await put(tx, principal, read({**given, **fields, "key": key}))
-    return await limit(tx, principal, key, changes[ONLY_TENANTS]) if ONLY_TENANTS in changes else made
+    made = await put(tx, principal, parse({**given, **fields, "key": key}))
+    return await set_tenants(tx, principal, key, changes[ONLY_TENANTS]) if ONLY_TENANTS in changes else made
 
 
-async def limit(tx: Tx, principal: Principal, key: str, only: Sequence[str] | None) -> Definition:
+async def set_tenants(tx: Tx, principal: Principal, key: str, only: Sequence[str] | None) -> Definition:
     """Let only these tenants, by slug or id, see and use a definition. None or empty: all tenants."""
     principal.require(Permission.MANAGE_DEFINITIONS)
     names = [str(one) for one in only or ()]
-    known = await tenants.ids(tx, [one for one in names if not find_storage_flaw(one)])
+    known = await tenants.get_ids(tx, [one for one in names if not find_storage_flaw(one)])
     if faults := [Fault(ONLY_TENANTS, f"unknown: {one[:80]!r}") for one in names if one not in known]:
         raise DefinitionInvalid(
             f"The definition {key!r} is not valid: {ONLY_TENANTS}: {faults[0].message}.", faults
         )
     ids = sorted({known[one] for one in names})
-    changed = await definitions.limit(tx, key, ids or None)
+    changed = await definitions.set_tenants(tx, key, ids or None)
     if changed is None:
-        return (await definitions.by_keys(tx, [key]))[key]
+        return (await definitions.get_by_keys(tx, [key]))[key]
     await audit.write(
         tx,
         actor=principal.actor,
@@ -133,10 +133,10 @@ async def register(
 
     A definition that all tenants can use stays so.
     """
-    known = (await definitions.by_keys(tx, [key])).get(key)
+    known = (await definitions.get_by_keys(tx, [key])).get(key)
     made = await patch(tx, principal, key, changes)
     if known is None or known.only_tenants is not None:
-        await definitions.share(tx, key, tenant_id=tenant_id)
+        await definitions.add_tenant(tx, key, tenant_id=tenant_id)
     return made
 
 
@@ -146,7 +146,7 @@ async def unregister(tx: Tx, principal: Principal, key: str) -> None:
     await definitions.retire(tx, key)
 
 
-def read(values: Mapping[str, Any]) -> DefinitionSpec:
+def parse(values: Mapping[str, Any]) -> DefinitionSpec:
     """A definition from plain values, with unknown fields and wrong types refused by name."""
     if unknown := sorted(set(values) - _FIELDS):
         raise DefinitionInvalid(

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.firing import Shot, failed, fire_all, patience_of
-from fairlead.actions.triggers import secret_event_paths
+from fairlead.actions.firing import TriggerShot, failed_record, fire_all, patience_of
+from fairlead.actions.triggers import list_secret_event_paths
 from fairlead.db.tx import Tx
 from fairlead.errors import FilterInvalid, TriggerCircle
 from fairlead.model.event import Event
@@ -43,27 +43,27 @@ async def dispatch(
     longer than its patience, and another dispatcher takes the events.
     """
     patience = patience_of(tx) if patience_seconds is None else patience_seconds
-    found = await events.take(tx, limit=limit, patience_seconds=patience)
+    found = await events.take_waiting(tx, limit=limit, patience_seconds=patience)
     if taken is not None:
         taken([event.id for event in found])
     if not found:
         return 0
-    rules = await _rules(tx, found)
-    circles = await _circles(tx, found)
-    aims = await _without_recorded(tx, [_aim(event, rules, circles.get(event.id)) for event in found])
-    chosen = _affordable(aims)
-    done = {aim.event.id: _secret_paths(aim.event, rules) for aim in chosen if not aim.is_part}
+    rules = await _load_rules(tx, found)
+    circles = await _find_circles(tx, found)
+    aims = await _drop_recorded(tx, [_build_aim(event, rules, circles.get(event.id)) for event in found])
+    chosen = _choose_affordable(aims)
+    done = {aim.event.id: _collect_secret_paths(aim.event, rules) for aim in chosen if not aim.is_part}
     if len(done) < len(aims):
-        await events.put_back(tx, [event.id for event in found if event.id not in done])
+        await events.return_to_waiting(tx, [event.id for event in found if event.id not in done])
     records = [record for aim in chosen for record in aim.refused]
     records += await fire_all(tx, catalog, [shot for aim in chosen for shot in aim.shots])
     await firings.add(tx, records)
-    await triggers.set_off(tx, {record.trigger_id for record in records})
-    await events.dispatched(tx, done)
+    await triggers.mark_fired(tx, {record.trigger_id for record in records})
+    await events.mark_dispatched(tx, done)
     return len(chosen)
 
 
-class Rule(NamedTuple):
+class EventRule(NamedTuple):
     """A trigger for events, its filter or the filter's error, and the paths of secrets in its events."""
 
     trigger: Trigger
@@ -71,30 +71,30 @@ class Rule(NamedTuple):
     secret_paths: list[str]
 
 
-Rules = dict[tuple[UUID, str], list[Rule]]
+Rules = dict[tuple[UUID, str], list[EventRule]]
 
 
-async def _rules(tx: Tx, found: Iterable[Event]) -> Rules:
+async def _load_rules(tx: Tx, found: Iterable[Event]) -> Rules:
     rules: Rules = defaultdict(list)
-    for trigger in await triggers.for_events(tx, [(event.tenant_id, event.name) for event in found]):
+    for trigger in await triggers.list_for_events(tx, [(event.tenant_id, event.name) for event in found]):
         rules[trigger.tenant_id, str(trigger.event_name)].append(
-            Rule(trigger, _filter(trigger), secret_event_paths(trigger))
+            EventRule(trigger, _compile_filter(trigger), list_secret_event_paths(trigger))
         )
     return rules
 
 
-def _filter(trigger: Trigger) -> Filter | FilterInvalid:
+def _compile_filter(trigger: Trigger) -> Filter | FilterInvalid:
     try:
         return parse_filter(trigger.filter)
     except FilterInvalid as refusal:
         return refusal
 
 
-class Aim(NamedTuple):
+class EventAim(NamedTuple):
     """The effects of an event: a shot for each trigger that it matches, and a record for each that cannot fire."""
 
     event: Event
-    shots: list[Shot]
+    shots: list[TriggerShot]
     refused: list[NewFiring]
     # whether the rest is left for another round
     is_part: bool = False
@@ -105,7 +105,7 @@ class Aim(NamedTuple):
     def weight(self) -> int:
         return len(self.shots) * self.size
 
-    def within(self, room: int, *, at_least: int) -> "Aim | None":
+    def within(self, room: int, *, at_least: int) -> "EventAim | None":
         """As many shots as there is room for, and at least `at_least`; None if that is none."""
         shots = max(at_least, room // self.size) if self.size else 0
         if len(self.shots) <= shots:
@@ -113,11 +113,11 @@ class Aim(NamedTuple):
         return self._replace(shots=self.shots[:shots], is_part=True) if shots else None
 
 
-async def _without_recorded(tx: Tx, aims: Sequence[Aim]) -> list[Aim]:
+async def _drop_recorded(tx: Tx, aims: Sequence[EventAim]) -> list[EventAim]:
     """The aims without the shots that were dispatched in an earlier part."""
     slots = [(shot.trigger.id, shot.slot) for aim in aims for shot in aim.shots]
     slots += [(record.trigger_id, record.slot) for aim in aims for record in aim.refused]
-    there = await firings.recorded(tx, slots) if slots else set[tuple[UUID, str]]()
+    there = await firings.filter_recorded(tx, slots) if slots else set[tuple[UUID, str]]()
     if not there:
         return list(aims)
     return [
@@ -129,15 +129,15 @@ async def _without_recorded(tx: Tx, aims: Sequence[Aim]) -> list[Aim]:
     ]
 
 
-async def _circles(tx: Tx, found: Iterable[Event]) -> dict[UUID, TriggerCircle]:
+async def _find_circles(tx: Tx, found: Iterable[Event]) -> dict[UUID, TriggerCircle]:
     """The errors for events at the end of the longest allowed chain of triggers."""
     most = tx.settings.max_trigger_chain
     long = [event for event in found if len(event.lineage) >= most]
-    labels = await triggers.labels(tx, {one for event in long for one in event.lineage}) if long else {}
-    return {event.id: _circle(event, labels, most) for event in long}
+    labels = await triggers.get_labels(tx, {one for event in long for one in event.lineage}) if long else {}
+    return {event.id: _describe_circle(event, labels, most) for event in long}
 
 
-def _circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most: int) -> TriggerCircle:
+def _describe_circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most: int) -> TriggerCircle:
     chain = Counter[str]()
     for trigger_id in event.lineage:
         tenant_id, label = labels.get(trigger_id, (None, ""))
@@ -149,35 +149,35 @@ def _circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most: int) ->
     )
 
 
-def _aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Aim:
-    aim = Aim(event, [], [])
-    mask = build_mask(event.data, sorted(_secret_paths(event, rules)))
+def _build_aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> EventAim:
+    aim = EventAim(event, [], [])
+    mask = build_mask(event.data, sorted(_collect_secret_paths(event, rules)))
     for trigger, wanted, _ in rules[event.tenant_id, event.name]:
         if event.only_trigger_id not in (None, trigger.id):
             continue  # a replay for one trigger only
         if isinstance(wanted, FilterInvalid):
-            aim.refused.append(failed(event_shot(trigger, event), wanted))
+            aim.refused.append(failed_record(build_event_shot(trigger, event), wanted))
         elif not wanted.matches(event.data):
             continue
         elif circle is not None:
-            aim.refused.append(failed(event_shot(trigger, event), circle))
+            aim.refused.append(failed_record(build_event_shot(trigger, event), circle))
         else:
-            aim.shots.append(event_shot(trigger, event, mask))
+            aim.shots.append(build_event_shot(trigger, event, mask))
     size = max(LEAST_BYTES, len(msgspec.json.encode(event.data))) if aim.shots else 0
     return aim._replace(size=size)
 
 
-def _affordable(aims: Sequence[Aim]) -> list[Aim]:
+def _choose_affordable(aims: Sequence[EventAim]) -> list[EventAim]:
     """The aims that fit into one round: the first of each tenant, then the second.
 
     The oldest event always gets at least one shot and at most half of the round; then light events come before heavy ones.
     """
     turns = Counter[UUID]()
-    ranked = list[tuple[int, int, Aim]]()
+    ranked = list[tuple[int, int, EventAim]]()
     for aim in aims:
         ranked.append((turns[aim.event.tenant_id], aim.weight if ranked else -1, aim))
         turns[aim.event.tenant_id] += 1
-    chosen, room = list[Aim](), MOST_BYTES
+    chosen, room = list[EventAim](), MOST_BYTES
     for _, _, aim in sorted(ranked, key=lambda one: one[:2]):
         part = aim.within(room if chosen else room // 2, at_least=0 if chosen else 1)
         if part is None:
@@ -187,7 +187,7 @@ def _affordable(aims: Sequence[Aim]) -> list[Aim]:
     return sorted(chosen, key=lambda aim: aim.event.id)
 
 
-def _secret_paths(event: Event, rules: Rules) -> set[str]:
+def _collect_secret_paths(event: Event, rules: Rules) -> set[str]:
     known = rules[event.tenant_id, event.name]
     return {*event.secret_paths, *(path for rule in known for path in rule.secret_paths)}
 
@@ -197,9 +197,9 @@ def matches(trigger: Trigger, event: Event) -> bool:
     return parse_filter(trigger.filter).matches(event.data)
 
 
-def event_shot(trigger: Trigger, event: Event, mask: Mask | None = None) -> Shot:
+def build_event_shot(trigger: Trigger, event: Event, mask: Mask | None = None) -> TriggerShot:
     """The shot of a trigger that an event fires."""
-    return Shot(
+    return TriggerShot(
         trigger=trigger,
         slot=str(event.id),
         context=build_event_context(trigger, event),

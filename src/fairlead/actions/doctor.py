@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 from fairlead.actions import checks, consistency, repair, server_checks
 from fairlead.db import migrate
-from fairlead.db.listen import round_trip
-from fairlead.db.refusals import describe
+from fairlead.db.database_errors import describe_address
+from fairlead.db.listen import check_round_trip
 from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
-from fairlead.model.inconsistency import Inconsistency
 from fairlead.model.finding import Finding, Verdict
+from fairlead.model.inconsistency import Inconsistency
 from fairlead.settings import Settings
 from fairlead.store import checks as stored
 from fairlead.store import system
@@ -26,7 +26,7 @@ async def examine(
     `full` compares the whole record with the queue, not only new and unfinished jobs. No transaction lasts long, so that
     a migration need not wait.
     """
-    yield _variables(unknown)
+    yield _check_variables(unknown)
     direct = settings.direct_url or url
     database = Database(url, settings)
     try:
@@ -35,33 +35,35 @@ async def examine(
         yield Finding("database", Verdict.FAIL, error.message)
         return
     try:
-        yield Finding("database", Verdict.OK, f"reached at {describe(url)}")
+        yield Finding("database", Verdict.OK, f"reached at {describe_address(url)}")
         async with database.transaction() as tx:
-            for finding in judge(await system.facts(tx), datetime.now(UTC)):
+            for finding in judge_facts(await system.read_facts(tx), datetime.now(UTC)):
                 yield finding
-        yield await _guarded("notifications", lambda: _notifications(direct, settings.schema))
-        current = await _guarded("schema", lambda: _schema(direct, settings.schema))
+        yield await _run_guarded("notifications", lambda: _check_notifications(direct, settings.schema))
+        current = await _run_guarded("schema", lambda: _check_schema(direct, settings.schema))
         yield current
         if current.verdict is Verdict.OK:
-            for look in (_rights, _row_security, _audit):
+            for look in (_check_rights, _check_row_security, _check_audit_days):
                 yield await database.transact(look)
-            for finding in server_checks.judge(await database.transact(stored.server), settings):
+            for finding in server_checks.judge_server(
+                await database.transact(stored.read_server_state), settings
+            ):
                 yield finding
             for finding in await database.transact(checks.examine_hot):
                 yield finding
-            yield judge_faults([one async for one in consistency.walk(database, full=full)], full=full)
+            yield judge_faults([one async for one in consistency.find_faults(database, full=full)], full=full)
     finally:
         await database.close()
 
 
-def _variables(unknown: Sequence[str]) -> Finding:
+def _check_variables(unknown: Sequence[str]) -> Finding:
     if not unknown:
         return Finding("settings", Verdict.OK, "every FAIRLEAD_ variable is a known setting")
     names = ", ".join(unknown)
     return Finding("settings", Verdict.WARN, f"unknown setting: {names}", "Correct the name, or unset it.")
 
 
-def judge(facts: system.Facts, now: datetime) -> list[Finding]:
+def judge_facts(facts: system.DatabaseFacts, now: datetime) -> list[Finding]:
     """The findings about the server's settings."""
     return [
         _finding(
@@ -91,11 +93,11 @@ def judge(facts: system.Facts, now: datetime) -> list[Finding]:
             f"synchronous_commit = {facts.synchronous_commit}",
             "Set synchronous_commit = on: with off a crash loses jobs that were acknowledged.",
         ),
-        _skew((facts.clock - now).total_seconds()),
+        _check_skew((facts.clock - now).total_seconds()),
     ]
 
 
-def _skew(seconds: float) -> Finding:
+def _check_skew(seconds: float) -> Finding:
     detail = f"this machine and the database differ by {abs(seconds):.1f} s"
     if abs(seconds) <= SKEW_SECONDS:
         return Finding("clock", Verdict.OK, detail)
@@ -107,21 +109,21 @@ def _finding(check: str, fine: bool, detail: str, advice: str) -> Finding:  # no
     return Finding(check, Verdict.OK, detail) if fine else Finding(check, Verdict.FAIL, detail, advice)
 
 
-async def _guarded(check: str, look: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _run_guarded(check: str, look: Callable[[], Awaitable[Finding]]) -> Finding:
     try:
         return await look()
     except FairleadError as error:
         return Finding(check, Verdict.FAIL, error.message)  # the message has the advice
 
 
-async def _schema(url: str, schema: str) -> Finding:
+async def _check_schema(url: str, schema: str) -> Finding:
     await migrate.check(url, schema)
-    newest = migrate.migrations()[-1]
+    newest = migrate.list_migrations()[-1]
     return Finding("schema", Verdict.OK, f"{schema} is current ({newest.number:04} {newest.name})")
 
 
-async def _notifications(url: str, schema: str) -> Finding:
-    if await round_trip(url, schema):
+async def _check_notifications(url: str, schema: str) -> Finding:
+    if await check_round_trip(url, schema):
         return Finding("notifications", Verdict.OK, "LISTEN and NOTIFY work")
     return Finding(
         "notifications",
@@ -132,8 +134,8 @@ async def _notifications(url: str, schema: str) -> Finding:
     )
 
 
-async def _rights(tx: Tx) -> Finding:
-    missing = await system.missing_rights(tx)
+async def _check_rights(tx: Tx) -> Finding:
+    missing = await system.list_missing_rights(tx)
     if not missing:
         return Finding("rights", Verdict.OK, "the role has all the rights it needs")
     return Finding(
@@ -144,8 +146,8 @@ async def _rights(tx: Tx) -> Finding:
     )
 
 
-async def _row_security(tx: Tx) -> Finding:
-    faults = await system.row_security_faults(tx)
+async def _check_row_security(tx: Tx) -> Finding:
+    faults = await system.list_row_security_faults(tx)
     if not faults:
         return Finding("row_security", Verdict.OK, "row-level security limits tenants to their own rows")
     return Finding(
@@ -158,8 +160,8 @@ async def _row_security(tx: Tx) -> Finding:
     )
 
 
-async def _audit(tx: Tx) -> Finding:
-    days = await system.audit_days(tx)
+async def _check_audit_days(tx: Tx) -> Finding:
+    days = await system.count_audit_days(tx)
     if days > 1:
         return Finding("audit", Verdict.OK, f"partitions exist for {days} days")
     return Finding(

@@ -68,10 +68,10 @@ async def _enqueue(
     own_key: bool = False,
     trace: str | None = None,
 ) -> EnqueueResult:
-    _allow(principal, [new])
+    _require_rights(principal, [new])
     check_request(new, own_key=own_key)
     if new.delay is not None:
-        new = new.resolve_delay(await bulk.moment(tx))
+        new = new.resolve_delay(await bulk.read_clock(tx))
     current: set[str] = set()
     for _ in range(ROUNDS):
         payload, version = catalog.prepare(new, current)
@@ -87,7 +87,7 @@ async def _enqueue(
         except UniqueViolation as error:
             if again:
                 return EnqueueResult(new.id)
-            raise id_taken(new.id) from error
+            raise id_taken_error(new.id) from error
         if answer.job_id is not None and answer.tenant_id is not None and answer.definition_id is not None:
             catalog.learn_ids(new, answer.tenant_id, answer.definition_id)
             return EnqueueResult(answer.job_id, deduplicated=answer.job_id != new.id)
@@ -97,7 +97,7 @@ async def _enqueue(
     raise DefinitionUnsettled(CHANGING.format(key=new.definition))
 
 
-def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
+def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:
     """Require the permission to enqueue; a principal of a tenant gets `tenant unknown` for any other tenant."""
     principal.require(Permission.ENQUEUE_JOBS, principal.tenant_id)
     if principal.definitions is not None:
@@ -112,36 +112,36 @@ def _allow(principal: Principal, requests: Sequence[NewJob]) -> None:
                 raise unknown_tenant(new.tenant)
 
 
-def joined(
+def enqueue_joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob]
 ) -> Generator[str, str, list[EnqueueResult]]:
     """Enqueue all or none inside the caller's transaction: yields the text to send, and is sent the answer."""
-    span = _span(requests)
+    span = _start_span(requests)
     if span is None:
-        return (yield from _joined(principal, catalog, requests))
+        return (yield from _enqueue_joined(principal, catalog, requests))
     with span:
-        return (yield from _joined(principal, catalog, requests, trace=span.carried))
+        return (yield from _enqueue_joined(principal, catalog, requests, trace=span.carried))
 
 
-def _span(requests: Sequence[NewJob]) -> tracing.EnqueueSpan | None:
+def _start_span(requests: Sequence[NewJob]) -> tracing.EnqueueSpan | None:
     if len(requests) == 1:
         return tracing.start_enqueue_span(requests[0].definition, requests[0].tenant)
     return tracing.start_bulk_enqueue_span(new.definition for new in requests) if requests else None
 
 
-def _joined(
+def _enqueue_joined(
     principal: Principal, catalog: Catalog, requests: Sequence[NewJob], *, trace: str | None = None
 ) -> Generator[str, str, list[EnqueueResult]]:
-    _allow(principal, requests)
+    _require_rights(principal, requests)
     if not requests:
         return []
     _check_each(requests)
     current: set[str] = set()
     for _ in range(ROUNDS):
         prepared = [
-            (new, *_prepared(catalog, requests, index, current)) for index, new in enumerate(requests)
+            (new, *_prepare_at(catalog, requests, index, current)) for index, new in enumerate(requests)
         ]
-        document = jobs.joined(prepared, actor=principal.actor, trace=trace, quotas=catalog.quotas)
+        document = jobs.encode_joined(prepared, actor=principal.actor, trace=trace, quotas=catalog.quotas)
         answer = msgspec.json.decode((yield document))
         for refused in answer.get("refused", ()):
             if "quota" in refused:
@@ -161,7 +161,7 @@ def _joined(
     raise DefinitionUnsettled(CHANGING.format(key=requests[0].definition))
 
 
-def _prepared(
+def _prepare_at(
     catalog: Catalog, requests: Sequence[NewJob], index: int, current: Collection[str]
 ) -> tuple[bytes, int]:
     try:
@@ -173,14 +173,14 @@ def _prepared(
 def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: Any) -> str:
     """Cache the changed definition and return its key, or raise the refusal."""
     if outcome != "definition_changed":
-        refuse(new, outcome, catalog.resource_of(new))
+        raise_refusal(new, outcome, catalog.find_resource(new))
     catalog.learn(
         definition["key"], definition["version"], definition["arg_schema"], definition["resource_pointer"]
     )
     return str(definition["key"])
 
 
-def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -> NoReturn:
+def raise_refusal(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -> NoReturn:
     """Raise the error for a refusal of the database; `resource` is the path and name of the request's resource."""
     match outcome:
         case "tenant_unknown":
@@ -188,9 +188,9 @@ def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -
         case "definition_unknown":
             raise unknown_definition(new.definition)
         case "definition_inactive":
-            raise inactive(new.definition)
+            raise inactive_error(new.definition)
         case "job_id_taken":
-            raise id_taken(new.id)
+            raise id_taken_error(new.id)
         case "host_unknown":
             raise HostUnknown(f"There is no host {new.host_id}.", [Fault("host_id", "unknown")])
         case "host_required":
@@ -224,13 +224,13 @@ def refuse(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -
     raise refusals[outcome](f"The database refused this job: {outcome}.", [Fault("", outcome)])
 
 
-def id_taken(job_id: UUID) -> JobIdTaken:
+def id_taken_error(job_id: UUID) -> JobIdTaken:
     return JobIdTaken(
         f"There is a job {job_id} already. Leave the id out to get a new one.", [Fault("id", "taken")]
     )
 
 
-def inactive(key: str) -> DefinitionInactive:
+def inactive_error(key: str) -> DefinitionInactive:
     return DefinitionInactive(
         f"The definition {key!r} is not active. Activate it with: fairlead definitions put {key} --active",
         [Fault("definition", "not active")],
@@ -246,7 +246,7 @@ async def enqueue_many(
     progress: Callable[[int], None] | None = None,
 ) -> list[EnqueueResult]:
     """Enqueue all of them or none. The results are in the order of the requests."""
-    span = _span(requests)
+    span = _start_span(requests)
     if span is None:
         return await _enqueue_many(tx, principal, catalog, requests, progress)
     with span:
@@ -262,16 +262,16 @@ async def _enqueue_many(
     *,
     trace: str | None = None,
 ) -> list[EnqueueResult]:
-    _allow(principal, requests)
+    _require_rights(principal, requests)
     if not requests:
         return []
     _check_each(requests)
-    found = await definitions.by_keys(tx, {new.definition for new in requests})
+    found = await definitions.get_by_keys(tx, {new.definition for new in requests})
     catalog.learn_all(found)
     if any(_is_hosted(new, found) for new in requests):
-        return await _with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
-    places = await _places(tx, requests, found)
-    answers = await _claim(tx, requests, places)
+        return await _enqueue_with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
+    places = await _build_targets(tx, requests, found)
+    answers = await _claim_keys(tx, requests, places)
     roots = await _require_room(tx, requests, answers, places)
 
     def rows() -> Iterator[bulk.Row]:
@@ -280,20 +280,20 @@ async def _enqueue_many(
                 try:
                     payload, _ = catalog.prepare(new, found)
                 except FairleadError:
-                    _explain(catalog, requests, index, found)
+                    _raise_faults(catalog, requests, index, found)
                 timed = new if new.delay is None else new.resolve_delay(now)
                 yield timed, payload, places[new.tenant, new.definition]
             if progress is not None and index % 1000 == 0:
                 progress(index)
 
-    now = await bulk.moment(tx)
+    now = await bulk.read_clock(tx)
     try:
-        await bulk.insert(tx, rows(), places.values(), now=now, actor=principal.actor, trace=trace)
+        await bulk.insert_jobs(tx, rows(), places.values(), now=now, actor=principal.actor, trace=trace)
     except UniqueViolation as error:
         raise JobIdTaken(
             "One of the job ids is taken. Nothing was enqueued.", [Fault("id", "taken")]
         ) from error
-    await quotas.belong(tx, roots)
+    await quotas.assign_root_runs(tx, roots)
     await _audit_bulk(tx, principal, places)
     if progress is not None:
         progress(len(requests))
@@ -304,16 +304,16 @@ async def _require_room(
     tx: Tx,
     requests: Sequence[NewJob],
     answers: Sequence[EnqueueResult],
-    places: Mapping[tuple[str, str], bulk.Place],
+    places: Mapping[tuple[str, str], bulk.LoadTarget],
 ) -> dict[UUID, UUID]:
     """Refuse a load that exceeds the quotas. The root runs of its jobs."""
     made = [new for new, answer in zip(requests, answers, strict=True) if not answer.deduplicated]
     tenants_jobs = Counter(places[new.tenant, new.definition].tenant_id for new in made)
     parents = {new.parent_id for new in made if new.parent_id is not None}
-    roots_of = await quotas.roots(tx, parents) if parents else {}
+    roots_of = await quotas.find_root_runs(tx, parents) if parents else {}
     roots = {new.id: roots_of[new.parent_id] for new in made if new.parent_id in roots_of}
     runs_jobs = Counter(roots.values())
-    for where, told in (await quotas.refusals(tx, tenants=tenants_jobs, runs=runs_jobs)).items():
+    for where, told in (await quotas.find_refusals(tx, tenants=tenants_jobs, runs=runs_jobs)).items():
         raise quota_error_from_database(told, more=tenants_jobs[where] or runs_jobs[where])
     return roots
 
@@ -325,7 +325,7 @@ def _is_hosted(new: NewJob, found: Mapping[str, Definition]) -> bool:
     return bool(new.host_id or new.resource_id or bound)
 
 
-async def _with_hosts(
+async def _enqueue_with_hosts(
     tx: Tx,
     principal: Principal,
     catalog: Catalog,
@@ -337,14 +337,14 @@ async def _with_hosts(
 ) -> list[EnqueueResult]:
     """Enqueue all or none of a load with jobs for hosts: these one by one, the others together."""
     prepared = 0
-    await _places(tx, requests, found)  # raises with the index in the whole load
+    await _build_targets(tx, requests, found)  # raises with the index in the whole load
     for index, new in enumerate(requests):
         try:
             payload, _ = catalog.prepare(new, found)
         except FairleadError:
-            _explain(catalog, requests, index, found)
+            _raise_faults(catalog, requests, index, found)
         if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
-            await bulk.moment(tx)  # yields to the event loop, and keeps the transaction from being idle
+            await bulk.read_clock(tx)  # yields to the event loop, and keeps the transaction from being idle
             prepared = 0
     hosted = {index for index, new in enumerate(requests) if _is_hosted(new, found)}
     others = [new for index, new in enumerate(requests) if index not in hosted]
@@ -378,7 +378,9 @@ def _check_each(requests: Sequence[NewJob]) -> None:
         )
 
 
-def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int, current: Collection[str]) -> NoReturn:
+def _raise_faults(
+    catalog: Catalog, requests: Sequence[NewJob], first: int, current: Collection[str]
+) -> NoReturn:
     """Raise the faults of a load: after the first bad payload, check up to a megabyte more to report several."""
     errors: list[FairleadError] = []
     size = 0
@@ -388,7 +390,7 @@ def _explain(catalog: Catalog, requests: Sequence[NewJob], first: int, current: 
             if size > MOST_EXPLAINED_BYTES:
                 break
         except FairleadError as error:
-            errors.append(_at(index, error) if len(requests) > 1 else error)
+            errors.append(_error_at(index, error) if len(requests) > 1 else error)
             if len(errors) == MAX_BULK_FAULTS:
                 break
     faults = [fault for error in errors for fault in error.faults][:MAX_BULK_FAULTS]
@@ -399,21 +401,21 @@ def _raise_at(index: int, error: FairleadError, requests: Sequence[NewJob]) -> N
     """Raise the error with its index in the load; for a load of one, the error itself."""
     if len(requests) == 1:
         raise error
-    raise _at(index, error) from error
+    raise _error_at(index, error) from error
 
 
-def _at(index: int, error: FairleadError) -> FairleadError:
+def _error_at(index: int, error: FairleadError) -> FairleadError:
     faults = [
         Fault(f"[{index}]{'.' if path and path[0] != '/' else ''}{path}", why) for path, why in error.faults
     ]
     return type(error)(f"Job {index} of this load: {error.message} Nothing was enqueued.", faults)
 
 
-async def _places(
+async def _build_targets(
     tx: Tx, requests: Sequence[NewJob], found: Mapping[str, Definition]
-) -> dict[tuple[str, str], bulk.Place]:
-    known = await tenants.ids(tx, {new.tenant for new in requests})
-    places: dict[tuple[str, str], bulk.Place] = {}
+) -> dict[tuple[str, str], bulk.LoadTarget]:
+    known = await tenants.get_ids(tx, {new.tenant for new in requests})
+    places: dict[tuple[str, str], bulk.LoadTarget] = {}
     for index, new in enumerate(requests):
         if (new.tenant, new.definition) in places:
             continue
@@ -423,15 +425,15 @@ async def _places(
         if definition is None or not definition.is_for(known[new.tenant]):
             _raise_at(index, unknown_definition(new.definition), requests)
         if not definition.is_active:
-            _raise_at(index, inactive(new.definition), requests)
-        places[new.tenant, new.definition] = bulk.Place(
+            _raise_at(index, inactive_error(new.definition), requests)
+        places[new.tenant, new.definition] = bulk.LoadTarget(
             known[new.tenant], definition.id, definition.default_priority, definition.max_attempts
         )
     return places
 
 
-async def _claim(
-    tx: Tx, requests: Sequence[NewJob], places: Mapping[tuple[str, str], bulk.Place]
+async def _claim_keys(
+    tx: Tx, requests: Sequence[NewJob], places: Mapping[tuple[str, str], bulk.LoadTarget]
 ) -> list[EnqueueResult]:
     """The job of each request: a new one, or the active one that holds its dedupe key."""
     if all(new.dedupe_key is None for new in requests):
@@ -451,7 +453,9 @@ async def _claim(
     return answers
 
 
-async def _audit_bulk(tx: Tx, principal: Principal, places: Mapping[tuple[str, str], bulk.Place]) -> None:
+async def _audit_bulk(
+    tx: Tx, principal: Principal, places: Mapping[tuple[str, str], bulk.LoadTarget]
+) -> None:
     """Write one entry per tenant instead of one per job."""
     by_tenant: dict[UUID, Counter[str]] = {}
     for (_, key), place in places.items():

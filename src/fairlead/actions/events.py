@@ -27,7 +27,7 @@ MAX_PAGE = 1000
 
 async def emit(tx: Tx, principal: Principal, catalog: Catalog, new: NewEvent, *, again: bool = False) -> UUID:
     """Store an event; its jobs follow. `again`: an earlier call with this id may have succeeded without an answer."""
-    data = _data(principal, catalog, new)
+    data = _encode_data(principal, catalog, new)
     await quotas.require_room_for(tx, principal)
     try:
         answer = await events.emit(tx, new, data=data, actor=principal.actor)
@@ -40,15 +40,15 @@ async def emit(tx: Tx, principal: Principal, catalog: Catalog, new: NewEvent, *,
     return _id_or_refusal(new, answer.event_id, answer.outcome)
 
 
-def joined(principal: Principal, catalog: Catalog, new: NewEvent) -> Generator[str, str, UUID]:
+def emit_joined(principal: Principal, catalog: Catalog, new: NewEvent) -> Generator[str, str, UUID]:
     """Store an event inside the caller's transaction: yields the text to send, and is sent the answer."""
-    data = _data(principal, catalog, new)
-    answer = msgspec.json.decode((yield events.joined(new, data=data, actor=principal.actor)))
+    data = _encode_data(principal, catalog, new)
+    answer = msgspec.json.decode((yield events.encode_joined(new, data=data, actor=principal.actor)))
     found = answer["event_id"]
     return _id_or_refusal(new, None if found is None else UUID(found), answer["outcome"])
 
 
-def _data(principal: Principal, catalog: Catalog, new: NewEvent) -> bytes:
+def _encode_data(principal: Principal, catalog: Catalog, new: NewEvent) -> bytes:
     principal.require(Permission.EMIT_EVENTS, principal.tenant_id)
     if principal.tenant_id is not None and new.tenant != str(principal.tenant_id):
         raise unknown_tenant(new.tenant)
@@ -68,27 +68,27 @@ async def get(
     tx: Tx, principal: Principal, event_id: UUID, *, after: UUID | None = None, limit: int = MAX_PAGE
 ) -> tuple[Event, Page[Firing]]:
     """An event and its firings, after the given one."""
-    event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
-    [shown] = await _shown(tx, [event])
+    event = await get_unmasked(tx, principal, event_id, tenant_id=principal.tenant_id)
+    [shown] = await _mask_events(tx, [event])
     limit = min(limit, MAX_PAGE)
-    return shown, await firings.of_event(
+    return shown, await firings.list_of_event(
         tx, event_id, tenant_id=principal.tenant_id, after=after, limit=limit
     )
 
 
-async def is_kept(tx: Tx, principal: Principal, event_id: UUID) -> bool:
+async def is_stored(tx: Tx, principal: Principal, event_id: UUID) -> bool:
     """Whether the principal's tenant has this event, and retention has not removed it."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     return await events.get(tx, event_id, tenant_id=principal.tenant_id) is not None
 
 
-async def firing_of_job(tx: Tx, principal: Principal, event_id: UUID, job_id: UUID) -> Firing | None:
+async def find_firing_of_job(tx: Tx, principal: Principal, event_id: UUID, job_id: UUID) -> Firing | None:
     """The firing by which an event created a job, if it is stored."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
-    return await firings.of_job(tx, event_id, job_id, tenant_id=principal.tenant_id)
+    return await firings.find_of_job(tx, event_id, job_id, tenant_id=principal.tenant_id)
 
 
-async def listed(
+async def list_events(
     tx: Tx,
     principal: Principal,
     *,
@@ -99,7 +99,7 @@ async def listed(
 ) -> Page[Event]:
     """Events, newest first."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
-    found = await events.page(
+    found = await events.list_page(
         tx,
         tenant_id=principal.tenant_id,
         name=name,
@@ -107,14 +107,16 @@ async def listed(
         before=before,
         limit=min(limit, MAX_PAGE),
     )
-    return found.with_rows(await _shown(tx, found))
+    return found.with_rows(await _mask_events(tx, found))
 
 
-async def tally(tx: Tx, principal: Principal, found: Sequence[Event]) -> dict[UUID, dict[FiringOutcome, int]]:
+async def count_outcomes(
+    tx: Tx, principal: Principal, found: Sequence[Event]
+) -> dict[UUID, dict[FiringOutcome, int]]:
     """The number of firings of these events, by outcome. The principal must have read access to the events."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     counted: dict[UUID, dict[FiringOutcome, int]] = {event.id: {} for event in found}
-    for event_id, outcome, count in await firings.tally(tx, list(counted)):
+    for event_id, outcome, count in await firings.count_outcomes(tx, list(counted)):
         counted[event_id][outcome] = count
     return counted
 
@@ -124,12 +126,14 @@ async def replay(
 ) -> UUID:
     """Emit a copy of an event under a new id, for all triggers that match it now or for one."""
     principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
-    event = await as_kept(tx, principal, event_id, tenant_id=principal.tenant_id)
+    event = await get_unmasked(tx, principal, event_id, tenant_id=principal.tenant_id)
     if only_trigger_id is not None:
         await rules.get(tx, principal, only_trigger_id)
     await quotas.require_room_for(tx, principal)
     new_id = uuid7()
-    await events.replay(tx, event.id, new_id=new_id, only_trigger_id=only_trigger_id, actor=principal.actor)
+    await events.copy_event(
+        tx, event.id, new_id=new_id, only_trigger_id=only_trigger_id, actor=principal.actor
+    )
     await bulk.notify(tx, "event")
     await audit.write(
         tx,
@@ -143,7 +147,7 @@ async def replay(
     return new_id
 
 
-async def as_kept(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UUID | None) -> Event:
+async def get_unmasked(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UUID | None) -> Event:
     """An event of a tenant, or (None) of any, with its unmasked secrets: never shown to users."""
     principal.require(Permission.READ_EVENTS, tenant_id)
     event = await events.get(tx, event_id, tenant_id=tenant_id)
@@ -152,28 +156,28 @@ async def as_kept(tx: Tx, principal: Principal, event_id: UUID, *, tenant_id: UU
     return event
 
 
-async def secret_paths(tx: Tx, event: Event) -> list[str]:
+async def get_secret_paths(tx: Tx, event: Event) -> list[str]:
     """The paths in an event's data that triggers copy into secrets."""
-    now = await _secret_paths(tx, [event])
+    now = await _load_secret_paths(tx, [event])
     return [*event.secret_paths, *now[event.tenant_id, event.name]]
 
 
-async def _secret_paths(tx: Tx, found: Sequence[Event]) -> dict[tuple[UUID, str], set[str]]:
+async def _load_secret_paths(tx: Tx, found: Sequence[Event]) -> dict[tuple[UUID, str], set[str]]:
     """The secret paths of events by tenant and name; reads the triggers page by page to bound memory."""
     secret: dict[tuple[UUID, str], set[str]] = defaultdict(set)
     about = [(event.tenant_id, event.name) for event in found]
-    page = await triggers.with_secrets(tx, about, after=None, limit=MAX_PAGE)
+    page = await triggers.list_with_secrets(tx, about, after=None, limit=MAX_PAGE)
     while True:
         for trigger in page:
-            secret[trigger.tenant_id, str(trigger.event_name)].update(rules.secret_event_paths(trigger))
+            secret[trigger.tenant_id, str(trigger.event_name)].update(rules.list_secret_event_paths(trigger))
         if page.last is None:
             return secret
-        page = await triggers.with_secrets(tx, about, after=page.last.id, limit=MAX_PAGE)
+        page = await triggers.list_with_secrets(tx, about, after=page.last.id, limit=MAX_PAGE)
 
 
-async def _shown(tx: Tx, found: Sequence[Event]) -> list[Event]:
+async def _mask_events(tx: Tx, found: Sequence[Event]) -> list[Event]:
     """Events as users may see them: data that triggers copy into secrets is masked."""
-    secret = await _secret_paths(tx, found)
+    secret = await _load_secret_paths(tx, found)
 
     def shown(event: Event) -> Event:
         paths = [*event.secret_paths, *secret[event.tenant_id, event.name]]

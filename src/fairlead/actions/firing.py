@@ -17,12 +17,12 @@ from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
 from fairlead.model.access import Principal, trusted_principal
 from fairlead.model.dedupe import canonical_json
 from fairlead.model.job import NewJob, Source
-from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.redact import Mask, find_secret_places, shorten
+from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.template import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.store import firings, jobs, triggers
-from fairlead.store.firings import Claim, NewFiring, Window
+from fairlead.store.firings import NewFiring, Window, WindowClaim
 
 OVERLAP = "overlap"
 LONGEST_DETAIL = 500
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 5.0
 SILENCE_SECONDS = 0.1
 
 
-class Shot(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerShot(msgspec.Struct, frozen=True, kw_only=True):
     """One firing of a trigger: by an event, at an instant, or by hand."""
 
     trigger: Trigger
@@ -49,10 +49,10 @@ class Shot(msgspec.Struct, frozen=True, kw_only=True):
     mask: Mask | None = None
 
 
-class Load(msgspec.Struct, frozen=True):
+class PlannedJob(msgspec.Struct, frozen=True):
     """A job to create, unless another job holds its dedupe window."""
 
-    shot: Shot
+    shot: TriggerShot
     new: NewJob
     window: Window | None
 
@@ -65,64 +65,68 @@ def patience_of(tx: Tx) -> float:
     return min(PATIENCE_SECONDS, idle_seconds(tx.settings))
 
 
-def rendered(trigger: Trigger, context: Mapping[str, Any], *, max_bytes: int) -> Any:
+def render_payload(trigger: Trigger, context: Mapping[str, Any], *, max_bytes: int) -> Any:
     """Render a trigger's payload from the context of its event or instant."""
-    return _template(trigger).render(context, max_bytes=max_bytes)
+    return _compile_template(trigger).render(context, max_bytes=max_bytes)
 
 
-async def fire(tx: Tx, principal: Principal, catalog: Catalog, shot: Shot) -> NewFiring:
+async def fire(tx: Tx, principal: Principal, catalog: Catalog, shot: TriggerShot) -> NewFiring:
     """Create the job, unless it is refused or deduplicated. The record to write in this transaction."""
-    load = _load(catalog, shot, _template)
-    return load if isinstance(load, NewFiring) else await _fired(tx, principal, catalog, load, {})
+    load = _plan_job(catalog, shot, _compile_template)
+    return load if isinstance(load, NewFiring) else await _fire_planned(tx, principal, catalog, load, {})
 
 
-async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewFiring]:
+async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[NewFiring]:
     """Fire many shots with their triggers as actors, in this order.
 
     It takes all their windows first and at once, so that two processes cannot deadlock.
     """
-    loads = await _loads(tx, catalog, shots)
-    wanted: dict[Window, Claim] = {}
+    loads = await _plan_jobs(tx, catalog, shots)
+    wanted: dict[Window, WindowClaim] = {}
     for load in loads:
-        if isinstance(load, Load) and load.window is not None:
-            wanted.setdefault(load.window, _claim(load))
+        if isinstance(load, PlannedJob) and load.window is not None:
+            wanted.setdefault(load.window, _window_claim(load))
     holders = await firings.take_windows(tx, wanted)
     return [
         load
         if isinstance(load, NewFiring)
-        else await _fired(tx, trusted_principal(f"trigger:{load.shot.trigger.id}"), catalog, load, holders)
+        else await _fire_planned(
+            tx, trusted_principal(f"trigger:{load.shot.trigger.id}"), catalog, load, holders
+        )
         for load in loads
     ]
 
 
-async def _loads(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[Load | NewFiring]:
+async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[PlannedJob | NewFiring]:
     """Render the payloads; a statement now and then keeps the transaction from being idle and yields to the event loop."""
-    template, loads, spoken = _once_each(), list[Load | NewFiring](), time.monotonic()
+    template, loads, spoken = _cached_templates(), list[PlannedJob | NewFiring](), time.monotonic()
     for shot in shots:
-        loads.append(_load(catalog, shot, template))
+        loads.append(_plan_job(catalog, shot, template))
         if time.monotonic() - spoken > SILENCE_SECONDS:
-            await triggers.moment(tx)
+            await triggers.read_clock(tx)
             spoken = time.monotonic()
     return loads
 
 
-def _template(trigger: Trigger) -> Template:
+def _compile_template(trigger: Trigger) -> Template:
     return compile_template(trigger.payload_template, trigger.roots)
 
 
-def _once_each() -> Callable[[Trigger], Template]:
+def _cached_templates() -> Callable[[Trigger], Template]:
     """A function that compiles the template of each trigger once."""
     known: dict[UUID, Template] = {}
 
     def template(trigger: Trigger) -> Template:
         if trigger.id not in known:
-            known[trigger.id] = _template(trigger)
+            known[trigger.id] = _compile_template(trigger)
         return known[trigger.id]
 
     return template
 
 
-def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template]) -> Load | NewFiring:
+def _plan_job(
+    catalog: Catalog, shot: TriggerShot, template: Callable[[Trigger], Template]
+) -> PlannedJob | NewFiring:
     """The job to create, or the record of a failure."""
     trigger = shot.trigger
     try:
@@ -130,7 +134,7 @@ def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template])
         windowed = shot.windowed and trigger.dedupe_window_seconds
         window = window_of(trigger, payload) if windowed else None
     except Refused as refusal:
-        return failed(shot, refusal)
+        return failed_record(shot, refusal)
     new = NewJob(
         definition=trigger.definition_key,
         tenant=str(trigger.tenant_id),
@@ -141,57 +145,59 @@ def _load(catalog: Catalog, shot: Shot, template: Callable[[Trigger], Template])
         scheduled_for=shot.scheduled_at,
         dedupe_key=build_trigger_key(trigger.id) if trigger.overlap is Overlap.SKIP else None,
     )
-    return Load(shot, new, window)
+    return PlannedJob(shot, new, window)
 
 
-async def _fired(tx: Tx, principal: Principal, catalog: Catalog, load: Load, holders: Holders) -> NewFiring:
+async def _fire_planned(
+    tx: Tx, principal: Principal, catalog: Catalog, load: PlannedJob, holders: Holders
+) -> NewFiring:
     if load.window is not None:
         if load.window not in holders:
-            holders |= await firings.take_windows(tx, {load.window: _claim(load)})
+            holders |= await firings.take_windows(tx, {load.window: _window_claim(load)})
         if (holder := holders[load.window]) != load.new.id:
-            return _record(load.shot, FiringOutcome.DEDUPLICATED, job_id=holder)
+            return _build_record(load.shot, FiringOutcome.DEDUPLICATED, job_id=holder)
     try:
         answer = await enqueue.enqueue(tx, principal, catalog, load.new, own_key=True)
     except DefinitionUnsettled:
         raise  # the only refusal for which a retry helps
     except Refused as refusal:
-        await _leave(tx, load, holders)
-        return failed(load.shot, refusal)
+        await _free_window(tx, load, holders)
+        return failed_record(load.shot, refusal)
     if not answer.deduplicated:
         if load.shot.mask is not None and (found := find_secret_places(load.new.payload, load.shot.mask)):
-            await jobs.hide(tx, answer.id, found)
-        return _record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
-    await _leave(tx, load, holders)
+            await jobs.add_secret_paths(tx, answer.id, found)
+        return _build_record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
+    await _free_window(tx, load, holders)
     why = "the previous job has not ended"
-    return _record(load.shot, FiringOutcome.SKIPPED, job_id=answer.id, reason=OVERLAP, detail=why)
+    return _build_record(load.shot, FiringOutcome.SKIPPED, job_id=answer.id, reason=OVERLAP, detail=why)
 
 
-def _claim(load: Load) -> Claim:
-    return Claim(load.new.id, load.shot.trigger.dedupe_window_seconds)
+def _window_claim(load: PlannedJob) -> WindowClaim:
+    return WindowClaim(load.new.id, load.shot.trigger.dedupe_window_seconds)
 
 
-async def _leave(tx: Tx, load: Load, holders: Holders) -> None:
+async def _free_window(tx: Tx, load: PlannedJob, holders: Holders) -> None:
     """Free the window, since this job was not created."""
     if load.window is not None:
-        await firings.leave_window(tx, load.window, job_id=load.new.id)
+        await firings.free_window(tx, load.window, job_id=load.new.id)
         del holders[load.window]
 
 
-def failed(shot: Shot, refusal: FairleadError) -> NewFiring:
+def failed_record(shot: TriggerShot, refusal: FairleadError) -> NewFiring:
     """The record of a firing that could not create its job."""
     others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
     detail = f"{refusal.message} Also: {others}" if others else refusal.message
-    return _record(
+    return _build_record(
         shot, FiringOutcome.FAILED, reason=refusal.code, detail=shorten(detail, LONGEST_DETAIL, shot.mask)
     )
 
 
-def skipped(shot: Shot, reason: str) -> NewFiring:
+def skipped_record(shot: TriggerShot, reason: str) -> NewFiring:
     """The record of an instant that creates no job."""
-    return _record(shot, FiringOutcome.SKIPPED, reason=reason)
+    return _build_record(shot, FiringOutcome.SKIPPED, reason=reason)
 
 
-def _record(shot: Shot, outcome: FiringOutcome, **rest: Any) -> NewFiring:
+def _build_record(shot: TriggerShot, outcome: FiringOutcome, **rest: Any) -> NewFiring:
     return NewFiring(
         trigger_id=shot.trigger.id,
         tenant_id=shot.trigger.tenant_id,

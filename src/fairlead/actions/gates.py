@@ -32,9 +32,9 @@ async def pause(
 
     Closing a closed gate keeps its time and replaces its note.
     """
-    held = await _held(tx, principal, tenant=tenant, definition=definition, host=host, note=note)
+    held = await _lock_gate(tx, principal, tenant=tenant, definition=definition, host=host, note=note)
     closed = await gates.close(tx, held, actor=principal.actor, note=note)
-    await _tell(tx, principal, closed, "paused", note)
+    await _audit_change(tx, principal, closed, "paused", note)
     return closed
 
 
@@ -48,15 +48,15 @@ async def resume(
     note: str | None = None,
 ) -> Gate:
     """Open the given gate, or without a name the system's. Opening an open gate writes nothing."""
-    held = await _held(tx, principal, tenant=tenant, definition=definition, host=host, note=note)
+    held = await _lock_gate(tx, principal, tenant=tenant, definition=definition, host=host, note=note)
     if held.paused_at is None:
         return held
-    opened = await gates.open_(tx, held, actor=principal.actor, note=note)
-    await _tell(tx, principal, opened, "resumed", note)
+    opened = await gates.reopen(tx, held, actor=principal.actor, note=note)
+    await _audit_change(tx, principal, opened, "resumed", note)
     return opened
 
 
-async def _held(
+async def _lock_gate(
     tx: Tx,
     principal: Principal,
     *,
@@ -71,17 +71,17 @@ async def _held(
     _check(wanted, note)
     kind, name = wanted[0] if wanted else (GateKind.SYSTEM, "")
     if kind is GateKind.HOST:
-        return await _held_host(tx, principal, name)
+        return await _lock_host(tx, principal, name)
     principal.require(_PERMISSIONS[kind])
-    found = await gates.hold(tx, kind, name)
+    found = await gates.lock(tx, kind, name)
     if not found:
         raise unknown_tenant(name) if kind is GateKind.TENANT else unknown_definition(name)
     return found[0]
 
 
-async def _held_host(tx: Tx, principal: Principal, name: str) -> Gate:
+async def _lock_host(tx: Tx, principal: Principal, name: str) -> Gate:
     """A host by id or name; of the principal's own tenant, if it has one."""
-    found = await gates.hold(tx, GateKind.HOST, name, tenant_id=principal.tenant_id)
+    found = await gates.lock(tx, GateKind.HOST, name, tenant_id=principal.tenant_id)
     if not found:
         raise HostUnknown(
             f"There is no host {name[:80]!r}. Check its name, or give its id.", [Fault("host", "unknown")]
@@ -111,7 +111,7 @@ def _check(wanted: list[tuple[GateKind, str]], note: str | None) -> None:
         raise InvalidInput(f"{faults[0].path}: {faults[0].message}.", faults)
 
 
-async def _tell(tx: Tx, principal: Principal, gate: Gate, what: str, note: str | None) -> None:
+async def _audit_change(tx: Tx, principal: Principal, gate: Gate, what: str, note: str | None) -> None:
     await gates.notify(tx)
     # the same names as in other entries of the audit log
     named = {GateKind.TENANT: "slug", GateKind.DEFINITION: "key", GateKind.HOST: "name"}

@@ -21,12 +21,12 @@ from fairlead.errors import (
     Unauthenticated,
 )
 from fairlead.model.access import ACCESS_CHANGED, Permission, Principal, Role, Token
+from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.model.host import Host, Resource
 from fairlead.model.page import Page
 from fairlead.model.payload import encode, find_storage_flaw
-from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.store import access, audit, bulk, hosts
-from fairlead.store.hosts import RunningJob
+from fairlead.store.hosts import HostJob
 
 CODE_SECONDS = 900.0
 # How long the old token stays valid while an agent stores its new one.
@@ -40,7 +40,7 @@ CHANGEABLE = ("name", "max_running", "labels", "draining")
 Thing = TypeVar("Thing", Host, Resource)
 
 
-class Code(msgspec.Struct, frozen=True):
+class EnrolmentCode(msgspec.Struct, frozen=True):
     """A code that an agent exchanges for its token, once. It is shown only once."""
 
     host: Host
@@ -48,7 +48,7 @@ class Code(msgspec.Struct, frozen=True):
     expires_at: datetime
 
 
-class Enrolled(msgspec.Struct, frozen=True):
+class EnrolledAgent(msgspec.Struct, frozen=True):
     """The result of an enrolment: the agent's host and its own token."""
 
     host: Host
@@ -81,8 +81,8 @@ async def add(
         created_by=principal.actor,
     )
     if host_id is None:
-        raise _host_exists(name)
-    host = await _host(tx, host_id, principal.tenant_id)
+        raise _host_exists_error(name)
+    host = await _get_host(tx, host_id, principal.tenant_id)
     await _audit(tx, principal, "host_created", host)
     return host
 
@@ -99,21 +99,21 @@ async def change(tx: Tx, principal: Principal, host_id: UUID, changes: Mapping[s
         try:
             await hosts.change(tx, old.id, **new)
         except UniqueViolation as error:
-            raise _host_exists(new["name"]) from error
+            raise _host_exists_error(new["name"]) from error
         await bulk.notify(tx, "host")  # its agent is told
         await _audit(tx, principal, "host_changed", old, new)
     if "paused" in changes and changes["paused"] != (old.paused_at is not None):
         turn = gates.pause if changes["paused"] else gates.resume
         await turn(tx, principal, host=old.id, note=changes.get("note"))
-    return await _host(tx, old.id, principal.tenant_id)
+    return await _get_host(tx, old.id, principal.tenant_id)
 
 
 async def remove(tx: Tx, principal: Principal, host_id: UUID) -> Host:
     """Remove a host with its resources, codes and tokens. Refused while jobs wait for it or run on it."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
-    if not await hosts.hold(tx, host.id, alone=True):
-        raise unknown_host(host_id)
-    waiting, running = await hosts.jobs(tx, host)
+    if not await hosts.lock(tx, host.id, alone=True):
+        raise unknown_host_error(host_id)
+    waiting, running = await hosts.count_jobs(tx, host)
     if waiting or running:
         raise HostInUse(
             f"Host {host.name} has jobs: {waiting} wait for it, and {running} run on it. Cancel them or let them end, "
@@ -132,10 +132,10 @@ async def find(
 ) -> Host:
     """A host by id or name; refuses a name of several hosts."""
     principal.require(permission, principal.tenant_id)
-    found = [] if find_storage_flaw(name) else await hosts.named(tx, name, tenant_id=principal.tenant_id)
+    found = [] if find_storage_flaw(name) else await hosts.list_named(tx, name, tenant_id=principal.tenant_id)
     if not found:
-        raise unknown_host(name)
-    return _only(found, f"hosts are named {name!r}", "host_id")
+        raise unknown_host_error(name)
+    return _require_one(found, f"hosts are named {name!r}", "host_id")
 
 
 async def get(
@@ -143,21 +143,23 @@ async def get(
 ) -> Host:
     """A host."""
     principal.require(permission, principal.tenant_id)
-    return await _host(tx, host_id, principal.tenant_id)
+    return await _get_host(tx, host_id, principal.tenant_id)
 
 
-async def listed(tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100) -> Page[Host]:
+async def list_hosts(
+    tx: Tx, principal: Principal, *, after: UUID | None = None, limit: int = 100
+) -> Page[Host]:
     """Hosts, oldest first."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
-    return await hosts.page(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
+    return await hosts.list_page(tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE))
 
 
-async def running(
+async def list_running(
     tx: Tx, principal: Principal, ids: Sequence[UUID], *, limit: int = MAX_PAGE
-) -> list[RunningJob]:
+) -> list[HostJob]:
     """The jobs that these hosts run now."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
-    return await hosts.running(tx, ids, tenant_id=principal.tenant_id, limit=min(limit, MAX_PAGE))
+    return await hosts.list_running(tx, ids, tenant_id=principal.tenant_id, limit=min(limit, MAX_PAGE))
 
 
 # Resources
@@ -171,13 +173,13 @@ async def add_resource(
     _check_texts(kind=kind, name=name)
     host = await hosts.get(tx, host_id, tenant_id=tenant_id)
     if host is None:
-        raise unknown_host(host_id)
+        raise unknown_host_error(host_id)
     made = await hosts.add_resource(
         tx, tenant_id=tenant_id, host_id=host.id, kind=kind, name=name, created_by=principal.actor
     )
     if made is None:
-        raise _resource_exists(kind, name)
-    resource = await _resource(tx, made, principal.tenant_id)
+        raise _resource_exists_error(kind, name)
+    resource = await _get_resource(tx, made, principal.tenant_id)
     await _audit_resource(tx, principal, "resource_created", resource)
     return resource
 
@@ -187,17 +189,17 @@ async def change_resource(
 ) -> Resource:
     """Move a resource to another host, or rename it. Existing jobs keep their host."""
     principal.require(Permission.MANAGE_HOSTS, principal.tenant_id)
-    old = await _resource(tx, resource_id, principal.tenant_id)
+    old = await _get_resource(tx, resource_id, principal.tenant_id)
     if host_id is not None and await hosts.get(tx, host_id, tenant_id=old.tenant_id) is None:
-        raise unknown_host(host_id)
+        raise unknown_host_error(host_id)
     _check_texts(kind=old.kind, name=old.name if name is None else name)
     if host_id in (None, old.host_id) and name in (None, old.name):
         return old
     try:
         await hosts.change_resource(tx, old.id, host_id=host_id, name=name)
     except UniqueViolation as error:
-        raise _resource_exists(old.kind, str(name)) from error
-    resource = await _resource(tx, old.id, principal.tenant_id)
+        raise _resource_exists_error(old.kind, str(name)) from error
+    resource = await _get_resource(tx, old.id, principal.tenant_id)
     await _audit_resource(tx, principal, "resource_changed", resource)
     return resource
 
@@ -207,19 +209,23 @@ async def find_resource(
 ) -> Resource:
     """A resource by id or name; refuses a name of several resources."""
     principal.require(permission, principal.tenant_id)
-    found = [] if find_storage_flaw(name) else await hosts.resources_named(tx, name, tenant_id=principal.tenant_id)
+    found = (
+        []
+        if find_storage_flaw(name)
+        else await hosts.list_resources_named(tx, name, tenant_id=principal.tenant_id)
+    )
     if not found:
-        raise unknown_resource(name)
-    return _only(found, f"resources are named {name!r}", "resource_id")
+        raise unknown_resource_error(name)
+    return _require_one(found, f"resources are named {name!r}", "resource_id")
 
 
-async def resource(tx: Tx, principal: Principal, resource_id: UUID) -> Resource:
+async def get_resource(tx: Tx, principal: Principal, resource_id: UUID) -> Resource:
     """A resource."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
-    return await _resource(tx, resource_id, principal.tenant_id)
+    return await _get_resource(tx, resource_id, principal.tenant_id)
 
 
-async def resources(
+async def list_resources(
     tx: Tx,
     principal: Principal,
     *,
@@ -230,7 +236,7 @@ async def resources(
 ) -> Page[Resource]:
     """Resources, oldest first."""
     principal.require(Permission.READ_HOSTS, principal.tenant_id)
-    return await hosts.resources(
+    return await hosts.list_resources(
         tx,
         tenant_id=principal.tenant_id,
         host_id=host_id,
@@ -243,7 +249,7 @@ async def resources(
 # Enrolment
 
 
-async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
+async def create_enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> EnrolmentCode:
     """Create a code for an agent of this host, valid once, for 15 minutes."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
     secret = generate_secret()
@@ -256,10 +262,10 @@ async def enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> Code:
         seconds=CODE_SECONDS,
     )
     await _audit(tx, principal, "enrolment_code_created", host)
-    return Code(host, secret.text, expires_at)
+    return EnrolmentCode(host, secret.text, expires_at)
 
 
-async def enrol(tx: Tx, code: str) -> Enrolled:
+async def enrol(tx: Tx, code: str) -> EnrolledAgent:
     """Exchange a code for the agent's own token. Earlier tokens of the host's agents stay valid until revoked."""
     found = await hosts.use_code(tx, hash_secret(code))
     if found is None:
@@ -267,36 +273,36 @@ async def enrol(tx: Tx, code: str) -> Enrolled:
             "This code is unknown, used or expired. Get another with: fairlead hosts enrol HOST"
         )
     tenant_id, host_id = found
-    host = await _host(tx, host_id, tenant_id)
-    return await _new_token(
+    host = await _get_host(tx, host_id, tenant_id)
+    return await _create_token(
         tx, Principal(f"agent:{host.name}", Role.AGENT, tenant_id, host_id), host, "agent_enrolled"
     )
 
 
-async def rotate(tx: Tx, principal: Principal, token_id: UUID) -> Enrolled:
+async def rotate_token(tx: Tx, principal: Principal, token_id: UUID) -> EnrolledAgent:
     """Replace an agent's token. The old one stays valid for ten minutes, since the answer may be lost."""
     if principal.host_id is None:
         raise EnrolmentRefused("Only an agent has a token to rotate.")
-    host = await _host(tx, principal.host_id, principal.tenant_id)
-    await hosts.hold(tx, host.id)  # a concurrent revocation then includes the new token
+    host = await _get_host(tx, principal.host_id, principal.tenant_id)
+    await hosts.lock(tx, host.id)  # a concurrent revocation then includes the new token
     if not await access.end_token(tx, token_id, seconds=ROTATION_SECONDS):
         raise Unauthenticated(
             "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
         )
-    return await _new_token(tx, principal, host, "agent_token_rotated")
+    return await _create_token(tx, principal, host, "agent_token_rotated")
 
 
 async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
     """Revoke the tokens of all agents of a host; the server refuses them within five seconds. Their number."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
-    await hosts.hold(tx, host.id, alone=True)
+    await hosts.lock(tx, host.id, alone=True)
     count = await hosts.revoke_tokens(tx, host.id)
     tx.notify(ACCESS_CHANGED)
     await _audit(tx, principal, "agents_revoked", host, {"tokens": count})
     return count
 
 
-async def _new_token(tx: Tx, principal: Principal, host: Host, action: str) -> Enrolled:
+async def _create_token(tx: Tx, principal: Principal, host: Host, action: str) -> EnrolledAgent:
     secret = generate_secret()
     token = await access.add_token(
         tx,
@@ -311,34 +317,34 @@ async def _new_token(tx: Tx, principal: Principal, host: Host, action: str) -> E
         user_id=principal.user_id,  # if a user created the token that is rotated
     )
     await _audit(tx, principal, action, host, {"prefix": secret.prefix})
-    return Enrolled(host, token, secret.text)
+    return EnrolledAgent(host, token, secret.text)
 
 
-def unknown_host(host_id: UUID | str | None) -> HostUnknown:
+def unknown_host_error(host_id: UUID | str | None) -> HostUnknown:
     return HostUnknown(
         f"There is no host {host_id}. Register it with: fairlead hosts add NAME",
         [Fault("host_id", "unknown")],
     )
 
 
-def unknown_resource(resource_id: UUID | str) -> ResourceUnknown:
+def unknown_resource_error(resource_id: UUID | str) -> ResourceUnknown:
     return ResourceUnknown(
         f"There is no resource {resource_id}. Register it with: fairlead resources add NAME --host HOST --kind KIND",
         [Fault("resource_id", "unknown")],
     )
 
 
-def _host_exists(name: str) -> HostExists:
+def _host_exists_error(name: str) -> HostExists:
     return HostExists(f"There is a host {name!r} already. Choose another name.", [Fault("name", "taken")])
 
 
-def _resource_exists(kind: str, name: str) -> ResourceExists:
+def _resource_exists_error(kind: str, name: str) -> ResourceExists:
     return ResourceExists(
         f"There is a {kind} {name!r} already. Choose another name.", [Fault("name", "taken")]
     )
 
 
-def _only(found: Sequence[Thing], several: str, field: str) -> Thing:
+def _require_one(found: Sequence[Thing], several: str, field: str) -> Thing:
     if len(found) > 1:
         ids = ", ".join(str(one.id) for one in found[:5])
         raise InvalidInput(
@@ -348,17 +354,17 @@ def _only(found: Sequence[Thing], several: str, field: str) -> Thing:
     return found[0]
 
 
-async def _host(tx: Tx, host_id: UUID, tenant_id: UUID | None) -> Host:
+async def _get_host(tx: Tx, host_id: UUID, tenant_id: UUID | None) -> Host:
     found = await hosts.get(tx, host_id, tenant_id=tenant_id)
     if found is None:
-        raise unknown_host(host_id)
+        raise unknown_host_error(host_id)
     return found
 
 
-async def _resource(tx: Tx, resource_id: UUID, tenant_id: UUID | None) -> Resource:
-    found = await hosts.resource(tx, resource_id, tenant_id=tenant_id)
+async def _get_resource(tx: Tx, resource_id: UUID, tenant_id: UUID | None) -> Resource:
+    found = await hosts.get_resource(tx, resource_id, tenant_id=tenant_id)
     if found is None:
-        raise unknown_resource(resource_id)
+        raise unknown_resource_error(resource_id)
     return found
 
 

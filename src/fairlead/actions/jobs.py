@@ -9,27 +9,27 @@ import msgspec
 
 from fairlead.actions import quotas
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.enqueue import inactive, refuse
-from fairlead.actions.settling import settle
+from fairlead.actions.enqueue import inactive_error, raise_refusal
+from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
-from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.page import Page as Rows
 from fairlead.model.path import look_up, parse_pointer
 from fairlead.model.redact import Mask, find_secrets
 from fairlead.model.request import unknown_tenant
+from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.workflow import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, hosts, jobs, tenants
-from fairlead.store.jobs import Target
+from fairlead.store.jobs import JobTarget
 
 MAX_PAGE = 1000
 ROUNDS = 5
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs to list. None means any."""
 
     tenant: str | None = None
@@ -46,40 +46,40 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     q: str | None = None
 
 
-class Page(msgspec.Struct, frozen=True):
+class JobPage(msgspec.Struct, frozen=True):
     items: list[Job]
     next_cursor: str | None
 
 
-async def show(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
+async def show_job(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
     """A job and its newest attempts."""
-    job = await _visible(tx, principal, job_id)
-    return job, await jobs.last_attempts(tx, job.id)
+    job = await _get_visible(tx, principal, job_id)
+    return job, await jobs.list_last_attempts(tx, job.id)
 
 
-async def attempts(
+async def list_attempts(
     tx: Tx, principal: Principal, job_id: UUID, *, after: int = 0, limit: int = MAX_PAGE
 ) -> Rows[Attempt]:
     """The attempts of a job after one of them, first to last."""
-    job = await _visible(tx, principal, job_id)
-    return await jobs.attempts(tx, job.id, after=after, limit=limit)
+    job = await _get_visible(tx, principal, job_id)
+    return await jobs.list_attempts(tx, job.id, after=after, limit=limit)
 
 
-async def children(tx: Tx, principal: Principal, job: Job, *, limit: int = 50) -> Rows[Job]:
+async def list_children(tx: Tx, principal: Principal, job: Job, *, limit: int = 50) -> Rows[Job]:
     """The newest jobs that a job enqueued while it ran."""
     principal.require(Permission.READ_JOBS, job.tenant_id)
     return await jobs.find(tx, {"parent_id": job.id, "tenant_id": job.tenant_id}, limit=limit)
 
 
-async def listed(
+async def list_jobs(
     tx: Tx,
     principal: Principal,
-    wanted: Filter,
+    wanted: JobFilter,
     *,
     limit: int = 50,
     offset: int = 0,
     cursor: str | None = None,
-) -> Page:
+) -> JobPage:
     """A page of jobs, newest first: by offset, or after the cursor of the previous page.
 
     With filters a page may be short or empty and still have a next_cursor: it searches a bounded number of jobs.
@@ -93,13 +93,13 @@ async def listed(
     filters = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
     filters["before"] = _read_cursor(cursor)
     filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
-    found, last = await jobs.page(tx, filters, limit=limit, offset=offset)
-    return Page(found, None if last is None else str(last))
+    found, last = await jobs.list_page(tx, filters, limit=limit, offset=offset)
+    return JobPage(found, None if last is None else str(last))
 
 
 async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     """Cancel a job: at once if it waits, at its worker's next heartbeat if it runs."""
-    job = await _changeable(tx, principal, job_id)
+    job = await _get_changeable(tx, principal, job_id)
     for _ in range(ROUNDS):
         if job.status is JobStatus.CANCELED:
             return job
@@ -112,22 +112,22 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
             action = "JOB_CANCELED" if waiting else "JOB_CANCEL_REQUESTED"
             await _audit(tx, principal, action, job)
             if waiting:
-                await settle(tx, {job.id: JobStatus.CANCELED})
+                await settle_jobs(tx, {job.id: JobStatus.CANCELED})
             else:
                 await bulk.notify(tx, "cancel")
-            return await _visible(tx, principal, job_id)
+            return await _get_visible(tx, principal, job_id)
         # its status changed between the two statements
-        job = await _visible(tx, principal, job_id)
+        job = await _get_visible(tx, principal, job_id)
     raise JobNotCancelable(f"Job {job.id} keeps changing its status; try again.")
 
 
 async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
     """Cancel a job if it waits; a running job continues."""
-    job = await _changeable(tx, principal, job_id)
+    job = await _get_changeable(tx, principal, job_id)
     canceled = await jobs.cancel_queued(tx, job.id)
     if canceled:
         await _audit(tx, principal, "JOB_CANCELED", job)
-        await settle(tx, {job.id: JobStatus.CANCELED})
+        await settle_jobs(tx, {job.id: JobStatus.CANCELED})
     return canceled
 
 
@@ -135,60 +135,60 @@ async def retry(
     tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
 ) -> Job:
     """Requeue a failed, dead-lettered or canceled job, with a fresh retry budget and, if given, a new payload."""
-    job = await _changeable(tx, principal, job_id)
+    job = await _get_changeable(tx, principal, job_id)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
             f"Job {job.id} is a step of a workflow run. Retry the run, which continues from there: "
             f"fairlead workflows retry {job.workflow_run_id}"
         )
-    if not await jobs.hold_terminal(tx, job.id):
+    if not await jobs.lock_terminal(tx, job.id):
         raise JobNotRetryable(
             f"Job {job.id} is {job.status}: only failed, dead_letter and canceled jobs can be retried."
         )
-    job = await _visible(tx, principal, job_id)
-    definition = (await definitions.by_keys(tx, [job.definition_key]))[job.definition_key]
+    job = await _get_visible(tx, principal, job_id)
+    definition = (await definitions.get_by_keys(tx, [job.definition_key]))[job.definition_key]
     if not definition.is_active:
-        raise inactive(definition.key)
-    text, target = None, Target(job.host_id, job.resource_id)
+        raise inactive_error(definition.key)
+    text, target = None, JobTarget(job.host_id, job.resource_id)
     if payload is not None:
-        text, target = await _edited(tx, catalog, job, definition, payload)
-    if target.host_id is not None and not await hosts.hold(tx, target.host_id):
+        text, target = await _edit_payload(tx, catalog, job, definition, payload)
+    if target.host_id is not None and not await hosts.lock(tx, target.host_id):
         raise JobNotRetryable(
             f"Job {job.id} is for host {target.host_id}, which was removed: enqueue a new job for another host."
         )
     await quotas.require_room(tx, job.tenant_id)
-    await take_key_again(tx, job)
+    await reclaim_key(tx, job)
     await jobs.requeue(tx, job, target, payload=text)
     await bulk.notify(tx, "ready")
     await _audit(
         tx, principal, "JOB_RETRIED", job, {"was": job.status, "payload_edited": payload is not None}
     )
-    return await _visible(tx, principal, job_id)
+    return await _get_visible(tx, principal, job_id)
 
 
-async def _edited(
+async def _edit_payload(
     tx: Tx, catalog: Catalog, job: Job, definition: Definition, payload: Any
-) -> tuple[bytes, Target]:
+) -> tuple[bytes, JobTarget]:
     """The new payload of a job, encoded, and the host and resource that it is for."""
     catalog.learn(definition.key, definition.version, definition.arg_schema, definition.resource_pointer)
-    stored = await jobs.payload(tx, job.id)
+    stored = await jobs.get_payload(tx, job.id)
     payload = restore_secrets(payload, stored, job.payload)
     if payload != stored:
-        await _refuse_secrets_beside(tx, job)
+        await _refuse_copied_secrets(tx, job)
     edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
     text, _ = catalog.prepare(edited, current=[definition.key])
     if not _names_another(definition, stored, msgspec.json.decode(text)):
-        return text, Target(job.host_id, job.resource_id)
-    target = await jobs.target(tx, job, payload=text)
+        return text, JobTarget(job.host_id, job.resource_id)
+    target = await jobs.find_target(tx, job, payload=text)
     if target.refusal is not None:
-        refuse(edited, target.refusal, catalog.resource_of(edited))
+        raise_refusal(edited, target.refusal, catalog.find_resource(edited))
     return text, target
 
 
-async def _refuse_secrets_beside(tx: Tx, job: Job) -> None:
+async def _refuse_copied_secrets(tx: Tx, job: Job) -> None:
     """Refuse to replace a payload whose secrets the job's other texts contain: without it they could not be masked there."""
-    mask = Mask(find_secrets(*await jobs.secrets_of(tx, job.id)))
-    texts = await jobs.chosen_texts(tx, job.id)
+    mask = Mask(find_secrets(*await jobs.get_secrets(tx, job.id)))
+    texts = await jobs.get_chosen_texts(tx, job.id)
     if faults := [
         Fault(name, "holds a secret of the payload")
         for name, text in texts.items()
@@ -209,9 +209,9 @@ def _names_another(definition: Definition, stored: Any, edited: Any) -> bool:
     return bool(look_up(path, stored) != look_up(path, edited))
 
 
-async def take_key_again(tx: Tx, job: Job) -> None:
+async def reclaim_key(tx: Tx, job: Job) -> None:
     """Claim the dedupe key of a locked, ended job again; refused while another active job holds it."""
-    dedupe_key = await jobs.dedupe_key(tx, job.id)
+    dedupe_key = await jobs.get_dedupe_key(tx, job.id)
     if dedupe_key is None:
         return
     key = bulk.key_of(job.tenant_id, dedupe_key)
@@ -223,7 +223,7 @@ async def take_key_again(tx: Tx, job: Job) -> None:
         )
 
 
-async def _visible(
+async def _get_visible(
     tx: Tx, principal: Principal, job_id: UUID, permission: Permission = Permission.READ_JOBS
 ) -> Job:
     job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
@@ -233,9 +233,9 @@ async def _visible(
     return job
 
 
-async def _changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
+async def _get_changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     """A job that the principal may cancel and retry; a job that runs a workflow also needs the right to run workflows."""
-    job = await _visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    job = await _get_visible(tx, principal, job_id, Permission.WRITE_JOBS)
     if job.definition_key == ENGINE_RUN:
         principal.require(Permission.RUN_WORKFLOWS, job.tenant_id)
     return job
@@ -245,7 +245,7 @@ async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUI
     if tenant is None:
         principal.require(Permission.READ_JOBS, principal.tenant_id)
         return principal.tenant_id
-    found = await tenants.ids(tx, [tenant])
+    found = await tenants.get_ids(tx, [tenant])
     if tenant not in found:
         raise unknown_tenant(tenant)
     principal.require(Permission.READ_JOBS, found[tenant])

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.actions import settling
+from fairlead.actions import workflow_progress
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, LeaseLost, PayloadNotJson
 from fairlead.handlers.attempt import LONGEST_KIND, LONGEST_TRACEBACK, MAX_OUTPUT_BYTES
@@ -21,9 +21,9 @@ from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, S
 from fairlead.model.redact import build_mask
 from fairlead.model.request import unknown_definition
 from fairlead.store import bulk, definitions, leases, logs, queue
-from fairlead.store.leases import Owned
-from fairlead.store.logs import Appended, NewChunk
-from fairlead.store.queue import Beat
+from fairlead.store.leases import LeasedJob
+from fairlead.store.logs import AppendResult, NewChunk
+from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ BEATS = 5
 BEAT_SECONDS = 0.02
 
 
-class Served(msgspec.Struct, frozen=True):
+class ClaimScope(msgspec.Struct, frozen=True):
     """What a principal may claim: definitions for every tenant (None: all), and definitions for one tenant each."""
 
     definitions: tuple[UUID, ...] | None
@@ -40,7 +40,7 @@ class Served(msgspec.Struct, frozen=True):
     tenant_id: UUID | None = None  # the one tenant of all pairs
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The data of an ended attempt beside its outcome."""
 
     cost_cents: int = 0
@@ -50,58 +50,58 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int | None = None
 
 
-class Renewed(msgspec.Struct, frozen=True):
+class RenewedLease(msgspec.Struct, frozen=True):
     """A valid lease: its remaining seconds, and whether a cancel was requested."""
 
     lease_seconds: float
     cancel_requested: bool
 
 
-async def served(tx: Tx, principal: Principal, keys: Sequence[str] | None) -> Served:
+async def resolve_scope(tx: Tx, principal: Principal, keys: Sequence[str] | None) -> ClaimScope:
     """What the principal may claim of the definitions with these keys, or (None) of all: only its own tenant's jobs."""
     principal.require(Permission.RUN_JOBS, principal.tenant_id)
     if keys is None:
         keys = principal.definitions
     if keys is None and principal.tenant_id is None:
-        return Served(None)
-    found = await definitions.ids(tx, keys, tenant_id=principal.tenant_id)
+        return ClaimScope(None)
+    found = await definitions.get_ids(tx, keys, tenant_id=principal.tenant_id)
     for key in keys or ():
         if key not in found or not principal.serves(key):
             raise unknown_definition(key)
     ids = sorted(found.values())
     if principal.tenant_id is None:
-        return Served(tuple(ids))
-    return Served((), tuple((one, principal.tenant_id) for one in ids), principal.tenant_id)
+        return ClaimScope(tuple(ids))
+    return ClaimScope((), tuple((one, principal.tenant_id) for one in ids), principal.tenant_id)
 
 
-async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> Renewed:
+async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> RenewedLease:
     """Renew a lease."""
-    owner = await _owned(tx, principal, lease)
-    beat = await _beat(tx, lease, lease_seconds)
+    owner = await _find_owned(tx, principal, lease)
+    beat = await _renew(tx, lease, lease_seconds)
     for _ in range(BEATS):
         if beat.renewed:
-            await leases.owner_seen(tx, owner.worker_id)
-            return Renewed(lease_seconds, beat.cancel)
+            await leases.mark_owner_seen(tx, owner.worker_id)
+            return RenewedLease(lease_seconds, beat.cancel)
         await asyncio.sleep(BEAT_SECONDS)
-        beat = await _beat(tx, lease, lease_seconds)
-    left = await leases.remaining(tx, lease)
+        beat = await _renew(tx, lease, lease_seconds)
+    left = await leases.remaining_seconds(tx, lease)
     if left is None:
-        raise lost(lease)
-    return Renewed(left, beat.cancel)
+        raise lost_error(lease)
+    return RenewedLease(left, beat.cancel)
 
 
-async def _beat(tx: Tx, lease: Lease, lease_seconds: float) -> Beat:
+async def _renew(tx: Tx, lease: Lease, lease_seconds: float) -> HeartbeatResult:
     alive = await queue.heartbeat(tx, [lease], lease_seconds=lease_seconds)
     if lease not in alive:
-        raise lost(lease)
+        raise lost_error(lease)
     return alive[lease]
 
 
 async def complete(
-    tx: Tx, principal: Principal, lease: Lease, *, output: Any = None, ending: Ending
+    tx: Tx, principal: Principal, lease: Lease, *, output: Any = None, ending: AttemptDetails
 ) -> JobStatus:
     """Report a success. The job's status."""
-    return await _finish(tx, principal, lease, Succeeded(kept(output), ending.cost_cents), ending)
+    return await _finish(tx, principal, lease, Succeeded(check_output(output), ending.cost_cents), ending)
 
 
 async def fail(
@@ -114,7 +114,7 @@ async def fail(
     traceback: str | None,
     retryable: bool,
     timed_out: bool,
-    ending: Ending,
+    ending: AttemptDetails,
 ) -> JobStatus:
     """Report a failure: the job is retried after its backoff if it is retryable and has attempts left. The job's status."""
     failed = Failed(
@@ -125,45 +125,47 @@ async def fail(
 
 async def release(tx: Tx, principal: Principal, lease: Lease, *, delay: float = 0.0) -> JobStatus:
     """Release the job, to run again after `delay` seconds; no attempt is charged. The job's status."""
-    return await _finish(tx, principal, lease, Snoozed(delay) if delay else Released(), Ending())
+    return await _finish(tx, principal, lease, Snoozed(delay) if delay else Released(), AttemptDetails())
 
 
 async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float, message: str = "") -> None:
     """Report the progress, 0 to 100."""
-    mask = _mask(tx, await _owned(tx, principal, lease))
+    mask = _build_mask(tx, await _find_owned(tx, principal, lease))
     step = (lease, percent, clean(mask(message), LONGEST_PROGRESS_MESSAGE))
-    if lease.job_id not in await queue.progress(tx, [step]):
-        raise lost(lease)
+    if lease.job_id not in await queue.store_progress(tx, [step]):
+        raise lost_error(lease)
 
 
-async def say(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> Appended:
+async def append_log(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> AppendResult:
     """Store log chunks of the attempt, up to its limits."""
-    owner = await _owned(tx, principal, lease)
-    mask = _mask(tx, owner)
-    cleaned = [chunk._replace(text=readable(mask(chunk.text))) for chunk in chunks]
+    owner = await _find_owned(tx, principal, lease)
+    mask = _build_mask(tx, owner)
+    cleaned = [chunk._replace(text=clean_text(mask(chunk.text))) for chunk in chunks]
     appended = await logs.append(tx, lease, owner.tenant_id, cleaned)
     if appended is None:
-        raise lost(lease)
+        raise lost_error(lease)
     return appended
 
 
-async def _finish(tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, ending: Ending) -> JobStatus:
+async def _finish(
+    tx: Tx, principal: Principal, lease: Lease, outcome: Outcome, ending: AttemptDetails
+) -> JobStatus:
     """End the attempt with a worker's own statement; a repetition after a lost answer gets the same answer."""
-    owner = await _owned(tx, principal, lease)
+    owner = await _find_owned(tx, principal, lease)
     if secrets := build_mask(owner.payload, owner.secret_paths, tx.redact_patterns):
         outcome = secrets.outcome(outcome)
     if isinstance(outcome, Failed):
         outcome = _within_bounds(outcome)
-    mask = _mask(tx, owner)
+    mask = _build_mask(tx, owner)
     ran = {
         "exit_code": ending.exit_code,
-        "stderr": tail(ending.stderr_tail, mask),
+        "stderr": cut_tail(ending.stderr_tail, mask),
         "duration_ms": ending.duration_ms,
     }
-    change = msgspec.structs.replace(decide(owner, outcome), log=tail(ending.stdout_tail, mask), ran=ran)
-    done = await settling.finish(tx, [(lease, change)], actor=principal.actor)
+    change = msgspec.structs.replace(decide(owner, outcome), log=cut_tail(ending.stdout_tail, mask), ran=ran)
+    done = await workflow_progress.finish_attempts(tx, [(lease, change)], actor=principal.actor)
     if lease.job_id not in done:
-        raise lost(lease)
+        raise lost_error(lease)
     if done[lease.job_id] is JobStatus.QUEUED:
         await bulk.notify(tx, "later" if change.delay > 0 else "ready")
     return done[lease.job_id]
@@ -175,32 +177,32 @@ def _within_bounds(failed: Failed) -> Failed:
         failed,
         kind=clean(failed.kind, LONGEST_KIND),
         message=clean(failed.message, LONGEST_MESSAGE),
-        traceback=tail(failed.traceback, most=LONGEST_TRACEBACK),
+        traceback=cut_tail(failed.traceback, most=LONGEST_TRACEBACK),
     )
 
 
-async def _owned(tx: Tx, principal: Principal, lease: Lease) -> Owned:
+async def _find_owned(tx: Tx, principal: Principal, lease: Lease) -> LeasedJob:
     """The job of the lease. A lease of another tenant is refused like an unknown one."""
-    owner = await leases.owned(tx, lease)
+    owner = await leases.find_job(tx, lease)
     if owner is None or principal.tenant_id not in (None, owner.tenant_id):
-        raise lost(lease)
+        raise lost_error(lease)
     if not principal.serves(owner.definition_key):
-        raise lost(lease)
+        raise lost_error(lease)
     if principal.role is Role.AGENT:
         if owner.host_id is None or owner.host_id != principal.host_id:
-            raise lost(lease)
+            raise lost_error(lease)
     else:
         principal.require(Permission.RUN_JOBS, owner.tenant_id)
     return owner
 
 
-def _mask(tx: Tx, owner: Owned) -> Callable[[str], str]:
+def _build_mask(tx: Tx, owner: LeasedJob) -> Callable[[str], str]:
     """A function that masks the job's secrets in a text."""
     mask = build_mask(owner.payload, owner.secret_paths, tx.redact_patterns)
     return str if mask is None else mask.text
 
 
-def lost(lease: Lease) -> LeaseLost:
+def lost_error(lease: Lease) -> LeaseLost:
     log.warning("stale_write_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no)
     return LeaseLost(
         f"The lease of job {lease.job_id}, attempt {lease.attempt_no}, is not yours any more: it ended, or was not "
@@ -208,7 +210,7 @@ def lost(lease: Lease) -> LeaseLost:
     )
 
 
-def kept(output: Any) -> Any:
+def check_output(output: Any) -> Any:
     """Check an output: plain JSON values within a handler's limits."""
     try:
         return payload.encode(output, max_bytes=MAX_OUTPUT_BYTES)[0]
@@ -220,14 +222,14 @@ def kept(output: Any) -> Any:
         raise PayloadNotJson(f"The output cannot be stored: {error}.", [Fault("", str(error))]) from None
 
 
-def tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX_BYTES) -> str | None:
+def cut_tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX_BYTES) -> str | None:
     """The end of a text, masked and without characters that PostgreSQL cannot store."""
     if text is None:
         return None
-    whole = readable(mask(text)).encode()
+    whole = clean_text(mask(text)).encode()
     return whole.decode() if len(whole) <= most else "…" + whole[3 - most :].decode(errors="ignore")
 
 
-def readable(text: str) -> str:
+def clean_text(text: str) -> str:
     """The whole text without characters that PostgreSQL cannot store."""
     return clean(text, len(text))

@@ -10,7 +10,7 @@ from fairlead.errors import Fault, InvalidInput, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Job
 from fairlead.store import jobs, logs
-from fairlead.store.logs import LAST_SEQ, Chunk, Place
+from fairlead.store.logs import LAST_SEQ, Chunk, LogPosition
 
 MAX_PAGE = 1000
 
@@ -38,8 +38,8 @@ async def read(
         raise InvalidInput(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
         )
-    after = _place(attempt_no, after_seq, cursor)
-    job = await _visible(tx, principal, job_id)
+    after = _start_position(attempt_no, after_seq, cursor)
+    job = await _get_visible(tx, principal, job_id)
     # checked before the chunks are read: an ended attempt has all its chunks
     over = job.status.terminal or (attempt_no is not None and await logs.is_over(tx, job_id, attempt_no))
     found = await logs.read(tx, job_id, after=after, attempt_no=attempt_no, limit=limit + 1)
@@ -47,9 +47,9 @@ async def read(
     shown = (
         found[:limit] if mask is None else [replace(one, text=mask.text(one.text)) for one in found[:limit]]
     )
-    at_end = len(found) <= limit and not await _more(tx, job_id, found, attempt_no)
+    at_end = len(found) <= limit and not await _has_more(tx, job_id, found, attempt_no)
     complete = over and at_end
-    last = Place(found[:limit][-1].attempt_no, found[:limit][-1].seq) if found else after
+    last = LogPosition(found[:limit][-1].attempt_no, found[:limit][-1].seq) if found else after
     return LogPage(shown, None if complete else f"{last.attempt_no}.{last.seq}", complete)
 
 
@@ -73,21 +73,21 @@ async def read_back(
     page_bytes: int = logs.PAGE_BYTES,
 ) -> BackPage:
     """The end of the log of a job's attempts, or of one, or the part before a cursor."""
-    await _visible(tx, principal, job_id)
+    await _get_visible(tx, principal, job_id)
     mask = await jobs.mask_of(tx, job_id)
     place = logs.END if before is None else _read_cursor(before)
     found = await logs.read_back(
         tx, job_id, before=place, attempt_no=attempt_no, limit=limit, page_bytes=page_bytes
     )
     if not found:
-        return BackPage([], None, _written(logs.BEGINNING))
-    first, last = (Place(one.attempt_no, one.seq) for one in (found[0], found[-1]))
+        return BackPage([], None, _encode_cursor(logs.BEGINNING))
+    first, last = (LogPosition(one.attempt_no, one.seq) for one in (found[0], found[-1]))
     more = await logs.read_back(tx, job_id, before=first, attempt_no=attempt_no, limit=1)
     shown = found if mask is None else [replace(one, text=mask.text(one.text)) for one in found]
-    return BackPage(shown, _written(first) if more else None, _written(last))
+    return BackPage(shown, _encode_cursor(first) if more else None, _encode_cursor(last))
 
 
-async def _visible(tx: Tx, principal: Principal, job_id: UUID) -> Job:
+async def _get_visible(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
     if job is None:
         raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
@@ -95,19 +95,19 @@ async def _visible(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     return job
 
 
-def _written(place: Place) -> str:
+def _encode_cursor(place: LogPosition) -> str:
     return f"{place.attempt_no}.{place.seq}"
 
 
-async def _more(tx: Tx, job_id: UUID, found: list[Chunk], attempt_no: int | None) -> bool:
+async def _has_more(tx: Tx, job_id: UUID, found: list[Chunk], attempt_no: int | None) -> bool:
     """Whether the page ended at its limit of bytes."""
     if not found:
         return False
-    last = Place(found[-1].attempt_no, found[-1].seq)
+    last = LogPosition(found[-1].attempt_no, found[-1].seq)
     return bool(await logs.read(tx, job_id, after=last, attempt_no=attempt_no, limit=1))
 
 
-def _place(attempt_no: int | None, after_seq: int | None, cursor: str | None) -> Place:
+def _start_position(attempt_no: int | None, after_seq: int | None, cursor: str | None) -> LogPosition:
     if cursor is not None:
         if after_seq is not None:
             raise InvalidInput("Give cursor or after_seq, not both.", [Fault("after_seq", "not with cursor")])
@@ -119,17 +119,17 @@ def _place(attempt_no: int | None, after_seq: int | None, cursor: str | None) ->
             "after_seq is a position in one attempt: give attempt_no with it.",
             [Fault("attempt_no", "is required")],
         )
-    return Place(attempt_no, after_seq)
+    return LogPosition(attempt_no, after_seq)
 
 
-def _read_cursor(cursor: str) -> Place:
+def _read_cursor(cursor: str) -> LogPosition:
     parts = cursor.split(".")
-    if len(parts) == 2 and all(_is_place(part) for part in parts):
-        return Place(int(parts[0]), int(parts[1]))
+    if len(parts) == 2 and all(_is_number(part) for part in parts):
+        return LogPosition(int(parts[0]), int(parts[1]))
     raise InvalidInput(
         "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
     )
 
 
-def _is_place(part: str) -> bool:
+def _is_number(part: str) -> bool:
     return part == "-1" or (part.isascii() and part.isdigit() and len(part) <= 10 and int(part) <= LAST_SEQ)

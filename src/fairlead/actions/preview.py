@@ -12,9 +12,9 @@ from uuid_utils.compat import uuid7
 
 from fairlead.actions import events
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.enqueue import inactive
-from fairlead.actions.firing import rendered, window_of
-from fairlead.actions.preview_subject import Subject, WantedTrigger, subject_of
+from fairlead.actions.enqueue import inactive_error
+from fairlead.actions.firing import render_payload, window_of
+from fairlead.actions.preview_subject import PreviewSubject, TriggerChoice, find_subject
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, Refused
 from fairlead.model.access import Principal
@@ -23,16 +23,22 @@ from fairlead.model.due import decide_due
 from fairlead.model.event import Event
 from fairlead.model.filter import parse_filter
 from fairlead.model.payload import encode
-from fairlead.model.redact import MASK, Mask, mask_paths, rewrite_at_paths, find_secrets
+from fairlead.model.redact import MASK, Mask, find_secrets, mask_paths, rewrite_at_paths
 from fairlead.model.schedule import ScheduledRun, in_words
 from fairlead.model.schedule import preview_runs as runs_of
-from fairlead.model.trigger import Trigger, TriggerType, build_event_context, build_schedule_context, schedule_of_trigger
+from fairlead.model.trigger import (
+    Trigger,
+    TriggerType,
+    build_event_context,
+    build_schedule_context,
+    schedule_of_trigger,
+)
 from fairlead.store import firings, triggers
 
 _JUST_BEFORE = timedelta(microseconds=1)
 
 
-class Would(StrEnum):
+class PreviewResult(StrEnum):
     """The result of a previewed firing."""
 
     ENQUEUE = "enqueue"
@@ -41,20 +47,20 @@ class Would(StrEnum):
     FAIL = "fail"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The trigger to preview, with a past event, with sample data, or for `count` runs."""
 
-    trigger: WantedTrigger
+    trigger: TriggerChoice
     event_id: UUID | None = None
     sample: Any = None
     count: int = 5
 
 
-class Preview(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerPreview(msgspec.Struct, frozen=True, kw_only=True):
     """What a trigger would do. `job_id` is the active job that would deduplicate it."""
 
     trigger_type: TriggerType
-    would: Would
+    would: PreviewResult
     payload: Any = None
     valid: bool | None = None
     errors: Sequence[Fault] = ()
@@ -64,41 +70,43 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     runs: Sequence[ScheduledRun] = ()
 
 
-async def preview(
-    tx: Tx, principal: Principal, catalog: Catalog, wanted: Wanted, *, grace_seconds: float
-) -> Preview:
+async def preview_trigger(
+    tx: Tx, principal: Principal, catalog: Catalog, wanted: PreviewRequest, *, grace_seconds: float
+) -> TriggerPreview:
     """Preview a trigger: a schedule at its next runs, an event trigger with a past event or a sample."""
-    subject = await subject_of(tx, principal, wanted.trigger)
+    subject = await find_subject(tx, principal, wanted.trigger)
     if subject.trigger.trigger_type is TriggerType.SCHEDULE:
         _refuse_events(wanted)
-        return await _at_times(tx, catalog, subject, wanted.count, timedelta(seconds=grace_seconds))
-    event = await _event(tx, principal, catalog, subject.trigger, wanted)
-    return await _with_event(tx, catalog, subject, event)
+        return await _preview_schedule(tx, catalog, subject, wanted.count, timedelta(seconds=grace_seconds))
+    event = await _find_event(tx, principal, catalog, subject.trigger, wanted)
+    return await _preview_event(tx, catalog, subject, event)
 
 
 # At times
 
 
-async def _at_times(tx: Tx, catalog: Catalog, subject: Subject, count: int, grace: timedelta) -> Preview:
+async def _preview_schedule(
+    tx: Tx, catalog: Catalog, subject: PreviewSubject, count: int, grace: timedelta
+) -> TriggerPreview:
     trigger = subject.trigger
     schedule = schedule_of_trigger(trigger)
-    now = await triggers.moment(tx)
+    now = await triggers.read_clock(tx)
     first = trigger.next_fire_at or schedule.next_after(now)
     waiting = [] if first is None else decide_due(schedule, first, now, trigger.catch_up, grace).fire
     runs = runs_of(schedule, waiting[0] - _JUST_BEFORE if waiting else now, count, zone=trigger.zone)
-    result = Preview(
-        trigger_type=TriggerType.SCHEDULE, would=Would.NOTHING, in_words=in_words(schedule), runs=runs
+    result = TriggerPreview(
+        trigger_type=TriggerType.SCHEDULE, would=PreviewResult.NOTHING, in_words=in_words(schedule), runs=runs
     )
     if not runs:
         return result
-    made = _made(tx, catalog, subject, build_schedule_context(trigger, runs[0].at), ())
-    return replace(result, **made.told, would=Would.ENQUEUE if made.valid else Would.FAIL)
+    made = _render(tx, catalog, subject, build_schedule_context(trigger, runs[0].at), ())
+    return replace(result, **made.told, would=PreviewResult.ENQUEUE if made.valid else PreviewResult.FAIL)
 
 
 # With an event
 
 
-def _refuse_events(wanted: Wanted) -> None:
+def _refuse_events(wanted: PreviewRequest) -> None:
     given = {"event_id": wanted.event_id, "sample": wanted.sample}
     if foreign := [name for name, value in given.items() if value is not None]:
         raise InvalidInput(
@@ -107,19 +115,21 @@ def _refuse_events(wanted: Wanted) -> None:
         )
 
 
-async def _event(tx: Tx, principal: Principal, catalog: Catalog, trigger: Trigger, wanted: Wanted) -> Event:
+async def _find_event(
+    tx: Tx, principal: Principal, catalog: Catalog, trigger: Trigger, wanted: PreviewRequest
+) -> Event:
     if (wanted.event_id is None) == (wanted.sample is None):
         raise InvalidInput(
             "Give either the event_id of a past event, or sample with an event's data.",
             [Fault("event_id", "one of these two"), Fault("sample", "one of these two")],
         )
     if wanted.event_id is not None:
-        return await events.as_kept(tx, principal, wanted.event_id, tenant_id=trigger.tenant_id)
+        return await events.get_unmasked(tx, principal, wanted.event_id, tenant_id=trigger.tenant_id)
     data, _ = encode(wanted.sample, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)
-    return _sample(trigger, data, await triggers.moment(tx))
+    return _build_sample(trigger, data, await triggers.read_clock(tx))
 
 
-def _sample(trigger: Trigger, data: Any, now: datetime) -> Event:
+def _build_sample(trigger: Trigger, data: Any, now: datetime) -> Event:
     return Event(
         id=uuid7(),
         tenant_id=trigger.tenant_id,
@@ -136,25 +146,29 @@ def _sample(trigger: Trigger, data: Any, now: datetime) -> Event:
     )
 
 
-async def _with_event(tx: Tx, catalog: Catalog, subject: Subject, event: Event) -> Preview:
+async def _preview_event(tx: Tx, catalog: Catalog, subject: PreviewSubject, event: Event) -> TriggerPreview:
     trigger = subject.trigger
     if event.name != trigger.event_name or not parse_filter(trigger.filter).matches(event.data):
-        return Preview(trigger_type=TriggerType.EVENT, would=Would.NOTHING, matches=False)
-    secrets = find_secrets(event.data, await events.secret_paths(tx, event))
-    made = _made(tx, catalog, subject, build_event_context(trigger, event), secrets)
-    result = Preview(trigger_type=TriggerType.EVENT, would=Would.FAIL, matches=True, **made.told)
+        return TriggerPreview(trigger_type=TriggerType.EVENT, would=PreviewResult.NOTHING, matches=False)
+    secrets = find_secrets(event.data, await events.get_secret_paths(tx, event))
+    made = _render(tx, catalog, subject, build_event_context(trigger, event), secrets)
+    result = TriggerPreview(
+        trigger_type=TriggerType.EVENT, would=PreviewResult.FAIL, matches=True, **made.told
+    )
     if not made.valid:
         return result
     holder = None
     if trigger.dedupe_window_seconds:
-        holder = await firings.window_holder(tx, window_of(trigger, made.payload))
-    return replace(result, would=Would.DEDUPLICATE if holder else Would.ENQUEUE, job_id=holder)
+        holder = await firings.find_window_holder(tx, window_of(trigger, made.payload))
+    return replace(
+        result, would=PreviewResult.DEDUPLICATE if holder else PreviewResult.ENQUEUE, job_id=holder
+    )
 
 
 # The payload
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _RenderedPayload(msgspec.Struct, frozen=True):
     """A payload, and the masked fields of its preview."""
 
     payload: Any
@@ -165,14 +179,14 @@ class _Made(msgspec.Struct, frozen=True):
         return bool(self.told["valid"])
 
 
-def _made(
-    tx: Tx, catalog: Catalog, subject: Subject, context: Mapping[str, Any], secrets: Iterable[Any]
-) -> _Made:
+def _render(
+    tx: Tx, catalog: Catalog, subject: PreviewSubject, context: Mapping[str, Any], secrets: Iterable[Any]
+) -> _RenderedPayload:
     """The payload that would be enqueued, checked like an enqueue."""
     definition = subject.definition
     payload, errors = None, list[Fault]()
     try:
-        payload = rendered(subject.trigger, context, max_bytes=catalog.max_bytes)
+        payload = render_payload(subject.trigger, context, max_bytes=catalog.max_bytes)
         _check(catalog, definition, payload)
     except Refused as refusal:
         errors = list(refusal.faults) or [Fault("", refusal.message)]
@@ -181,14 +195,14 @@ def _made(
     # event data that another trigger copies into a secret is masked here, too; the trigger's own secrets by their paths
     fed = Mask(secrets, tx.redact_patterns)
     told = {
-        "payload": fed.value(_shown(payload, definition.secret_paths, fits=not errors), names=False),
+        "payload": fed.value(_mask_payload(payload, definition.secret_paths, fits=not errors), names=False),
         "valid": not errors,
         "errors": [Fault(mask.text(fault.path), mask.text(fault.message)) for fault in errors],
     }
-    return _Made(payload, told)
+    return _RenderedPayload(payload, told)
 
 
-def _shown(payload: Any, secret_paths: Sequence[str], *, fits: bool) -> Any:
+def _mask_payload(payload: Any, secret_paths: Sequence[str], *, fits: bool) -> Any:
     if fits:
         return mask_paths(payload, secret_paths)
     # a text in place of an object that has a secret may be that secret
@@ -204,4 +218,4 @@ def _check(catalog: Catalog, definition: Definition, payload: Any) -> None:
     )
     check_payload(known.compiled, definition.key, payload)
     if not definition.is_active:
-        raise inactive(definition.key)
+        raise inactive_error(definition.key)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid4
 
-from fairlead.actions.settling import advance, settle
+from fairlead.actions.workflow_progress import advance_runs, settle_jobs
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
@@ -11,7 +11,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.model.workflow_run import RunStatus
 from fairlead.store import audit, bulk, consistency, queue, repair, workflows
-from fairlead.store.workflows import Advanced
+from fairlead.store.workflows import AdvancedRuns
 
 ACTION = "REPAIRED"
 PUT_BACK = "It ran without a lease, and was put back into the queue by a repair."
@@ -46,15 +46,15 @@ def can_mend(fault: Inconsistency) -> bool:
     return fault.kind in MENDS
 
 
-async def _wake(tx: Tx, job_id: UUID) -> UUID | None:
+async def _wake_job(tx: Tx, job_id: UUID) -> UUID | None:
     """Wake a job that waits for a run that has ended."""
-    run_id = await workflows.of_job(tx, job_id)
+    run_id = await workflows.find_awaited_run(tx, job_id)
     if run_id is None:
         return None
-    run = (await workflows.hold(tx, [run_id]))[run_id]
-    if run.status is RunStatus.RUNNING or not await workflows.gave_itself_back(tx, job_id):
+    run = (await workflows.lock_runs(tx, [run_id]))[run_id]
+    if run.status is RunStatus.RUNNING or not await workflows.was_released(tx, job_id):
         return None
-    if not await workflows.wake(tx, run_id, job_id):
+    if not await workflows.wake_job(tx, run_id, job_id):
         return None
     await bulk.notify(tx, "ready")
     return run.tenant_id
@@ -62,19 +62,21 @@ async def _wake(tx: Tx, job_id: UUID) -> UUID | None:
 
 async def _put_back(tx: Tx, job_id: UUID) -> UUID | None:
     """End the attempt of a job that runs without a lease as lost, without a charge, and requeue the job."""
-    tenant_id = await repair.hold(tx, job_id)
+    tenant_id = await repair.lock_job(tx, job_id)
     token = uuid4()
     attempt_no = None if tenant_id is None else await repair.lease_again(tx, job_id, token)
     if attempt_no is None:
         return None
     lost = Change(status=JobStatus.QUEUED, attempt_status="lost", message=PUT_BACK)
-    await settle(tx, await queue.end(tx, [(Lease(job_id, attempt_no, token), lost)], actor="doctor"))
+    await settle_jobs(
+        tx, await queue.end_attempts(tx, [(Lease(job_id, attempt_no, token), lost)], actor="doctor")
+    )
     await bulk.notify(tx, "ready")
     return tenant_id
 
 
 async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
-    tenant_id = await repair.hold(tx, job_id)
+    tenant_id = await repair.lock_job(tx, job_id)
     if tenant_id is None or not await repair.queue_again(tx, job_id):
         return None
     await bulk.notify(tx, "ready")
@@ -84,13 +86,13 @@ async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
 
 async def _take_key(tx: Tx, job_id: UUID) -> UUID | None:
     """Give an active job its dedupe key again, unless another active job holds it: then an operator has to decide."""
-    tenant_id = await repair.hold(tx, job_id)
+    tenant_id = await repair.lock_job(tx, job_id)
     return tenant_id if tenant_id is not None and await repair.take_key(tx, job_id) else None
 
 
 async def _free_key(tx: Tx, job_id: UUID) -> UUID | None:
     """Free a dedupe key whose job has ended or was removed."""
-    if await repair.hold(tx, job_id) is None and await repair.exists(tx, job_id):
+    if await repair.lock_job(tx, job_id) is None and await repair.exists(tx, job_id):
         return None  # another transaction is changing the job
     return await repair.free_keys(tx, job_id)
 
@@ -99,9 +101,9 @@ async def _correct_counts(tx: Tx, tenant_id: UUID) -> UUID | None:
     return tenant_id if await repair.correct_counts(tx, tenant_id) else None
 
 
-async def _recount(tx: Tx, run_id: UUID) -> UUID | None:
+async def _recount_run(tx: Tx, run_id: UUID) -> UUID | None:
     """Correct the counters of a run and its steps from its jobs, and continue the run."""
-    held = (await workflows.hold(tx, [run_id])).get(run_id)
+    held = (await workflows.lock_runs(tx, [run_id])).get(run_id)
     if held is None or not await _run_faults(tx, run_id):
         return None
     try:
@@ -118,26 +120,26 @@ class _StillWrong(Exception):
 
 async def _recount_held(tx: Tx, run_id: UUID) -> None:
     uncounted = await repair.recount_run(tx, run_id)
-    run = (await workflows.hold(tx, [run_id]))[run_id]
+    run = (await workflows.lock_runs(tx, [run_id]))[run_id]
     if run.status is RunStatus.RUNNING:
         stops = run.failing or run.is_canceling
-        await advance(tx, Advanced([run]) if stops else await workflows.begin_roots(tx, run))
-    await settle(tx, uncounted)
+        await advance_runs(tx, AdvancedRuns([run]) if stops else await workflows.start_roots(tx, run))
+    await settle_jobs(tx, uncounted)
     if await _run_faults(tx, run_id):
         raise _StillWrong
 
 
 async def _run_faults(tx: Tx, run_id: UUID) -> list[Inconsistency]:
     just_before = UUID(int=run_id.int - 1)
-    return (await consistency.runs(tx, just_before, look=1)).faults
+    return (await consistency.check_runs(tx, just_before, look=1)).faults
 
 
 MENDS: dict[InconsistencyKind, tuple[str, Mend]] = {
-    InconsistencyKind.SLEEPING_PARENT: ("job", _wake),
+    InconsistencyKind.SLEEPING_PARENT: ("job", _wake_job),
     InconsistencyKind.RUNNING_WITHOUT_LEASE: ("job", _put_back),
     InconsistencyKind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
     InconsistencyKind.STALE_KEY: ("job", _free_key),
     InconsistencyKind.ACTIVE_WITHOUT_KEY: ("job", _take_key),
-    InconsistencyKind.RUN_COUNTERS: ("workflow_run", _recount),
+    InconsistencyKind.RUN_COUNTERS: ("workflow_run", _recount_run),
     InconsistencyKind.COUNTS: ("tenant", _correct_counts),
 }

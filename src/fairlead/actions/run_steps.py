@@ -9,28 +9,30 @@ from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.workflow_run import Run
 from fairlead.store import run_steps, workflows
-from fairlead.store.run_steps import Item, RunMark, StepMark
+from fairlead.store.run_steps import ItemJob, RunSummary, StepSummary
 
 
-async def recent(
+async def list_recent_runs(
     tx: Tx, principal: Principal, keys: Collection[str], *, each: int
-) -> dict[str, list[RunMark]]:
+) -> dict[str, list[RunSummary]]:
     """The last few runs of workflows of the principal's tenant, newest first; empty for a principal of all tenants."""
     principal.require(Permission.READ_RUNS, principal.tenant_id)
-    found: dict[str, list[RunMark]] = {key: [] for key in keys}
+    found: dict[str, list[RunSummary]] = {key: [] for key in keys}
     if principal.tenant_id is not None:
-        for run in await run_steps.recent(tx, tenant_id=principal.tenant_id, keys=list(found), each=each):
+        for run in await run_steps.list_recent_runs(
+            tx, tenant_id=principal.tenant_id, keys=list(found), each=each
+        ):
             found[run.key].append(run)
     return found
 
 
-async def shape(tx: Tx, principal: Principal, run: Run) -> list[StepMark]:
+async def list_step_summaries(tx: Tx, principal: Principal, run: Run) -> list[StepSummary]:
     """Every step of a run, with only the fields of the drawing."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
-    return await run_steps.shape(tx, run.id)
+    return await run_steps.list_step_summaries(tx, run.id)
 
 
-async def items(
+async def list_items(
     tx: Tx,
     principal: Principal,
     run: Run,
@@ -39,13 +41,13 @@ async def items(
     first: int = 0,
     status: JobStatus | None = None,
     limit: int,
-) -> Page[Item]:
+) -> Page[ItemJob]:
     """The jobs of a for_each step, from an item on."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
-    return await run_steps.items(tx, run.id, place, first=first, status=status, limit=limit)
+    return await run_steps.list_items(tx, run.id, place, first=first, status=status, limit=limit)
 
 
-async def waited_for(tx: Tx, principal: Principal, job_id: UUID) -> UUID | None:
+async def find_awaited_run(tx: Tx, principal: Principal, job_id: UUID) -> UUID | None:
     """The run that a job, which this principal may read, has started and waits for."""
     principal.require(Permission.READ_RUNS, principal.tenant_id)
-    return await workflows.of_job(tx, job_id)
+    return await workflows.find_awaited_run(tx, job_id)

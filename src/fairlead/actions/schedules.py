@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from fairlead.actions import jobs, quotas
 from fairlead.actions import triggers as rules
-from fairlead.actions.trigger_spec import asked_of, spec_of
+from fairlead.actions.trigger_spec import build_spec, parse_request
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, RegistrationUnknown, SignatureInvalid, TenantUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
-from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.request import unknown_definition, unknown_tenant
+from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.template import compile_template, find_template_faults
 from fairlead.model.trigger import ROOTS, Trigger, TriggerType
 from fairlead.store import bulk, definitions, tenants, triggers
@@ -28,7 +28,7 @@ _OPERATED = ("is_enabled", "dedupe_window_seconds")
 WORDS = {TriggerType.SCHEDULE: "schedule", TriggerType.EVENT: "trigger"}
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule or event trigger that code declares: its owner, its name in the code, and its fields."""
 
     owner: str
@@ -41,11 +41,13 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return TriggerType.SCHEDULE if self.says.get("event_name") is None else TriggerType.EVENT
 
 
-def check(kept: Kept, arg_schema: Any) -> None:
+def check_declared(kept: DeclaredTrigger, arg_schema: Any) -> None:
     """Refuse, where the code declares it, a trigger that is invalid or would never create a job."""
     now = datetime.now(UTC)  # the time does not matter for the checks
-    spec = spec_of(asked_of(_said(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
-    faults = find_template_faults(compile_template(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema)
+    spec = build_spec(parse_request(_document_of(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
+    faults = find_template_faults(
+        compile_template(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema
+    )
     if faults:
         raise SignatureInvalid(
             f"The {WORDS[kept.trigger_type]} {kept.name!r} cannot call its function: {faults[0].path or 'the payload'} "
@@ -54,8 +56,8 @@ def check(kept: Kept, arg_schema: Any) -> None:
         )
 
 
-async def keep(
-    tx: Tx, principal: Principal, kept: Kept, *, at_once: bool = False, within_quota: bool = False
+async def keep_trigger(
+    tx: Tx, principal: Principal, kept: DeclaredTrigger, *, at_once: bool = False, within_quota: bool = False
 ) -> Trigger:
     """Create or change a trigger to match the code; writes nothing if it matches.
 
@@ -71,14 +73,14 @@ async def keep(
             [Fault("tenant", "unknown")],
         )
     key = kept.says["definition_key"]
-    definition = (await definitions.by_keys(tx, [key])).get(key)
+    definition = (await definitions.get_by_keys(tx, [key])).get(key)
     if definition is None:
         raise unknown_definition(key)
-    now = await triggers.moment(tx)
+    now = await triggers.read_clock(tx)
 
     def spec(old: Trigger | None) -> TriggerSpec:
-        return spec_of(
-            asked_of(_said(kept, old)),
+        return build_spec(
+            parse_request(_document_of(kept, old)),
             definition_id=definition.id,
             zone=tenant.timezone,
             now=now,
@@ -86,7 +88,7 @@ async def keep(
             at_once=at_once,
         )
 
-    old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
+    old = await triggers.lock_named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
     if old is None:
         if within_quota:
             await quotas.require_trigger(tx, tenant.id)
@@ -99,15 +101,15 @@ async def keep(
             name=kept.name,
         )
         if made is not None:
-            return (await rules.made(tx, principal, "trigger_created", made, definition)).trigger
+            return (await rules.report_saved(tx, principal, "trigger_created", made, definition)).trigger
         # another instance created it first
-        old = await triggers.named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
+        old = await triggers.lock_named(tx, tenant_id=tenant.id, owner=kept.owner, name=kept.name)
     if old is None:
         raise RegistrationUnknown("Another instance removed this trigger at the same moment; try again.")
-    return await _changed(tx, principal, old, spec(old), definition, now=now)
+    return await _apply_change(tx, principal, old, spec(old), definition, now=now)
 
 
-def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
+def _document_of(kept: DeclaredTrigger, old: Trigger | None) -> dict[str, Any]:
     fields = {"label": kept.name, **kept.says, "trigger_type": kept.trigger_type}
     if old is None:
         return fields
@@ -116,27 +118,27 @@ def _said(kept: Kept, old: Trigger | None) -> dict[str, Any]:
     return fields | {name: getattr(old, name) for name in _OPERATED if fields.get(name) is None}
 
 
-async def _changed(
+async def _apply_change(
     tx: Tx, principal: Principal, old: Trigger, spec: TriggerSpec, definition: Definition, *, now: datetime
 ) -> Trigger:
     if all(getattr(old, name) == getattr(spec, name) for name in TriggerSpec.__struct_fields__):
-        return rules.shown(tx, old)
-    await rules.apply(tx, old, spec, now=now)
-    return (await rules.made(tx, principal, "trigger_changed", old.id, definition)).trigger
+        return rules.mask_trigger(tx, old)
+    await rules.apply_spec(tx, old, spec, now=now)
+    return (await rules.report_saved(tx, principal, "trigger_changed", old.id, definition)).trigger
 
 
-async def keep_all(
-    tx: Tx, principal: Principal, owners: Sequence[str], kept: Sequence[Kept]
+async def keep_triggers(
+    tx: Tx, principal: Principal, owners: Sequence[str], kept: Sequence[DeclaredTrigger]
 ) -> tuple[list[Trigger], list[Trigger]]:
     """Make the triggers match these code bases, and remove those that the code no longer declares. The kept and the removed.
 
     They count as triggers of their tenants, but none is refused: otherwise a tenant at its quota would prevent the
     processes that run this code, and serve every tenant, from starting.
     """
-    there = await triggers.of_owners(tx, sorted(owners))
+    there = await triggers.lock_of_owners(tx, sorted(owners))
     # in one order, so that instances that start together cannot deadlock
     in_order = sorted(kept, key=lambda one: (one.tenant, one.owner, one.name))
-    held = [await keep(tx, principal, one) for one in in_order]
+    held = [await keep_trigger(tx, principal, one) for one in in_order]
     wanted = {one.id for one in held}
     gone = [one for one in there if one.id not in wanted]
     for dropped in gone:
@@ -144,28 +146,28 @@ async def keep_all(
     return held, gone
 
 
-async def drop(tx: Tx, principal: Principal, *, owner: str, name: str, tenant_id: UUID) -> None:
+async def drop_trigger(tx: Tx, principal: Principal, *, owner: str, name: str, tenant_id: UUID) -> None:
     """Remove a trigger that code declared, and cancel its waiting job; does nothing if it is gone."""
-    old = await triggers.named(tx, tenant_id=tenant_id, owner=owner, name=name)
+    old = await triggers.lock_named(tx, tenant_id=tenant_id, owner=owner, name=name)
     if old is not None:
         await _remove(tx, principal, old)
 
 
 async def _remove(tx: Tx, principal: Principal, old: Trigger) -> None:
     await rules.remove(tx, principal, old.id)
-    holder = await bulk.holder(tx, bulk.key_of(old.tenant_id, build_trigger_key(old.id)))
+    holder = await bulk.find_key_holder(tx, bulk.key_of(old.tenant_id, build_trigger_key(old.id)))
     if holder is not None:
         await jobs.cancel_waiting(tx, principal, holder)
 
 
-async def move_with_zone(tx: Tx, tenant: str, *, was: str) -> None:
+async def update_zone(tx: Tx, tenant: str, *, was: str) -> None:
     """Recompute the next firings of schedules that use the tenant's time zone, after it changed."""
     found = await tenants.get(tx, tenant)
     if found is None:
         raise unknown_tenant(tenant)
-    now = await triggers.moment(tx)
-    for one in await triggers.in_tenants_zone(tx, found.id):
-        asked = asked_of(rules.document_of(one))
-        spec = spec_of(asked, definition_id=one.definition_id, zone=found.timezone, now=now)
-        await rules.apply(tx, replace(one, tenant_timezone=was), spec, now=now)
+    now = await triggers.read_clock(tx)
+    for one in await triggers.lock_in_tenants_zone(tx, found.id):
+        asked = parse_request(rules.build_document(one))
+        spec = build_spec(asked, definition_id=one.definition_id, zone=found.timezone, now=now)
+        await rules.apply_spec(tx, replace(one, tenant_timezone=was), spec, now=now)
     await bulk.notify(tx, "schedule")

@@ -2,7 +2,7 @@
 
 from fairlead.model.finding import Finding, Verdict, grade_finding
 from fairlead.settings import Settings
-from fairlead.store.checks import Server
+from fairlead.store.checks import ServerState
 
 # A lost peer should be noticed within minutes, not after the default of two hours.
 KEEPALIVE_SECONDS = 600
@@ -13,16 +13,16 @@ USED_SHARE = 0.85
 FROZEN_AGE, FROZEN_FAIL_AGE = 1_000_000_000, 1_600_000_000
 
 
-def judge(server: Server, settings: Settings) -> list[Finding]:
+def judge_server(server: ServerState, settings: Settings) -> list[Finding]:
     """The findings for every setting that Fairlead depends on."""
     return [
-        _isolation(server),
-        _idle_timeout(server, settings),
-        _keepalives(server),
-        _standby(server),
-        _connections(server, settings),
-        _wraparound(server),
-        _autovacuum(server),
+        _check_isolation(server),
+        _check_idle_timeout(server, settings),
+        _check_keepalives(server),
+        _check_standby(server),
+        _check_connections(server, settings),
+        _check_wraparound(server),
+        _check_autovacuum(server),
     ]
 
 
@@ -30,7 +30,7 @@ def _finding(check: str, detail: str, advice: str, *, fine: bool, bad: Verdict =
     return Finding(check, Verdict.OK, detail) if fine else Finding(check, bad, detail, advice)
 
 
-def _isolation(server: Server) -> Finding:
+def _check_isolation(server: ServerState) -> Finding:
     return _finding(
         "isolation",
         f"default_transaction_isolation = {server.isolation}",
@@ -40,7 +40,7 @@ def _isolation(server: Server) -> Finding:
     )
 
 
-def _idle_timeout(server: Server, settings: Settings) -> Finding:
+def _check_idle_timeout(server: ServerState, settings: Settings) -> Finding:
     ours, others = server.idle_milliseconds, server.default_idle_milliseconds
     detail = (
         f"idle_in_transaction_session_timeout = {_seconds(ours)} here, {_seconds(others)} in other sessions"
@@ -59,7 +59,7 @@ def _seconds(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} s" if milliseconds else "off"
 
 
-def _keepalives(server: Server) -> Finding:
+def _check_keepalives(server: ServerState) -> Finding:
     if not server.is_remote:
         return Finding("keepalives", Verdict.OK, "connected through a local socket")
     return _finding(
@@ -71,7 +71,7 @@ def _keepalives(server: Server) -> Finding:
     )
 
 
-def _standby(server: Server) -> Finding:
+def _check_standby(server: ServerState) -> Finding:
     """Whether acknowledged jobs are on a standby, too, if there is one."""
     detail = (
         f"synchronous_commit = {server.synchronous_commit}, synchronous_standby_names = "
@@ -103,7 +103,7 @@ def _standby(server: Server) -> Finding:
     )
 
 
-def _connections(server: Server, settings: Settings) -> Finding:
+def _check_connections(server: ServerState, settings: Settings) -> Finding:
     each = BESIDE_POOL + (0 if settings.pooled else settings.pool_size)
     most = server.workers * each
     detail = (
@@ -119,7 +119,7 @@ def _connections(server: Server, settings: Settings) -> Finding:
     )
 
 
-def _wraparound(server: Server) -> Finding:
+def _check_wraparound(server: ServerState) -> Finding:
     return grade_finding(
         "wraparound",
         server.frozen_age,
@@ -132,7 +132,7 @@ def _wraparound(server: Server) -> Finding:
     )
 
 
-def _autovacuum(server: Server) -> Finding:
+def _check_autovacuum(server: ServerState) -> Finding:
     return _finding(
         "autovacuum",
         f"autovacuum = {server.autovacuum}, track_counts = {server.track_counts}",

@@ -6,46 +6,46 @@ from fairlead.actions import gates
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.page import Page
-from fairlead.store import flow, system, workers
+from fairlead.store import system, throughput, workers
 from fairlead.store.system import SystemGate, TenantQueue
-from fairlead.store.workers import Worker
+from fairlead.store.workers import RegisteredWorker
 
 __all__ = [
     "STALE_LEASES",
+    "RegisteredWorker",
     "SystemGate",
-    "TenantPart",
+    "TenantComparison",
     "TenantQueue",
-    "Worker",
     "change_gate",
-    "gate",
-    "queue",
-    "side_by_side",
-    "workers_listed",
+    "compare_tenants",
+    "get_gate",
+    "list_queues",
+    "list_workers",
 ]
 
 # A worker reports several times within one lease.
 STALE_LEASES = 2
 
 
-async def gate(tx: Tx, principal: Principal) -> SystemGate:
+async def get_gate(tx: Tx, principal: Principal) -> SystemGate:
     """Whether jobs are claimed at all."""
     principal.require(Permission.MANAGE_SYSTEM)
-    return await system.gate(tx)
+    return await system.get_gate(tx)
 
 
 async def change_gate(tx: Tx, principal: Principal, *, online: bool, note: str | None) -> SystemGate:
     """Open or close the system's gate. While it is closed no job is claimed; running jobs continue."""
     await (gates.resume if online else gates.pause)(tx, principal, note=note)
-    return await system.gate(tx)
+    return await system.get_gate(tx)
 
 
-async def queue(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[TenantQueue]:
+async def list_queues(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[TenantQueue]:
     """Every tenant's part of the queue, ordered by slug, after the given slug."""
     principal.require(Permission.READ_QUEUE)
-    return await system.queue(tx, after=after, limit=limit)
+    return await system.list_queues(tx, after=after, limit=limit)
 
 
-class TenantPart(msgspec.Struct, frozen=True, kw_only=True):
+class TenantComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant compared with the others: its part of the queue, its recent ends, and its share of the running jobs."""
 
     queue: TenantQueue
@@ -63,18 +63,19 @@ class TenantPart(msgspec.Struct, frozen=True, kw_only=True):
         return self.failed / ended if ended else None
 
 
-async def side_by_side(
+async def compare_tenants(
     tx: Tx, principal: Principal, *, seconds: int, limit: int, after: str = ""
-) -> Page[TenantPart]:
+) -> Page[TenantComparison]:
     """Tenants ordered by slug, after the given slug, compared with each other; ends are those of the last `seconds`."""
-    parts = await queue(tx, principal, after=after, limit=limit)
+    parts = await list_queues(tx, principal, after=after, limit=limit)
     ended = {
-        one.tenant_id: one for one in await flow.ended(tx, [p.tenant_id for p in parts], seconds=seconds)
+        one.tenant_id: one
+        for one in await throughput.count_ends(tx, [p.tenant_id for p in parts], seconds=seconds)
     }
     running = sum(one.running for one in parts)
     weights = sum(one.weight for one in parts if _has_work(one))
     return parts.map(
-        lambda one: TenantPart(
+        lambda one: TenantComparison(
             queue=one,
             succeeded=ended[one.tenant_id].succeeded,
             failed=ended[one.tenant_id].failed,
@@ -89,9 +90,9 @@ def _has_work(one: TenantQueue) -> bool:
     return bool(one.running or (one.queued and one.paused_at is None))
 
 
-async def workers_listed(
+async def list_workers(
     tx: Tx, principal: Principal, *, lease_seconds: float, after: str, limit: int
-) -> Page[Worker]:
+) -> Page[RegisteredWorker]:
     """Workers ordered by id, after the given id; stale: not seen for more than two leases."""
     principal.require(Permission.READ_WORKERS)
-    return await workers.page(tx, stale_seconds=STALE_LEASES * lease_seconds, after=after, limit=limit)
+    return await workers.list_page(tx, stale_seconds=STALE_LEASES * lease_seconds, after=after, limit=limit)

@@ -49,7 +49,7 @@ async def add(
             f"There is a tenant {slug!r} already. Choose another slug.", [Fault("slug", "taken")]
         )
     if quotas:
-        tenant = replace(tenant, quotas=await tenant_quotas.change(tx, tenant, quotas))
+        tenant = replace(tenant, quotas=await tenant_quotas.change_quotas(tx, tenant, quotas))
     await _audit(tx, principal, "tenant_created", tenant, {QUOTAS: tenant.quotas} if quotas else None)
     return tenant
 
@@ -60,16 +60,16 @@ async def find(tx: Tx, principal: Principal, tenant: str) -> Tenant | None:
     return await tenants.get(tx, tenant)
 
 
-async def every(tx: Tx, principal: Principal) -> list[Tenant]:
+async def list_all(tx: Tx, principal: Principal) -> list[Tenant]:
     """All tenants, by slug."""
     principal.require(Permission.READ_TENANTS)
-    return await tenants.every(tx)
+    return await tenants.list_all(tx)
 
 
-async def page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Tenant]:
+async def list_page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Tenant]:
     """Tenants ordered by slug, after the given slug."""
     principal.require(Permission.READ_TENANTS)
-    return await tenants.page(tx, after=after, limit=limit)
+    return await tenants.list_page(tx, after=after, limit=limit)
 
 
 async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str, Any]) -> Tenant:
@@ -88,9 +88,9 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
         given = {name: values[name] for name in CHANGEABLE if name in changes}
         await _audit(tx, principal, "tenant_changed", changed, given)
         if changed.timezone != found.timezone:
-            await schedules.move_with_zone(tx, changed.slug, was=found.timezone)
+            await schedules.update_zone(tx, changed.slug, was=found.timezone)
     if changes.get(QUOTAS):
-        quotas = await tenant_quotas.change(tx, found, changes[QUOTAS])
+        quotas = await tenant_quotas.change_quotas(tx, found, changes[QUOTAS])
         if quotas != found.quotas:
             changed = replace(changed or found, quotas=quotas)
             await _audit(tx, principal, "tenant_changed", changed, {QUOTAS: dict(changes[QUOTAS])})

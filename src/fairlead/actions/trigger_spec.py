@@ -43,7 +43,7 @@ _EVENT_ONLY = ("event_name", "filter")
 _SCHEDULE_ONLY = ("cron_expr", "timezone", "every_seconds", "start_at", "catch_up", "overlap")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a trigger. None means not given."""
 
     label: str
@@ -62,13 +62,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap | None = None
 
 
-KEPT = Asked.__struct_fields__
+REQUEST_FIELDS = TriggerRequest.__struct_fields__
 _NEEDED = ("label", "trigger_type", "definition_key")
 
 
-def asked_of(document: Mapping[str, Any]) -> Asked:
+def parse_request(document: Mapping[str, Any]) -> TriggerRequest:
     """Parse a document; the error names every invalid field."""
-    faults = [Fault(str(name), "unknown field") for name in document if name not in KEPT]
+    faults = [Fault(str(name), "unknown field") for name in document if name not in REQUEST_FIELDS]
     faults += [Fault(name, "is required") for name in _NEEDED if document.get(name) is None]
     faults += [
         Fault(name, why)
@@ -81,13 +81,13 @@ def asked_of(document: Mapping[str, Any]) -> Asked:
     for name, kind in _ENUMS.items():
         if name in given:
             given[name] = kind(given[name])
-    asked = Asked(**given)
+    asked = TriggerRequest(**given)
     _check_form(asked)
     return asked
 
 
-def spec_of(
-    asked: Asked,
+def build_spec(
+    asked: TriggerRequest,
     *,
     definition_id: UUID,
     zone: str,
@@ -114,7 +114,7 @@ def spec_of(
             start_at=start_at,
         )
         if asked.is_enabled:
-            next_fire_at = _next(schedule, asked, now, unless_changed_from, at_once=at_once)
+            next_fire_at = _find_next(schedule, asked, now, unless_changed_from, at_once=at_once)
     window = asked.dedupe_window_seconds
     return TriggerSpec(
         label=asked.label,
@@ -135,7 +135,7 @@ def spec_of(
     )
 
 
-def first_of(schedule: Schedule, now: datetime, *, at_once: bool = False) -> datetime | None:
+def find_first(schedule: Schedule, now: datetime, *, at_once: bool = False) -> datetime | None:
     """A new schedule's first instant: its start, if that is less than one interval ago."""
     if isinstance(schedule, Every) and schedule.start_at <= now:
         step = timedelta(seconds=schedule.seconds)
@@ -149,18 +149,18 @@ def first_of(schedule: Schedule, now: datetime, *, at_once: bool = False) -> dat
 _WHEN = ("cron_expr", "timezone", "every_seconds", "start_at", "is_enabled")
 
 
-def _next(
-    schedule: Schedule, asked: Asked, now: datetime, old: Trigger | None, *, at_once: bool
+def _find_next(
+    schedule: Schedule, asked: TriggerRequest, now: datetime, old: Trigger | None, *, at_once: bool
 ) -> datetime | None:
     if old is None:
-        return first_of(schedule, now, at_once=at_once)
+        return find_first(schedule, now, at_once=at_once)
     if all(getattr(asked, name) == getattr(old, name) for name in _WHEN):
         return old.next_fire_at
     fresh = (asked.every_seconds, asked.start_at) != (old.every_seconds, old.start_at)
-    return first_of(schedule, now, at_once=at_once) if fresh else schedule.next_after(now)
+    return find_first(schedule, now, at_once=at_once) if fresh else schedule.next_after(now)
 
 
-def _check_form(asked: Asked) -> None:
+def _check_form(asked: TriggerRequest) -> None:
     forms = [
         name for name in ("event_name", "cron_expr", "every_seconds") if getattr(asked, name) is not None
     ]
@@ -170,7 +170,7 @@ def _check_form(asked: Asked) -> None:
             _FORM, [Fault(name, "not together") for name in forms] or [Fault("", "is missing")]
         )
     event = wanted is TriggerType.EVENT
-    foreign = [name for name in (_SCHEDULE_ONLY if event else _EVENT_ONLY) if _says_something(asked, name)]
+    foreign = [name for name in (_SCHEDULE_ONLY if event else _EVENT_ONLY) if _is_set(asked, name)]
     if foreign:
         raise TriggerFormInvalid(
             f"{foreign[0]} does not go with a trigger of type {asked.trigger_type}: leave it out.",
@@ -190,47 +190,47 @@ def _check_form(asked: Asked) -> None:
         )
 
 
-def _says_something(asked: Asked, name: str) -> bool:
+def _is_set(asked: TriggerRequest, name: str) -> bool:
     # a stored event trigger has these defaults
     return getattr(asked, name) not in (None, {}, CatchUp.SKIP, Overlap.ALLOW)
 
 
-def _text(value: Any) -> str | None:
+def _check_text(value: Any) -> str | None:
     fits = isinstance(value, str) and 0 < len(value) <= LONGEST_LABEL and not find_storage_flaw(value)
     return None if fits else f"must be text of 1 to {LONGEST_LABEL} characters"
 
 
-def _boolean(value: Any) -> str | None:
+def _check_boolean(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
 
-def _integer(value: Any) -> str | None:
+def _check_integer(value: Any) -> str | None:
     return None if type(value) is int else "must be an integer"
 
 
-def _moment(value: Any) -> str | None:
+def _check_moment(value: Any) -> str | None:
     return None if isinstance(value, datetime) else "must be a time such as 2026-02-16T10:30:00Z"
 
 
-def _window(value: Any) -> str | None:
+def _check_window(value: Any) -> str | None:
     fits = type(value) is int and 0 <= value <= LONGEST_WINDOW
     return None if fits else f"must be an integer between 0 and {LONGEST_WINDOW} (30 days)"
 
 
-def _one_of(kind: type[TriggerType] | type[CatchUp] | type[Overlap]) -> Any:
+def _check_one_of(kind: type[TriggerType] | type[CatchUp] | type[Overlap]) -> Any:
     words = " or ".join(kind)
     return lambda value: None if value in list(kind) else f"must be {words}"
 
 
 _ENUMS: dict[str, Any] = {"trigger_type": TriggerType, "catch_up": CatchUp, "overlap": Overlap}
 _CHECKS: dict[str, Any] = {
-    "label": _text,
-    "definition_key": _text,
-    "cron_expr": _text,
-    "timezone": _text,
-    "is_enabled": _boolean,
-    "every_seconds": _integer,
-    "start_at": _moment,
-    "dedupe_window_seconds": _window,
-    **{name: _one_of(kind) for name, kind in _ENUMS.items()},
+    "label": _check_text,
+    "definition_key": _check_text,
+    "cron_expr": _check_text,
+    "timezone": _check_text,
+    "is_enabled": _check_boolean,
+    "every_seconds": _check_integer,
+    "start_at": _check_moment,
+    "dedupe_window_seconds": _check_window,
+    **{name: _check_one_of(kind) for name, kind in _ENUMS.items()},
 }

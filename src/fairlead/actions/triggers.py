@@ -11,20 +11,20 @@ from uuid_utils.compat import uuid7
 
 from fairlead.actions import quotas
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.enqueue import inactive
-from fairlead.actions.firing import Shot, fire
-from fairlead.actions.instants import pass_over
-from fairlead.actions.trigger_spec import KEPT, Asked, asked_of, spec_of
+from fairlead.actions.enqueue import inactive_error
+from fairlead.actions.firing import TriggerShot, fire
+from fairlead.actions.schedule_firing import record_dropped
+from fairlead.actions.trigger_spec import REQUEST_FIELDS, TriggerRequest, build_spec, parse_request
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Permission, Principal, Tenant
 from fairlead.model.definition import Definition
 from fairlead.model.job import Source
-from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.page import Page
 from fairlead.model.redact import mask_payload
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.secret_destination import WHY, sends_secrets_anywhere
+from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.template import compile_template, find_template_faults
 from fairlead.model.template_secrets import find_secret_fields, mask_template
 from fairlead.model.trigger import (
@@ -43,67 +43,67 @@ from fairlead.store.triggers import TriggerSpec
 MAX_PAGE = 1000
 
 
-class Made(msgspec.Struct, frozen=True):
+class SavedTrigger(msgspec.Struct, frozen=True):
     """A stored trigger, and warnings about problems with it."""
 
     trigger: Trigger
     warnings: list[Fault]
 
 
-async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[str, Any]) -> Made:
+async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[str, Any]) -> SavedTrigger:
     """Create a trigger of a tenant from a document."""
-    whose = await tenant_of(tx, principal, tenant)
+    whose = await find_tenant(tx, principal, tenant)
     await quotas.require_trigger(tx, whose.id)
-    asked = asked_of(document)
-    definition = await active_definition(tx, asked.definition_key, whose.id)
+    asked = parse_request(document)
+    definition = await get_active_definition(tx, asked.definition_key, whose.id)
     require_right(principal, definition, asked)
-    now = await triggers.moment(tx)
-    spec = spec_of(asked, definition_id=definition.id, zone=whose.timezone, now=now)
+    now = await triggers.read_clock(tx)
+    spec = build_spec(asked, definition_id=definition.id, zone=whose.timezone, now=now)
     trigger_id = await triggers.add(tx, spec, tenant_id=whose.id, created_by=principal.actor)
-    return await made(tx, principal, "trigger_created", trigger_id, definition)
+    return await report_saved(tx, principal, "trigger_created", trigger_id, definition)
 
 
-async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mapping[str, Any]) -> Made:
+async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mapping[str, Any]) -> SavedTrigger:
     """Change the given fields of a trigger; recomputes its next run if needed."""
-    old = await _held(tx, principal, trigger_id)
-    asked = changed(tx, old, document)
-    definition = await active_definition(tx, asked.definition_key, old.tenant_id)
+    old = await _lock_trigger(tx, principal, trigger_id)
+    asked = merge_changes(tx, old, document)
+    definition = await get_active_definition(tx, asked.definition_key, old.tenant_id)
     if not {"definition_key", "payload_template"}.isdisjoint(document):
         require_right(principal, definition, asked)
-    now = await triggers.moment(tx)
-    spec = spec_of(
+    now = await triggers.read_clock(tx)
+    spec = build_spec(
         asked, definition_id=definition.id, zone=old.tenant_timezone, now=now, unless_changed_from=old
     )
-    await apply(tx, old, spec, now=now)
-    return await made(tx, principal, "trigger_changed", old.id, definition, fields=sorted(document))
+    await apply_spec(tx, old, spec, now=now)
+    return await report_saved(tx, principal, "trigger_changed", old.id, definition, fields=sorted(document))
 
 
-async def apply(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
+async def apply_spec(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
     """Change a locked trigger, and record its due instants that the change drops."""
-    await pass_over(tx, old, spec, now=now)
+    await record_dropped(tx, old, spec, now=now)
     await triggers.change(tx, old.id, spec)
 
 
 async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     """Delete a trigger; its firings and jobs stay."""
-    trigger = await _held(tx, principal, trigger_id)
+    trigger = await _lock_trigger(tx, principal, trigger_id)
     await triggers.remove(tx, trigger.id)
     await _audit(tx, principal, "trigger_deleted", trigger)
-    return shown(tx, replace(trigger, next_fire_at=None))
+    return mask_trigger(tx, replace(trigger, next_fire_at=None))
 
 
 async def get(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     """A trigger."""
-    return shown(tx, await as_kept(tx, principal, trigger_id))
+    return mask_trigger(tx, await get_unmasked(tx, principal, trigger_id))
 
 
-async def as_kept(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+async def get_unmasked(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     """A trigger with its unmasked secrets: never shown to users."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
-    return _there(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id), trigger_id)
+    return _require_found(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id), trigger_id)
 
 
-async def listed(
+async def list_triggers(
     tx: Tx,
     principal: Principal,
     *,
@@ -116,21 +116,27 @@ async def listed(
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     tenant_id = principal.tenant_id
     if tenant is not None:
-        tenant_id = (await tenant_of(tx, principal, tenant, Permission.READ_TRIGGERS)).id
-    page = await triggers.page(tx, filters, tenant_id=tenant_id, before=before, limit=min(limit, MAX_PAGE))
-    return page.map(lambda one: shown(tx, one))
+        tenant_id = (await find_tenant(tx, principal, tenant, Permission.READ_TRIGGERS)).id
+    page = await triggers.list_page(
+        tx, filters, tenant_id=tenant_id, before=before, limit=min(limit, MAX_PAGE)
+    )
+    return page.map(lambda one: mask_trigger(tx, one))
 
 
-async def every(tx: Tx, principal: Principal, *, tenant: str | None = None, **filters: Any) -> list[Trigger]:
+async def list_all(
+    tx: Tx, principal: Principal, *, tenant: str | None = None, **filters: Any
+) -> list[Trigger]:
     """All matching triggers, without a limit: for an application's own tenants, not for answers to untrusted callers."""
-    found = page = await listed(tx, principal, tenant=tenant, limit=MAX_PAGE, **filters)
+    found = page = await list_triggers(tx, principal, tenant=tenant, limit=MAX_PAGE, **filters)
     while page.last is not None:
-        page = await listed(tx, principal, tenant=tenant, before=page.last.id, limit=MAX_PAGE, **filters)
+        page = await list_triggers(
+            tx, principal, tenant=tenant, before=page.last.id, limit=MAX_PAGE, **filters
+        )
         found = Page([*found, *page])
     return found
 
 
-async def history(
+async def list_firings(
     tx: Tx,
     principal: Principal,
     trigger_id: UUID,
@@ -141,37 +147,37 @@ async def history(
 ) -> Page[Firing]:
     """A trigger's firings, newest first."""
     await get(tx, principal, trigger_id)
-    return await firings.page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE))
+    return await firings.list_page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE))
 
 
-async def latest(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict[UUID, Firing]:
+async def list_latest_firings(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict[UUID, Firing]:
     """The last firing of each of these triggers, which the principal may read; without triggers that never fired."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
-    return {one.trigger_id: one for one in await firings.latest(tx, [trigger.id for trigger in found])}
+    return {one.trigger_id: one for one in await firings.list_latest(tx, [trigger.id for trigger in found])}
 
 
-async def recent(
+async def list_recent_firings(
     tx: Tx, principal: Principal, found: Sequence[Trigger], *, each: int
 ) -> dict[UUID, list[Firing]]:
     """The last few firings of each of these triggers, which the principal may read; newest first."""
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     by_trigger: dict[UUID, list[Firing]] = {trigger.id: [] for trigger in found}
-    for firing in await firings.recent(tx, list(by_trigger), each=each):
+    for firing in await firings.list_recent(tx, list(by_trigger), each=each):
         by_trigger[firing.trigger_id].append(firing)
     return by_trigger
 
 
 async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: UUID) -> Firing:
     """Fire a schedule by hand, enabled or not, as if its instant were now. For an event trigger, replay an event instead."""
-    trigger = await _held(tx, principal, trigger_id)
+    trigger = await _lock_trigger(tx, principal, trigger_id)
     if trigger.trigger_type is TriggerType.EVENT:
         raise TriggerInvalid(
             "This trigger waits for events: replay one, or preview it with a sample.",
             [Fault("trigger_type", "must be schedule")],
         )
     await quotas.require_room_for(tx, principal)
-    now = await triggers.moment(tx)
-    shot = Shot(
+    now = await triggers.read_clock(tx)
+    shot = TriggerShot(
         trigger=trigger,
         slot=f"manual:{uuid7()}",
         context=build_schedule_context(trigger, now),
@@ -181,16 +187,16 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
     )
     record = await fire(tx, replace(principal, tenant_id=trigger.tenant_id), catalog, shot)
     await firings.add(tx, [record])
-    await triggers.set_off(tx, [trigger.id])
+    await triggers.mark_fired(tx, [trigger.id])
     details = {"outcome": record.outcome, "job_id": None if record.job_id is None else str(record.job_id)}
     await _audit(tx, principal, "trigger_fired", trigger, details)
-    return await firings.at_slot(tx, trigger.id, record.slot)
+    return await firings.get_at_slot(tx, trigger.id, record.slot)
 
 
-def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
+def merge_changes(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> TriggerRequest:
     """The request for a trigger with these changes."""
     given = dict(document)
-    seen = shown(tx, old).payload_template
+    seen = mask_trigger(tx, old).payload_template
     if "payload_template" in given:
         # a reader has seen masked secrets: unchanged masks keep the stored values
         given["payload_template"] = restore_secrets(given["payload_template"], old.payload_template, seen)
@@ -201,62 +207,66 @@ def changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> Asked:
             "The template holds secrets of its old definition: send the whole payload_template again.",
             [Fault("payload_template", "is required, with its secrets")],
         )
-    return asked_of({**document_of(old), **given})
+    return parse_request({**build_document(old), **given})
 
 
-def shown(tx: Tx, trigger: Trigger) -> Trigger:
+def mask_trigger(tx: Tx, trigger: Trigger) -> Trigger:
     """The trigger as users may see it: literal values of secret fields are masked, references are not."""
     template = mask_template(trigger.payload_template, trigger.secret_paths)
     return replace(trigger, payload_template=mask_payload(template, (), tx.redact_patterns))
 
 
-def secret_event_paths(trigger: Trigger) -> list[str]:
+def list_secret_event_paths(trigger: Trigger) -> list[str]:
     """The paths in its events' data that become secrets of its jobs."""
     return find_secret_fields(trigger.payload_template, trigger.secret_paths, trigger.roots)
 
 
-async def made(
+async def report_saved(
     tx: Tx, principal: Principal, action: str, trigger_id: UUID | None, definition: Definition, **details: Any
-) -> Made:
+) -> SavedTrigger:
     """Audit a stored trigger, notify the schedulers, and collect warnings."""
-    trigger = _there(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
+    trigger = _require_found(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
     await _audit(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
     template = compile_template(trigger.payload_template, trigger.roots)
-    warnings = find_template_faults(template, definition.arg_schema) + await _missing_workflow(tx, trigger)
-    return Made(shown(tx, trigger), warnings + _only_one_caught_up(trigger))
+    warnings = find_template_faults(template, definition.arg_schema) + await _warn_of_missing_workflow(
+        tx, trigger
+    )
+    return SavedTrigger(mask_trigger(tx, trigger), warnings + _warn_of_overlap(trigger))
 
 
-def _only_one_caught_up(trigger: Trigger) -> list[Fault]:
+def _warn_of_overlap(trigger: Trigger) -> list[Fault]:
     """A warning for catch_up `all` with overlap `skip`: the missed runs come at once, so all but one are skipped."""
     if trigger.catch_up is not CatchUp.ALL or trigger.overlap is not Overlap.SKIP:
         return []
     return [Fault("catch_up", "creates one job for all missed runs, unless overlap is allow")]
 
 
-async def _missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:
+async def _warn_of_missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:
     """A warning for a trigger that runs a workflow which does not exist yet."""
     template = trigger.payload_template
     named = template.get("workflow") if isinstance(template, dict) else None
     if trigger.definition_key != ENGINE_RUN or not isinstance(named, str) or "{{" in named:
         return []
-    if await workflows.newest(tx, tenant_id=trigger.tenant_id, key=named):
+    if await workflows.find_newest(tx, tenant_id=trigger.tenant_id, key=named):
         return []
     return [Fault("/workflow", f"there is no workflow {named!r} yet")]
 
 
-async def _held(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+async def _lock_trigger(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
-    return _there(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id, hold=True), trigger_id)
+    return _require_found(
+        await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id, hold=True), trigger_id
+    )
 
 
-def _there(found: Trigger | None, trigger_id: UUID | None) -> Trigger:
+def _require_found(found: Trigger | None, trigger_id: UUID | None) -> Trigger:
     if found is None:
         raise TriggerUnknown(f"There is no trigger {trigger_id}.", [Fault("id", "unknown")])
     return found
 
 
-async def tenant_of(
+async def find_tenant(
     tx: Tx, principal: Principal, tenant: str, permission: Permission = Permission.MANAGE_TRIGGERS
 ) -> Tenant:
     """The tenant, if the principal has the permission there."""
@@ -267,17 +277,17 @@ async def tenant_of(
     return found
 
 
-async def active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition:
+async def get_active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition:
     """An active definition that a trigger of this tenant may use."""
-    found = (await definitions.by_keys(tx, [key])).get(key)
+    found = (await definitions.get_by_keys(tx, [key])).get(key)
     if found is None or not found.is_for(tenant_id):
         raise unknown_definition(key)
     if not found.is_active:
-        raise inactive(key)
+        raise inactive_error(key)
     return found
 
 
-def require_right(principal: Principal, definition: Definition, asked: Asked) -> None:
+def require_right(principal: Principal, definition: Definition, asked: TriggerRequest) -> None:
     """Refuse a trigger that starts workflows without the right to, or sends its secrets to a host from an event."""
     if definition.key == ENGINE_RUN:
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
@@ -287,9 +297,9 @@ def require_right(principal: Principal, definition: Definition, asked: Asked) ->
         )
 
 
-def document_of(trigger: Trigger) -> dict[str, Any]:
+def build_document(trigger: Trigger) -> dict[str, Any]:
     """The document that requests this trigger."""
-    return {name: getattr(trigger, name) for name in KEPT}
+    return {name: getattr(trigger, name) for name in REQUEST_FIELDS}
 
 
 async def _audit(

@@ -11,7 +11,17 @@ from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
 from fairlead.model.spreadsheet import format_csv
-from fairlead.model.usage import FIGURES, By, Per, Period, Usage, UsageFigures, parse_choice, period, sum_usage
+from fairlead.model.usage import (
+    FIGURES,
+    By,
+    Per,
+    Period,
+    Usage,
+    UsageFigures,
+    parse_choice,
+    period,
+    sum_usage,
+)
 from fairlead.model.zone import load_zone
 from fairlead.store import tenants, usage
 
@@ -32,7 +42,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
         return format_csv(COLUMNS, ([getattr(one, name) for name in COLUMNS] for one in self.items))
 
 
-async def report(
+async def report_usage(
     tx: Tx,
     principal: Principal,
     *,
@@ -48,21 +58,21 @@ async def report(
     The steps are in the given time zone, else in the tenant's, else in UTC.
     """
     step, apart = parse_choice(By, "by", by), parse_choice(Per, "per", per)
-    tenant_id = await _scope(tx, principal, tenant)
-    clock = await usage.clock(tx, tenant_id=tenant_id)
+    tenant_id = await _resolve_scope(tx, principal, tenant)
+    clock = await usage.read_clock(tx, tenant_id=tenant_id)
     where = load_zone(timezone or clock.timezone or "UTC")
     wanted = period(by=step, where=where, now=clock.now, since=since, until=until)
-    found = await usage.used(tx, wanted, tenant_id=tenant_id, per=apart, limit=MOST_ROWS + 1)
+    found = await usage.list_usage(tx, wanted, tenant_id=tenant_id, per=apart, limit=MOST_ROWS + 1)
     if len(found) > MOST_ROWS:
         why = f"that would be more than {MOST_ROWS} lines: ask for less time, longer steps, or per `nothing`"
         raise InvalidInput(f"from: {why}.", [Fault("from", why)])
     return UsageReport(period=wanted, timezone=str(where), items=found, totals=sum_usage(found))
 
 
-async def _scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+async def _resolve_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
     wanted = principal.tenant_id
     if tenant is not None:
-        found = await tenants.ids(tx, [tenant])
+        found = await tenants.get_ids(tx, [tenant])
         if tenant not in found:
             raise unknown_tenant(tenant)
         wanted = found[tenant]

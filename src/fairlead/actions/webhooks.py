@@ -8,7 +8,13 @@ from fairlead.actions import triggers
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnknown, Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Principal
-from fairlead.model.end_event import END_EVENTS, JOB_EVENTS, RUN_EVENTS, build_webhook_template, build_end_filter
+from fairlead.model.end_event import (
+    END_EVENTS,
+    JOB_EVENTS,
+    RUN_EVENTS,
+    build_end_filter,
+    build_webhook_template,
+)
 from fairlead.model.http_call import KEY, parse_target
 from fairlead.model.path import Flaw
 from fairlead.model.trigger import Trigger, TriggerType
@@ -29,7 +35,7 @@ async def add(
 
     It is limited to jobs of these definitions and runs of these workflows; without any, it covers all.
     """
-    host = _host(url)
+    host = _parse_host(url)
     _check_limits(events, definitions, workflows)
     document = {
         "label": f"Webhook to {host}"[:200],
@@ -69,12 +75,12 @@ def _check_limits(events: Sequence[str], definitions: Sequence[str], workflows: 
             )
 
 
-async def listed(tx: Tx, principal: Principal, *, tenant: str | None = None) -> list[Trigger]:
+async def list_webhooks(tx: Tx, principal: Principal, *, tenant: str | None = None) -> list[Trigger]:
     """Webhooks, newest first."""
     found = [
         one
         for event in END_EVENTS
-        for one in await triggers.every(tx, principal, tenant=tenant, event_name=event, definition_key=KEY)
+        for one in await triggers.list_all(tx, principal, tenant=tenant, event_name=event, definition_key=KEY)
     ]
     return sorted(found, key=lambda one: one.id, reverse=True)
 
@@ -93,7 +99,7 @@ def _is_webhook(trigger: Trigger) -> bool:
     return trigger.definition_key == KEY and trigger.event_name in END_EVENTS
 
 
-def _host(url: str) -> str:
+def _parse_host(url: str) -> str:
     try:
         return parse_target(url).host
     except Flaw as flaw:

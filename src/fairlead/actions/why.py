@@ -10,12 +10,12 @@ from fairlead.model.why import QueueConditions, Why, explain
 from fairlead.store import why as store
 
 
-async def why(tx: Tx, principal: Principal, job_id: UUID) -> Why:
+async def explain_job(tx: Tx, principal: Principal, job_id: UUID) -> Why:
     """Every reason why the job is not running, most decisive first."""
-    job = await store.standing(tx, job_id, tenant_id=principal.tenant_id)
+    job = await store.find_standing(tx, job_id, tenant_id=principal.tenant_id)
     if job is None:
         raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
     principal.require(Permission.READ_JOBS, job.tenant_id)
     waits = job.status is JobStatus.QUEUED
-    around = await store.surroundings(tx, job) if waits else QueueConditions()
+    around = await store.find_surroundings(tx, job) if waits else QueueConditions()
     return Why(job_id=job.job_id, status=job.status, at=job.now, reasons=explain(job, around))

@@ -4,33 +4,33 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.actions import settling
+from fairlead.actions import workflow_progress
 from fairlead.db.tx import Tx
 from fairlead.errors import ClaimSettled
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Backoff, RetryBudget, Released, decide
+from fairlead.model.outcome import Backoff, Released, RetryBudget, decide
 from fairlead.store import bulk, queue, worker_claims
 from fairlead.store.queue import Claimed
 
 log = structlog.get_logger(__name__)
 
 
-async def repeat(
+async def repeat_claim(
     tx: Tx, *, worker: str, claim_id: UUID, tenant_id: UUID | None, lease_seconds: float
 ) -> list[tuple[Lease, Claimed]] | None:
     """The jobs of a repeated claim, of this tenant, with renewed leases; None if the claim may take jobs now.
 
     It may if it took none, or if all its leases are lost: no job is charged for that, since no work had begun.
     """
-    noted = await worker_claims.repeat(tx, worker=worker, claim_id=claim_id)
+    noted = await worker_claims.repeat_claim(tx, worker=worker, claim_id=claim_id)
     if noted is None:
         return None
-    if uncharged := await worker_claims.uncharge(tx, noted, worker=worker):
+    if uncharged := await worker_claims.undo_charges(tx, noted, worker=worker):
         log.warning("loss_uncharged", jobs=len(uncharged), why="the worker never got the answer to its claim")
-    held = await worker_claims.held(tx, noted, tenant_id=tenant_id)
+    held = await worker_claims.list_leases(tx, noted, tenant_id=tenant_id)
     alive = await queue.heartbeat(tx, held, lease_seconds=lease_seconds) if held else {}
     if alive:
-        jobs = await queue.again(tx, list(alive))
+        jobs = await queue.repeat_claim(tx, list(alive))
         return [(lease, jobs[lease.job_id]) for lease in alive if lease.job_id in jobs]
     if not held and not await worker_claims.is_any_lost(tx, noted):
         raise ClaimSettled(
@@ -39,7 +39,9 @@ async def repeat(
         )
     if held:  # expired, and not rescued yet
         change = decide(RetryBudget(1, 0, 0, Backoff()), Released())
-        await settling.finish(tx, [(lease, change) for lease in held], actor=f"worker:{worker}")
+        await workflow_progress.finish_attempts(
+            tx, [(lease, change) for lease in held], actor=f"worker:{worker}"
+        )
         await bulk.notify(tx, "ready")
-    await worker_claims.forget_one(tx, worker=worker, claim_id=claim_id)
+    await worker_claims.remove_claim(tx, worker=worker, claim_id=claim_id)
     return None

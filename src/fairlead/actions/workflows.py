@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import quotas
-from fairlead.actions.jobs import take_key_again
-from fairlead.actions.settling import advance, stop
+from fairlead.actions.jobs import reclaim_key
+from fairlead.actions.workflow_progress import advance_runs, stop_run
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     Fault,
@@ -27,16 +27,16 @@ from fairlead.errors import (
 from fairlead.model import secret_destination
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
 from fairlead.model.definition import Definition, check_payload, compile_schema
-from fairlead.model.reserved_key import build_part_key, require_unreserved_key
 from fairlead.model.page import Page
 from fairlead.model.payload import encode
 from fairlead.model.redact import secret_paths
 from fairlead.model.request import unknown_tenant
+from fairlead.model.reserved_key import build_part_key, require_unreserved_key
 from fairlead.model.template_secrets import find_secret_fields
 from fairlead.model.workflow import Workflow, build_document, read_workflow
 from fairlead.model.workflow_graph import Node, build_graph
 from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
-from fairlead.model.workflow_secrets import restore_spec, mask_run, mask_spec, mask_steps
+from fairlead.model.workflow_secrets import mask_run, mask_spec, mask_steps, restore_spec
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
 from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
 
@@ -49,7 +49,7 @@ MAX_INPUT_BYTES = 4_194_304
 MAX_DEPTH = 20
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to start a run."""
 
     tenant: str
@@ -65,13 +65,13 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     started_by_job: UUID | None = None
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartedRun(msgspec.Struct, frozen=True):
     id: UUID
     # whether there was a run with this key
     deduplicated: bool = False
 
 
-class Shown(msgspec.Struct, frozen=True):
+class RunDetails(msgspec.Struct, frozen=True):
     """A run with its steps, from a place on, and the number of steps in each state."""
 
     run: Run
@@ -83,25 +83,25 @@ class Shown(msgspec.Struct, frozen=True):
 # Workflows
 
 
-async def put(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple[PublishedWorkflow, bool]:
+async def publish(tx: Tx, principal: Principal, tenant: str, document: Any) -> tuple[PublishedWorkflow, bool]:
     """Publish a workflow from a document. Its newest version, and whether that is new.
 
     The tenant `global` shares its workflows with every tenant. Unchanged masks keep the stored secrets.
     """
-    tenant_id = await _tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
+    tenant_id = await _find_tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
     workflow = read_workflow(document)
     build_graph(workflow)
-    found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
+    found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
     _check_definitions(workflow, found, tenant_id)
-    await workflows.hold_key(tx, tenant_id=tenant_id, key=workflow.key)
-    known = await workflows.newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
+    await workflows.lock_key(tx, tenant_id=tenant_id, key=workflow.key)
+    known = await workflows.find_newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
     spec = build_document(workflow)
     if known is not None:
-        spec = restore_spec(spec, known.spec, _secrets(found), tx.redact_patterns)
+        spec = restore_spec(spec, known.spec, _secret_paths_of(found), tx.redact_patterns)
     if known is not None and known.spec == spec:
         return known, False
     _check_destinations(spec, found)
-    made = await workflows.add(
+    made = await workflows.add_version(
         tx,
         tenant_id=tenant_id,
         is_shared=tenant_id == GLOBAL_TENANT_ID,
@@ -165,7 +165,7 @@ def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[
     return sorted(paths)
 
 
-async def listed(
+async def list_workflows(
     tx: Tx, principal: Principal, *, after: str = "", after_tenant: UUID | None = None, limit: int = 50
 ) -> Page[PublishedWorkflow]:
     """The newest versions of the workflows that can be started, by key; literal secrets are masked.
@@ -174,18 +174,18 @@ async def listed(
     """
     principal.require(Permission.READ_WORKFLOWS, principal.tenant_id)
     _check_limit(limit)
-    found = await workflows.listed(
+    found = await workflows.list_newest(
         tx, tenant_id=principal.tenant_id, after=after, after_tenant=after_tenant, limit=limit
     )
-    return found.with_rows(await _shown(tx, found))
+    return found.with_rows(await _mask_workflows(tx, found))
 
 
-def place_of(one: PublishedWorkflow) -> str:
+def encode_place(one: PublishedWorkflow) -> str:
     """The cursor of a workflow in the list: keys have no spaces."""
     return f"{one.key} {one.tenant_id}"
 
 
-def read_place(text: str) -> tuple[str, UUID | None]:
+def decode_place(text: str) -> tuple[str, UUID | None]:
     """The key and the tenant of a cursor."""
     key, _, tenant_id = text.partition(" ")
     try:
@@ -201,13 +201,13 @@ async def get(
     tx: Tx, principal: Principal, tenant: str | None, key: str, *, version: int | None = None
 ) -> PublishedWorkflow:
     """A workflow of a tenant, or the shared one."""
-    tenant_id = await _tenant_id(tx, principal, tenant or GLOBAL_TENANT, Permission.READ_WORKFLOWS)
-    [shown] = await _shown(tx, [await _published(tx, tenant_id, key, version)])
+    tenant_id = await _find_tenant_id(tx, principal, tenant or GLOBAL_TENANT, Permission.READ_WORKFLOWS)
+    [shown] = await _mask_workflows(tx, [await _get_published(tx, tenant_id, key, version)])
     return shown
 
 
-async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> PublishedWorkflow:
-    found = await workflows.newest(tx, tenant_id=tenant_id, key=key, version=version)
+async def _get_published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> PublishedWorkflow:
+    found = await workflows.find_newest(tx, tenant_id=tenant_id, key=key, version=version)
     if found is None:
         shown = repr(key[:130]) if version is None else f"{key[:130]!r} in version {version}"
         raise WorkflowUnknown(
@@ -217,22 +217,22 @@ async def _published(tx: Tx, tenant_id: UUID, key: str, version: int | None) -> 
     return found
 
 
-async def _shown(tx: Tx, found: Sequence[PublishedWorkflow]) -> list[PublishedWorkflow]:
+async def _mask_workflows(tx: Tx, found: Sequence[PublishedWorkflow]) -> list[PublishedWorkflow]:
     keys = {step["definition"] for one in found for step in one.spec["steps"]}
-    secrets = _secrets(await definitions.by_keys(tx, keys))
+    secrets = _secret_paths_of(await definitions.get_by_keys(tx, keys))
     return [replace(one, spec=mask_spec(one.spec, secrets, tx.redact_patterns)) for one in found]
 
 
-def _secrets(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
+def _secret_paths_of(found: Mapping[str, Definition]) -> dict[str, Sequence[str]]:
     return {key: one.secret_paths for key, one in found.items()}
 
 
 # Runs
 
 
-async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started:
+async def start(tx: Tx, principal: Principal, key: str, asked: RunRequest) -> StartedRun:
     """Start a run of a workflow: its first steps become jobs at once."""
-    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
+    tenant_id = await _find_tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
     await quotas.require_room_for(tx, principal)
     if not isinstance(key, str):
         raise InvalidInput(
@@ -240,15 +240,15 @@ async def start(tx: Tx, principal: Principal, key: str, asked: Start) -> Started
         )
     if asked.version is not None and type(asked.version) is not int:
         raise InvalidInput("version must be a whole number.", [Fault("version", "must be a whole number")])
-    published = await _published(tx, tenant_id, key, asked.version)
+    published = await _get_published(tx, tenant_id, key, asked.version)
     return await _start(
         tx, principal, tenant_id, asked, workflow=read_workflow(published.spec), published=published
     )
 
 
-async def start_inline(tx: Tx, principal: Principal, document: Any, asked: Start) -> Started:
+async def start_inline(tx: Tx, principal: Principal, document: Any, asked: RunRequest) -> StartedRun:
     """Start a run of an unpublished workflow from a document."""
-    tenant_id = await _tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
+    tenant_id = await _find_tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
     workflow = read_workflow(document)
     return await _start(tx, principal, tenant_id, asked, workflow=workflow, published=None)
 
@@ -257,26 +257,26 @@ async def _start(
     tx: Tx,
     principal: Principal,
     tenant_id: UUID,
-    asked: Start,
+    asked: RunRequest,
     *,
     workflow: Workflow,
     published: PublishedWorkflow | None,
-) -> Started:
+) -> StartedRun:
     for step in workflow.steps:
         principal.require_definition(step.definition)
-    given = _input(tx, workflow, asked)
+    given = _check_input(tx, workflow, asked)
     nodes: list[Node] = build_graph(workflow)
     hides: Sequence[str]
     if published is None:
-        found = await definitions.by_keys(tx, {step.definition for step in workflow.steps})
+        found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
         _check_definitions(workflow, found, tenant_id)
         hides = _secret_inputs(workflow, found)
     else:
         hides = published.secret_paths
-    depth = await _depth(tx, workflow, asked)
+    depth = await _measure_depth(tx, workflow, asked)
     unique_key = _unique_key(asked)
     run_id = uuid7()
-    is_new = await workflows.start(
+    is_new = await workflows.add_run(
         tx,
         run_id=run_id,
         tenant_id=tenant_id,
@@ -294,15 +294,15 @@ async def _start(
         created_by=principal.actor,
     )
     if not is_new:
-        there = await workflows.with_unique_key(tx, tenant_id=tenant_id, unique_key=str(unique_key))
-        return Started(there or run_id, deduplicated=True)
-    started = await _visible(tx, principal, run_id)
+        there = await workflows.find_by_unique_key(tx, tenant_id=tenant_id, unique_key=str(unique_key))
+        return StartedRun(there or run_id, deduplicated=True)
+    started = await _get_visible(tx, principal, run_id)
     await _audit_run(tx, principal, "workflow_started", started)
-    await _go(tx, run_id)
-    return Started(run_id)
+    await _start_roots(tx, run_id)
+    return StartedRun(run_id)
 
 
-def _unique_key(asked: Start) -> str | None:
+def _unique_key(asked: RunRequest) -> str | None:
     if asked.part is not None and asked.started_by_job is not None:
         return build_part_key(asked.started_by_job, asked.part)
     if asked.unique_key is not None:
@@ -310,8 +310,8 @@ def _unique_key(asked: Start) -> str | None:
     return asked.unique_key
 
 
-async def _depth(tx: Tx, workflow: Workflow, asked: Start) -> int:
-    depth = 0 if asked.parent_job_id is None else await workflows.depth_below(tx, asked.parent_job_id)
+async def _measure_depth(tx: Tx, workflow: Workflow, asked: RunRequest) -> int:
+    depth = 0 if asked.parent_job_id is None else await workflows.measure_depth(tx, asked.parent_job_id)
     if depth > MAX_DEPTH:
         raise WorkflowTooDeep(
             f"{workflow.key} would run nested in {depth} other runs; the limit is {MAX_DEPTH}. "
@@ -320,7 +320,7 @@ async def _depth(tx: Tx, workflow: Workflow, asked: Start) -> int:
     return depth
 
 
-def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
+def _check_input(tx: Tx, workflow: Workflow, asked: RunRequest) -> Any:
     texts: dict[str, Any] = {"key": asked.unique_key, "correlation_id": asked.correlation_id}
     for name, value in texts.items():
         if value is not None and not (isinstance(value, str) and 1 <= len(value) <= MAX_KEY):
@@ -341,29 +341,29 @@ def _input(tx: Tx, workflow: Workflow, asked: Start) -> Any:
     return given
 
 
-async def _go(tx: Tx, run_id: UUID) -> None:
+async def _start_roots(tx: Tx, run_id: UUID) -> None:
     """Release the steps that wait for no other step; end a run without steps to run."""
-    run = (await workflows.hold(tx, [run_id]))[run_id]
-    await advance(tx, await workflows.begin_roots(tx, run))
+    run = (await workflows.lock_runs(tx, [run_id]))[run_id]
+    await advance_runs(tx, await workflows.start_roots(tx, run))
 
 
 async def cancel(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     """Cancel a run: waiting jobs at once, running jobs by a cancel request; no further step starts."""
-    run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
-    held = (await workflows.hold(tx, [run.id]))[run.id]
+    run = await _get_visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
+    held = (await workflows.lock_runs(tx, [run.id]))[run.id]
     if held.status is not RunStatus.RUNNING and held.status is not RunStatus.CANCELED:
         raise WorkflowRunOver(f"Run {run.id} is {held.status}: only running runs can be canceled.")
     if held.status is RunStatus.RUNNING:
         if not held.is_canceling:
             await _audit_run(tx, principal, "workflow_cancel_requested", run)
-        await stop(tx, held)  # also a second time: the first cancel skipped jobs that were locked
-    return await _visible(tx, principal, run_id)
+        await stop_run(tx, held)  # also a second time: the first cancel skipped jobs that were locked
+    return await _get_visible(tx, principal, run_id)
 
 
 async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     """Continue a failed or canceled run from the steps that did not succeed."""
-    run = await _visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
-    held = (await workflows.hold(tx, [run.id]))[run.id]
+    run = await _get_visible(tx, principal, run_id, Permission.RUN_WORKFLOWS)
+    held = (await workflows.lock_runs(tx, [run.id]))[run.id]
     if held.status not in (RunStatus.FAILED, RunStatus.CANCELED):
         raise WorkflowRunNotRetryable(
             f"Run {run.id} is {held.status}: only failed and canceled runs can be retried."
@@ -372,33 +372,33 @@ async def retry(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     if held.parent_job_id is not None:
         await _retry_waiting(tx, held.parent_job_id)
     await _audit_run(tx, principal, "workflow_retried", run)
-    return await _visible(tx, principal, run_id)
+    return await _get_visible(tx, principal, run_id)
 
 
 async def is_retryable(tx: Tx, principal: Principal, run: Run) -> bool:
     """Whether a run, which this principal may read, can be retried."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
     over = run.status in (RunStatus.FAILED, RunStatus.CANCELED)
-    return over and await workflows.undone(tx, run.id) is None
+    return over and await workflows.find_compensation(tx, run.id) is None
 
 
 async def _retry_waiting(tx: Tx, job_id: UUID) -> None:
     """Requeue the job that waited for a run. A job that is a step itself is retried with its own run."""
     job = await jobs.get(tx, job_id)
-    if job is not None and job.workflow_run_id is None and await bulk_jobs.hold_terminal(tx, [job_id]):
-        await take_key_again(tx, job)
+    if job is not None and job.workflow_run_id is None and await bulk_jobs.lock_terminal(tx, [job_id]):
+        await reclaim_key(tx, job)
         await bulk_jobs.requeue(tx, [job_id])
         await bulk.notify(tx, "ready")
 
 
 async def reopen(tx: Tx, run_id: UUID, *, within_quotas_of: UUID | None = None) -> None:
     """Retry a locked run; with a tenant, refused if its jobs exceed the tenant's quotas."""
-    if (undone := await workflows.undone(tx, run_id)) is not None:
+    if (undone := await workflows.find_compensation(tx, run_id)) is not None:
         raise WorkflowRunNotRetryable(
             f"Run {run_id} was undone by its step {undone!r}, and what had succeeded before would count as done. "
             "Start a new run."
         )
-    troubled = await workflows.troubled_jobs(tx, run_id)
+    troubled = await workflows.lock_failed_jobs(tx, run_id)
     held = list(troubled)
     if within_quotas_of is not None and held:
         await quotas.require_room(tx, within_quotas_of, more=len(held))
@@ -406,30 +406,30 @@ async def reopen(tx: Tx, run_id: UUID, *, within_quotas_of: UUID | None = None) 
         await bulk_jobs.requeue(tx, held[start_at : start_at + MAX_PAGE])
     if held:
         await bulk.notify(tx, "ready")
-    await workflows.reopen(tx, run_id, Counter(troubled.values()))
-    await _go(tx, run_id)
+    await workflows.continue_run(tx, run_id, Counter(troubled.values()))
+    await _start_roots(tx, run_id)
 
 
-async def show(
+async def show_run(
     tx: Tx, principal: Principal, run_id: UUID, *, first: int = 0, limit: int = SHOWN_STEPS
-) -> Shown:
+) -> RunDetails:
     """A run and its steps from a place on; secrets are masked."""
-    run = await _recorded(tx, principal, run_id, Permission.READ_RUNS)
+    run = await _get_recorded(tx, principal, run_id, Permission.READ_RUNS)
     _check_limit(limit)
-    steps = await workflows.run_steps(tx, run.id, first=first, limit=limit)
-    secrets = _secrets(await definitions.by_keys(tx, {step.definition_key for step in steps}))
+    steps = await workflows.list_steps(tx, run.id, first=first, limit=limit)
+    secrets = _secret_paths_of(await definitions.get_by_keys(tx, {step.definition_key for step in steps}))
     shown = mask_steps(steps, run, secrets, tx.redact_patterns)
     more = None if steps.last is None else steps.last.place + 1
-    counts = await workflows.step_counts(tx, run.id)
-    return Shown(mask_run(run, tx.redact_patterns), shown, counts, more)
+    counts = await workflows.count_steps(tx, run.id)
+    return RunDetails(mask_run(run, tx.redact_patterns), shown, counts, more)
 
 
-async def standing(tx: Tx, principal: Principal, run_id: UUID) -> Run:
+async def get_run(tx: Tx, principal: Principal, run_id: UUID) -> Run:
     """A run without its steps; secrets are masked."""
-    return await _visible(tx, principal, run_id)
+    return await _get_visible(tx, principal, run_id)
 
 
-async def runs(
+async def list_runs(
     tx: Tx,
     principal: Principal,
     *,
@@ -441,28 +441,28 @@ async def runs(
     """Runs, newest first."""
     principal.require(Permission.READ_RUNS, principal.tenant_id)
     _check_limit(limit)
-    found = await workflows.runs(
+    found = await workflows.list_runs(
         tx, tenant_id=principal.tenant_id, key=key, status=status, before=before, limit=limit
     )
     return found.map(lambda one: mask_run(one, tx.redact_patterns))
 
 
-async def _visible(
+async def _get_visible(
     tx: Tx, principal: Principal, run_id: UUID, permission: Permission = Permission.READ_RUNS
 ) -> Run:
-    return mask_run(await _recorded(tx, principal, run_id, permission), tx.redact_patterns)
+    return mask_run(await _get_recorded(tx, principal, run_id, permission), tx.redact_patterns)
 
 
-async def _recorded(tx: Tx, principal: Principal, run_id: UUID, permission: Permission) -> Run:
-    run = await workflows.run(tx, run_id, tenant_id=principal.tenant_id)
+async def _get_recorded(tx: Tx, principal: Principal, run_id: UUID, permission: Permission) -> Run:
+    run = await workflows.get_run(tx, run_id, tenant_id=principal.tenant_id)
     if run is None:
         raise WorkflowRunUnknown(f"There is no run {run_id}.", [Fault("id", "unknown")])
     principal.require(permission, run.tenant_id)
     return run
 
 
-async def _tenant_id(tx: Tx, principal: Principal, tenant: str, permission: Permission) -> UUID:
-    found = await tenants.ids(tx, [tenant])
+async def _find_tenant_id(tx: Tx, principal: Principal, tenant: str, permission: Permission) -> UUID:
+    found = await tenants.get_ids(tx, [tenant])
     if tenant not in found or principal.tenant_id not in (None, found[tenant]):
         raise unknown_tenant(tenant)
     principal.require(permission, found[tenant])

@@ -21,7 +21,7 @@ from fairlead.app import Fairlead
 from fairlead.bench.draining import opened, workers
 from fairlead.bench.idle import transactions
 from fairlead.bench.run import TENANT, Measure, Progress
-from fairlead.db.scratch import settled
+from fairlead.db.scratch import settle_server
 from fairlead.db.tx import Database, Tx
 from fairlead.model.access import Principal, Role
 from fairlead.settings import Settings
@@ -135,7 +135,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 async def _enrol(tx: Tx) -> list[Enrolled]:
     """Create hosts of the tenant, each with an agent."""
     principal = Principal("bench", Role.SUPER_ADMIN)
-    tenant_id = (await tenants.ids(tx, [TENANT]))[TENANT]
+    tenant_id = (await tenants.get_ids(tx, [TENANT]))[TENANT]
     enrolled = []
     for number in range(AGENTS):
         host = await hosts.add(tx, principal, tenant_id=tenant_id, name=f"host {number}")
@@ -143,7 +143,7 @@ async def _enrol(tx: Tx) -> list[Enrolled]:
             tx, principal, name=host.name, role=Role.AGENT, tenant_id=tenant_id, host_id=host.id
         )
         agent = Principal(host.name, Role.AGENT, tenant_id, host.id)
-        session = await agents.begin(tx, agent, host.id, version="bench")
+        session = await agents.begin_session(tx, agent, host.id, version="bench")
         enrolled.append(Enrolled(host.id, made.secret, session.id))
     return enrolled
 
@@ -189,7 +189,7 @@ async def _waiting(enrolled: list[Enrolled], port: int) -> AsyncIterator[list[Ag
 async def _idle(url: str, settings: Settings, progress: Progress) -> float:
     """Transactions per second of all processes while no job runs."""
     async with Database(url, replace(settings, pool_size=1)) as database:
-        await settled(url)  # or autovacuum's transactions would be counted too
+        await settle_server(url)  # or autovacuum's transactions would be counted too
         progress("waiting until the server is idle")
         await asyncio.sleep(TOLD_SECONDS)
         await transactions(database)

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
-from fairlead.db.scratch import raw_copy
+from fairlead.db.scratch import measure_copy
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 
@@ -19,7 +19,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
             payloads = [{"name": f"user {n}", "n": n} for n in range(JOBS)]
-            limit = await asyncio.to_thread(raw_copy, url, settings.schema, payloads)
+            limit = await asyncio.to_thread(measure_copy, url, settings.schema, payloads)
             load = [NewJob(definition="greet", tenant=TENANT, payload=payload) for payload in payloads]
             begun = time.perf_counter()
             await fl.enqueue_many(load)

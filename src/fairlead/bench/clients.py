@@ -8,7 +8,7 @@ from fairlead.app import Fairlead
 from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
 from fairlead.db.listen import Listener
 from fairlead.db.notifier import Notifier
-from fairlead.db.scratch import slow_commits
+from fairlead.db.scratch import build_slow_commit_url
 from fairlead.settings import Settings
 
 ROUNDS = 5
@@ -19,7 +19,7 @@ DELAY_MS = 2
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Single enqueues per second of all clients together, each durable before its client continues."""
-    slow = await slow_commits(url, DELAY_MS)
+    slow = await build_slow_commit_url(url, DELAY_MS)
     own = replace(settings, database_url=slow or url, pool_size=CLIENTS)
     values, limits = [], []
     async with opened(own) as fl, Listener(url, settings.schema):

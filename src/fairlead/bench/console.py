@@ -11,7 +11,7 @@ from fairlead.bench.draining import opened
 from fairlead.bench.live import served
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.bench.summary import FEW, ROWS, SMALL, folded, medians
-from fairlead.db.scratch import settled
+from fairlead.db.scratch import settle_server
 from fairlead.model.access import Role
 from fairlead.settings import Settings
 from fairlead.store import tenants
@@ -46,7 +46,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             await fill(fl, ROWS, progress)
             await fill(fl, FEW, progress, tenant=SMALL)
             await folded(fl)
-            await settled(url)
+            await settle_server(url)
             progress(f"reading pages of {ROWS:,} and of {FEW:,} {kind} jobs")
             many, few = await _looks(fl, client, TENANT), await _looks(fl, client, SMALL)
             pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in PAGES}
@@ -62,7 +62,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 async def _looks(fl: Fairlead, client: Any, tenant: str) -> dict[str, Callable[[], Awaitable[object]]]:
     """Requests for the pages, as a viewer of the tenant."""
     async with fl.transaction() as tx:
-        tenant_id = (await tenants.ids(tx, [tenant]))[tenant]
+        tenant_id = (await tenants.get_ids(tx, [tenant]))[tenant]
         made = await access.create_token(
             tx, fl.principal, name="bench", role=Role.VIEWER, tenant_id=tenant_id
         )

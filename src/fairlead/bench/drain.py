@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from fairlead.bench.draining import CONCURRENCY, drain_rate, opened
 from fairlead.bench.run import Measure, Progress, compared
-from fairlead.db.scratch import raw_drain
+from fairlead.db.scratch import measure_drain
 from fairlead.settings import Settings
 
 ROUNDS = 3
@@ -27,7 +27,7 @@ async def _drain(name: str, processes: int, url: str, settings: Settings, progre
     async with opened(settings) as fl:
         for number in range(1, ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
-            limits.append(await asyncio.to_thread(raw_drain, url, JOBS))
+            limits.append(await asyncio.to_thread(measure_drain, url, JOBS))
             values.append(await drain_rate(fl, settings, JOBS, uuid4().hex, processes=processes))
     note = f"concurrency {CONCURRENCY}; limit: bare psycopg loop, claims of 100 and updates by key on a narrow table"
     return compared(name, values, limits, unit="jobs/s", note=note)

@@ -3,7 +3,7 @@
 import time
 
 from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
-from fairlead.db.scratch import raw_inserts
+from fairlead.db.scratch import measure_inserts
 from fairlead.settings import Settings
 
 ROUNDS = 5
@@ -16,7 +16,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     async with opened(settings) as fl:
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
-            limit = await raw_inserts(url, settings.schema, JOBS)
+            limit = await measure_inserts(url, settings.schema, JOBS)
             begun = time.perf_counter()
             for n in range(JOBS):
                 await fl.enqueue("greet", tenant=TENANT, payload={"name": "somebody", "n": n})

@@ -7,7 +7,7 @@ from fairlead.bench import backlog
 from fairlead.bench.draining import drain_rate, left, opened, until, workers
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.connection import Params
-from fairlead.db.scratch import settled
+from fairlead.db.scratch import settle_server
 from fairlead.runtime.worker import CLAIM_BATCH
 from fairlead.settings import Settings
 
@@ -55,7 +55,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 async def _flooded(fl: Fairlead, url: str, settings: Settings, progress: Progress) -> tuple[int, float]:
     others = await backlog.tenants(fl, TENANTS, name="single")
     await backlog.queued(fl, FLOOD, progress, tenant=TENANT)
-    await settled(url)
+    await settle_server(url)
     progress("draining a flood")
     mark = uuid4().hex
 

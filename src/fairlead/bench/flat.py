@@ -9,7 +9,7 @@ from fairlead.app import Fairlead
 from fairlead.bench.backlog import emptied
 from fairlead.bench.draining import drain_rate, opened
 from fairlead.bench.run import TENANT, Measure, Progress
-from fairlead.db.scratch import settled
+from fairlead.db.scratch import settle_server
 from fairlead.settings import Settings
 
 # A context manager that sets up a case's condition, and gives the tenants whose jobs are drained.
@@ -31,7 +31,7 @@ async def flat(
     async with opened(settings) as fl:
 
         async def drain(label: str, tenants: Sequence[str] = (TENANT,)) -> float:
-            await settled(url)
+            await settle_server(url)
             found = []
             for number in range(1, rounds + 1):
                 progress(f"draining {number} of {rounds}: {label}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairlead.bench.draining import opened, workers
 from fairlead.bench.run import TENANT, Measure, Progress
-from fairlead.db.scratch import settled
+from fairlead.db.scratch import settle_server
 from fairlead.db.tx import Database
 from fairlead.settings import Settings
 
@@ -27,7 +27,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         async with opened(settings) as fl:
             await (await fl.enqueue("noop", tenant=TENANT)).result(timeout=60)  # the worker is up
         async with Database(url, replace(settings, pool_size=1)) as database:
-            await settled(url)  # or autovacuum's transactions would be counted too
+            await settle_server(url)  # or autovacuum's transactions would be counted too
             progress("waiting until the worker is idle")
             await asyncio.sleep(TOLD_SECONDS)
             await transactions(database)  # after this one, the statistics have all of our transactions

@@ -6,7 +6,7 @@ import time
 
 from fairlead.bench.draining import opened, workers
 from fairlead.bench.run import TENANT, Measure, Progress
-from fairlead.db.scratch import raw_ping
+from fairlead.db.scratch import open_ping
 from fairlead.settings import Settings
 
 JOBS = 300
@@ -18,7 +18,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     took, raw = [], []
     async with opened(settings) as fl, workers(settings):
         await (await fl.enqueue("stamp", tenant=TENANT)).result(timeout=60)  # the worker is up
-        with raw_ping(url) as ping:
+        with open_ping(url) as ping:
             for number in range(JOBS):
                 progress(f"{number} of {JOBS}")
                 # each after the same pause: a processor that has just been idle is half as fast

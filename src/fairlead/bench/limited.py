@@ -50,6 +50,6 @@ def _beside(kind: str, tenant: str) -> Case:
 
 
 async def _take_the_only_place(fl: Fairlead) -> None:
-    found = await fl.database.transact(lambda tx: definitions.by_keys(tx, fl.principal, ["held"]))
+    found = await fl.database.transact(lambda tx: definitions.get_by_keys(tx, fl.principal, ["held"]))
     source = StoreSource(fl.database, worker="bench", lease_seconds=LEASE_SECONDS, served=[found["held"].id])
     await source.claim(1)

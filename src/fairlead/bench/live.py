@@ -165,7 +165,7 @@ async def served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
 async def _listeners(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[Ear]]:
     """Open sockets that follow the tenant's jobs, and wait for their hello frames."""
     async with fl.database.transaction() as tx:
-        tenant_id = (await tenants.ids(tx, [TENANT]))[TENANT]
+        tenant_id = (await tenants.get_ids(tx, [TENANT]))[TENANT]
         token = await access.create_token(
             tx, fl.principal, name=uuid4().hex, role=Role.VIEWER, tenant_id=tenant_id
         )

@@ -47,7 +47,7 @@ async def run(workload: Workload, url: str, settings: Settings, progress: Progre
 async def agreed(database: Database) -> None:
     """Raise if the queue is inconsistent: its figures would be meaningless."""
     async with database.transaction(unhurried=True) as tx:
-        problems = [*await jobs.inconsistencies(tx), *await workflows.inconsistencies(tx)]
+        problems = [*await jobs.list_inconsistencies(tx), *await workflows.list_inconsistencies(tx)]
     if problems:
         shown = "; ".join(f"{job_id or 'counts'}: {problem}" for job_id, problem in problems[:5])
         raise RuntimeError(f"the queue is inconsistent in {len(problems)} place(s): {shown}")

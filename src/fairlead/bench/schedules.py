@@ -5,7 +5,7 @@ import time
 from fairlead.actions import triggers
 from fairlead.app import Fairlead
 from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
-from fairlead.db.scratch import settled
+from fairlead.db.scratch import settle_server
 from fairlead.db.sql import queries_beside
 from fairlead.runtime.dispatcher import Dispatcher
 from fairlead.runtime.scheduler import Scheduler
@@ -45,7 +45,7 @@ async def _add(fl: Fairlead, label: str, count: int) -> None:
 
 
 async def _round(fl: Fairlead, url: str) -> float:
-    await settled(url)
+    await settle_server(url)
     await fl.database.transact(lambda tx: tx.run(sql.come, {"label": "due"}))
     scheduler = Scheduler(fl.database, fl.catalog, poll_seconds=60)
     begun = time.perf_counter()
@@ -64,7 +64,7 @@ async def measure_events(url: str, settings: Settings, progress: Progress) -> Me
             async with fl.transaction() as tx:
                 for n in range(JOBS):
                     await fl.emit(EVENT, tenant=TENANT, data={"n": number * JOBS + n}, tx=tx.connection)
-            await settled(url)
+            await settle_server(url)
             limit, value = await _enqueued(fl), await _dispatched(fl)
             if number:
                 limits.append(limit)

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from fairlead.actions import jobs, stats
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
 from fairlead.bench.draining import opened
 from fairlead.bench.run import TENANT, Measure, Progress
-from fairlead.db.scratch import settled
-from fairlead.db.tx import Acting, Tx
+from fairlead.db.scratch import settle_server
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
 from fairlead.settings import Settings
@@ -29,13 +29,13 @@ DEEP = 999
 Look = Callable[[], Awaitable[object]]
 
 FILTERS = {
-    "": Filter(),
-    " status=queued": Filter(status=[JobStatus.QUEUED]),
-    " status=succeeded": Filter(status=[JobStatus.SUCCEEDED]),
-    " status=failed": Filter(status=[JobStatus.FAILED]),
-    " q=oo": Filter(q="oo"),
-    " q=nowhere": Filter(q="nowhere"),
-    " status=succeeded q=oo": Filter(status=[JobStatus.SUCCEEDED], q="oo"),
+    "": JobFilter(),
+    " status=queued": JobFilter(status=[JobStatus.QUEUED]),
+    " status=succeeded": JobFilter(status=[JobStatus.SUCCEEDED]),
+    " status=failed": JobFilter(status=[JobStatus.FAILED]),
+    " q=oo": JobFilter(q="oo"),
+    " q=nowhere": JobFilter(q="nowhere"),
+    " status=succeeded q=oo": JobFilter(status=[JobStatus.SUCCEEDED], q="oo"),
 }
 
 
@@ -49,7 +49,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             await fill(fl, ROWS, progress)
             await fill(fl, FEW, progress, tenant=SMALL)
             await folded(fl)
-            await settled(url)
+            await settle_server(url)
             progress(f"reading pages of {ROWS:,} and of {FEW:,} {kind} jobs")
             many, few = await _looks(fl, TENANT), await _looks(fl, SMALL)
             pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in many}
@@ -75,29 +75,29 @@ async def folded(fl: Fairlead) -> None:
 async def _looks(fl: Fairlead, tenant: str) -> dict[str, Look]:
     """The queries of a viewer of the tenant."""
     async with fl.transaction() as tx:
-        tenant_id = (await tenants.ids(tx, [tenant]))[tenant]
+        tenant_id = (await tenants.get_ids(tx, [tenant]))[tenant]
         deep = min(DEEP * PAGE, (ROWS if tenant == TENANT else FEW) // 2)
         [(cursor,)] = await tx.values(
             "select id::text from fairlead.jobs where tenant_id = %s order by id desc limit 1 offset %s",
             [tenant_id, deep - 1],
         )
     viewer = Principal("bench", Role.VIEWER, tenant_id)
-    looks = {"summary": _bound(fl, tenant_id, lambda tx: stats.summary(tx, viewer))}
+    looks = {"summary": _bound(fl, tenant_id, lambda tx: stats.get_summary(tx, viewer))}
     for name, wanted in FILTERS.items():
         for page, after in (("first page", None), ("deep page", cursor)):
             looks[page + name] = _bound(fl, tenant_id, _page(viewer, wanted, after))
     return looks
 
 
-def _page(viewer: Principal, wanted: Filter, cursor: str | None) -> Callable[[Tx], Awaitable[object]]:
-    return lambda tx: jobs.listed(tx, viewer, wanted, limit=PAGE, cursor=cursor)
+def _page(viewer: Principal, wanted: JobFilter, cursor: str | None) -> Callable[[Tx], Awaitable[object]]:
+    return lambda tx: jobs.list_jobs(tx, viewer, wanted, limit=PAGE, cursor=cursor)
 
 
 def _bound(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]]) -> Look:
     """The query under row-level security, as in the API."""
 
     async def bound() -> None:
-        async with fl.database.transaction(Acting(tenant_id)) as tx:
+        async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
             await look(tx)
 
     return bound

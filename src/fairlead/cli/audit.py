@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from rich.text import Text
 
 from fairlead.actions import audit as actions
-from fairlead.actions.audit import Filed, Filter, Place
+from fairlead.actions.audit import AuditFilter, AuditPosition, StoredEntry
 from fairlead.cli import output
 from fairlead.cli.serve import stop_signal
 from fairlead.cli.session import Session, command
@@ -50,12 +50,12 @@ async def audit(
 ) -> None:
     """Show the audit log: each actor, action and resource. Newest first; with --follow, oldest first."""
     kind, _, thing = (resource or "").partition(":")
-    wanted = Filter(resource_type=kind or None, resource_id=thing or None, after=since, **filters)
+    wanted = AuditFilter(resource_type=kind or None, resource_id=thing or None, after=since, **filters)
     if follow:
         await _follow(session, tenant, wanted, limit=limit, as_json=as_json)
         return
     async with acting_in(session, tenant) as (tx, principal):
-        page = await actions.listed(tx, principal, wanted, limit=limit, cursor=cursor)
+        page = await actions.list_entries(tx, principal, wanted, limit=limit, cursor=cursor)
         slugs = await read_slugs(tx, principal)
     if as_json:
         items = [_document(one, slugs) for one in page.items]
@@ -70,7 +70,9 @@ async def audit(
         output.console(stderr=True).print(f"more: --cursor {page.next_cursor}", style="dim")
 
 
-async def _follow(session: Session, tenant: str | None, wanted: Filter, *, limit: int, as_json: bool) -> None:
+async def _follow(
+    session: Session, tenant: str | None, wanted: AuditFilter, *, limit: int, as_json: bool
+) -> None:
     """Print the latest entries, oldest first, and then new ones, until a stop signal."""
     stop = stop_signal()
     async with session.open() as fl:
@@ -89,13 +91,13 @@ async def _follow(session: Session, tenant: str | None, wanted: Filter, *, limit
 class Follower:
     """Finds the entries that are new since the last read."""
 
-    def __init__(self, wanted: Filter, limit: int) -> None:
+    def __init__(self, wanted: AuditFilter, limit: int) -> None:
         self._wanted = wanted
         self._limit = limit
-        self._seen: set[Place] | None = None
+        self._seen: set[AuditPosition] | None = None
         self._newest: datetime | None = None
 
-    async def look(self, tx: Tx, principal: Principal) -> list[Filed]:
+    async def look(self, tx: Tx, principal: Principal) -> list[StoredEntry]:
         """New entries, oldest first; at the first read, the latest `limit` entries."""
         if self._seen is None:
             return await self._begin(tx, principal)
@@ -103,31 +105,31 @@ class Follower:
         self._keep(found)
         return found[::-1]
 
-    async def _begin(self, tx: Tx, principal: Principal) -> list[Filed]:
+    async def _begin(self, tx: Tx, principal: Principal) -> list[StoredEntry]:
         # an entry that is added between these reads is in the last one, or the next call finds it
         self._seen = set()
-        self._keep((await actions.listed(tx, principal, self._wanted, limit=1)).items)
+        self._keep((await actions.list_entries(tx, principal, self._wanted, limit=1)).items)
         self._keep(await self._recent(tx, principal))
-        page = await actions.listed(tx, principal, self._wanted, limit=self._limit)
+        page = await actions.list_entries(tx, principal, self._wanted, limit=self._limit)
         self._keep(page.items)
         return page.items[::-1]
 
-    async def _recent(self, tx: Tx, principal: Principal) -> list[Filed]:
+    async def _recent(self, tx: Tx, principal: Principal) -> list[StoredEntry]:
         """Every entry since LOOK_BACK before the newest one that was seen, newest first."""
         wanted = self._wanted
         if self._newest is not None:
             since = self._newest - LOOK_BACK
             wanted = replace(wanted, after=since if wanted.after is None else max(since, wanted.after))
-        found: list[Filed] = []
+        found: list[StoredEntry] = []
         cursor = None
         while True:
-            page = await actions.listed(tx, principal, wanted, limit=actions.MAX_PAGE, cursor=cursor)
+            page = await actions.list_entries(tx, principal, wanted, limit=actions.MAX_PAGE, cursor=cursor)
             found += page.items
             cursor = page.next_cursor
             if cursor is None:
                 return found
 
-    def _keep(self, found: list[Filed]) -> None:
+    def _keep(self, found: list[StoredEntry]) -> None:
         """Remember the entries that were seen, as long as they can be found again."""
         self._newest = max((one.at for one in found), default=self._newest)
         known = (self._seen or set()) | {one.place for one in found}
@@ -135,7 +137,7 @@ class Follower:
         self._seen = {place for place in known if oldest is None or place.at >= oldest}
 
 
-def _print_line(one: Filed, slugs: Slugs, *, as_json: bool) -> None:
+def _print_line(one: StoredEntry, slugs: Slugs, *, as_json: bool) -> None:
     if as_json:
         output.say_json(_document(one, slugs))
         return
@@ -144,13 +146,13 @@ def _print_line(one: Filed, slugs: Slugs, *, as_json: bool) -> None:
     output.console().print(Text("  ".join(str(part) for part in parts if part is not None)))
 
 
-def _document(one: Filed, slugs: Slugs) -> dict[str, Any]:
+def _document(one: StoredEntry, slugs: Slugs) -> dict[str, Any]:
     """An entry as JSON, as in the REST API, with its tenant's slug."""
     kept = {name: value for name, value in asdict(one).items() if name not in ("part", "spot")}
     return {**kept, "tenant": slug_of(one.tenant_id, slugs)}
 
 
-def _row(one: Filed, slugs: Slugs) -> tuple[Any, ...]:
+def _row(one: StoredEntry, slugs: Slugs) -> tuple[Any, ...]:
     about = one.resource_type if one.resource_id is None else f"{one.resource_type} {one.resource_id}"
     details = msgspec.json.encode(one.details).decode() if one.details else None
     return one.at, slug_of(one.tenant_id, slugs), one.actor, one.principal_id, one.action, about, details

@@ -9,14 +9,14 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.actions.bulk_jobs import Bulk
-from fairlead.actions.jobs import Filter
+from fairlead.actions.bulk_jobs import BulkResult
+from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
 from fairlead.cli.job_filter import describe
 from fairlead.cli.session import Session
 from fairlead.errors import InvalidInput
 
-Action = Callable[..., Awaitable[Bulk]]
+Action = Callable[..., Awaitable[BulkResult]]
 
 
 class Verb(msgspec.Struct, frozen=True):
@@ -30,10 +30,10 @@ class Verb(msgspec.Struct, frozen=True):
 
 
 async def change_many(
-    session: Session, verb: Verb, wanted: Filter, *, limit: int, yes: bool, dry_run: bool, as_json: bool
+    session: Session, verb: Verb, wanted: JobFilter, *, limit: int, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Count the matching jobs; unless it is a dry run, ask for confirmation and change them."""
-    if replace(wanted, tenant=None) == Filter():
+    if replace(wanted, tenant=None) == JobFilter():
         raise InvalidInput(
             f"Select the jobs to {verb.infinitive}: give a job's id, or at least one option such as --status or --definition; "
             "--tenant alone is not enough."
@@ -55,7 +55,7 @@ async def change_many(
     _answer(done, _done(done, verb), dry_run=False, as_json=as_json)
 
 
-def _ask(counted: Bulk, verb: Verb, wanted: Filter, *, as_json: bool) -> None:
+def _ask(counted: BulkResult, verb: Verb, wanted: JobFilter, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise InvalidInput(
             f"{_counted(counted, verb, wanted)} Nothing was changed: add --yes to {verb.infinitive} them."
@@ -69,28 +69,28 @@ def _busy(what: str, *, as_json: bool) -> AbstractContextManager[Any]:
     return nullcontext() if as_json else output.console(stderr=True).status(what)
 
 
-def _counted(counted: Bulk, verb: Verb, wanted: Filter) -> str:
+def _counted(counted: BulkResult, verb: Verb, wanted: JobFilter) -> str:
     number = f"{'More than ' if counted.more else ''}{counted.count:,}"
     jobs = "job matches" if counted.count == 1 and not counted.more else "jobs match"
     stuck = f" {_stuck(counted)}" if counted.skipped else ""
     return f"{number if counted.count else 'No'} {jobs} {describe(wanted)} and {verb.movable}.{stuck}"
 
 
-def _done(done: Bulk, verb: Verb) -> str:
+def _done(done: BulkResult, verb: Verb) -> str:
     said = [f"{verb.participle} {done.count:,} {'job' if done.count == 1 else 'jobs'}."]
     said += [_stuck(done)] if done.skipped else []
     said += ["More match: run the command again."] if done.more else []
     return " ".join(said)
 
 
-def _stuck(bulk: Bulk) -> str:
+def _stuck(bulk: BulkResult) -> str:
     return (
         f"{bulk.skipped:,} more match but cannot be changed: another job has the dedupe key, the host was removed, or "
         "another change of the job is in progress."
     )
 
 
-def _answer(bulk: Bulk, text: str, *, dry_run: bool, as_json: bool) -> None:
+def _answer(bulk: BulkResult, text: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"count": bulk.count, "more": bulk.more, "skipped": bulk.skipped, "dry_run": dry_run}
         output.say_json(said)

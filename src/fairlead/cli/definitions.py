@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.actions import commands
 from fairlead.actions import definitions as actions
-from fairlead.actions.commands import Synced
+from fairlead.actions.commands import SyncResult
 from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
@@ -33,7 +33,7 @@ def definitions() -> None:
 async def listed(session: Session, *, as_json: bool) -> None:
     """List all definitions."""
     async with session.open() as fl, fl.transaction() as tx:
-        found = await actions.every(tx, fl.principal)
+        found = await actions.list_all(tx, fl.principal)
     _show(found, as_json=as_json)
 
 
@@ -114,19 +114,19 @@ async def install(session: Session, *, preset: str, as_json: bool) -> None:
     """Create the definitions of a PRESET; existing ones are not changed."""
     wanted = {str(one["key"]): one for one in PRESETS[preset]}
     async with session.open() as fl, fl.transaction() as tx:
-        there = await actions.by_keys(tx, fl.principal, list(wanted))
+        there = await actions.get_by_keys(tx, fl.principal, list(wanted))
         for key, values in wanted.items():
             if key not in there:
                 await actions.patch(tx, fl.principal, key, values)
-        found = await actions.by_keys(tx, fl.principal, list(wanted))
+        found = await actions.get_by_keys(tx, fl.principal, list(wanted))
     _show([found[key] for key in wanted], as_json=as_json)
 
 
-async def _synced(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[Synced]:
-    synced: list[Synced] = []
+async def _synced(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[SyncResult]:
+    synced: list[SyncResult] = []
 
     async def work(tx: Tx) -> None:
-        synced[:] = await commands.sync(tx, fl.principal, specs, force=force)
+        synced[:] = await commands.sync_commands(tx, fl.principal, specs, force=force)
         if dry_run:
             raise _DryRun  # rolls back
 

@@ -74,7 +74,7 @@ async def make_demo(fl: Fairlead) -> None:
 
 async def _add_trigger(tx: Tx, fl: Fairlead) -> bool:
     """Add the demo's trigger unless it exists; whether it was added."""
-    if await triggers.listed(tx, fl.principal, tenant=TENANT, event_name=EVENT):
+    if await triggers.list_triggers(tx, fl.principal, tenant=TENANT, event_name=EVENT):
         return False
     await triggers.create(tx, fl.principal, TENANT, WELCOME)
     return True

@@ -23,9 +23,9 @@ from fairlead.cli.dev_app import DevApp
 from fairlead.cli.serve import named, stop_signal
 from fairlead.cli.session import Session, actor, command
 from fairlead.db import migrate
+from fairlead.db.database_errors import describe_address
 from fairlead.db.dev_record import DevRecord, keep_record
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.refusals import describe
 from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.triggering import triggering
@@ -101,7 +101,7 @@ async def dev(
 
 
 def _record(at: str, settings: Settings) -> DevRecord:
-    database = None if settings.database_url is None else describe(settings.database_url)
+    database = None if settings.database_url is None else describe_address(settings.database_url)
     return DevRecord(at, str(settings.data_dir.resolve()), database)
 
 
@@ -140,7 +140,7 @@ async def _publish_commands(fl: Fairlead) -> None:
     """Publish the commands of fairlead.toml, so that they can be enqueued without a sync."""
     if fl.commands:
         specs = [one.spec for one in fl.commands.values()]
-        await fl.database.transact(lambda tx: commands.sync(tx, fl.principal, specs))
+        await fl.database.transact(lambda tx: commands.sync_commands(tx, fl.principal, specs))
         output.console().print(f"the worker also runs the commands {', '.join(sorted(fl.commands))}")
 
 
@@ -201,7 +201,7 @@ def _print_running(
             ("or, for all tenants, as", None if no_demo else ADMIN),
             ("API", f"{at}/api/v1/docs"),
             ("health", f"{at}/readyz"),
-            ("database", url if settings.database_url is None else describe(url)),
+            ("database", url if settings.database_url is None else describe_address(url)),
             ("tenant", None if no_demo else demo.TENANT),
             ("your code", app or "none; `fairlead dev hello:fl` runs the Fairlead `fl` in hello.py"),
             ("worker", None if no_demo else "runs demo.greet, demo.report and demo.export, which fails"),

@@ -14,8 +14,8 @@ from fairlead.cli.session import Session, actor, command
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseBusy, InvalidInput
 from fairlead.model.access import Principal, trusted_principal
-from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.finding import Finding, Verdict
+from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.settings import Settings, unknown_variables
 
 ORDER = list(InconsistencyKind)
@@ -61,7 +61,7 @@ def _show(finding: Finding, *, as_json: bool) -> None:
 async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> bool:
     """Repair the faults that can be repaired; whether none is left."""
     async with Database(url, settings) as database:
-        faults = [one async for one in consistency.walk(database, full=True)]
+        faults = [one async for one in consistency.find_faults(database, full=True)]
         wanted = sorted(filter(repair.can_mend, faults), key=lambda one: ORDER.index(one.kind))
         if not as_json:
             output.console().print(f"\n{len(wanted)} of {len(faults)} faults can be repaired:")
@@ -72,7 +72,7 @@ async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> 
         principal = trusted_principal(actor())
         for fault in wanted:
             _tell(fault, await _mend(database, principal, fault), as_json=as_json)
-        return not [one async for one in consistency.walk(database, full=True)]
+        return not [one async for one in consistency.find_faults(database, full=True)]
 
 
 async def _mend(database: Database, principal: Principal, fault: Inconsistency) -> str:

@@ -84,7 +84,7 @@ async def listed(
 ) -> None:
     """List events, newest first."""
     async with acting_in(session, tenant) as (tx, principal):
-        found = await actions.listed(
+        found = await actions.list_events(
             tx, principal, name=name, correlation_id=correlation_id, before=after, limit=limit
         )
     if as_json:
@@ -108,7 +108,7 @@ async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
     """Show an event and its firings."""
     async with session.open() as fl, fl.transaction() as tx:
         event, fired = await actions.get(tx, fl.principal, event_id)
-        rules = await triggers.listed(
+        rules = await triggers.list_triggers(
             tx, fl.principal, tenant=str(event.tenant_id), event_name=event.name, limit=triggers.MAX_PAGE
         )
     if as_json:

@@ -73,7 +73,7 @@ async def listed(
 ) -> None:
     """List hosts, oldest first."""
     async with acting_in(session, tenant) as (tx, principal):
-        found = await actions.listed(tx, principal, after=after, limit=limit)
+        found = await actions.list_hosts(tx, principal, after=after, limit=limit)
         slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({"items": found})
@@ -114,7 +114,7 @@ async def show(session: Session, *, host: str, tenant: str | None, as_json: bool
     """Show a host and its resources."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host)
-        things = await actions.resources(tx, principal, host_id=found.id, limit=actions.MAX_PAGE)
+        things = await actions.list_resources(tx, principal, host_id=found.id, limit=actions.MAX_PAGE)
         slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({**msgspec.to_builtins(found), "resources": things})
@@ -201,7 +201,7 @@ async def enrol(session: Session, *, host: str, tenant: str | None, server: str,
     """Print the command that starts the host's agent. Its code is valid once, for 15 minutes."""
     async with acting_in(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
-        made = await actions.enrolment_code(tx, principal, found.id)
+        made = await actions.create_enrolment_code(tx, principal, found.id)
     line = f"fairlead agent --server {shlex.quote(server.rstrip('/'))} --enrol {made.code}"
     if as_json:
         document = {"host_id": found.id, "code": made.code, "expires_at": made.expires_at, "command": line}

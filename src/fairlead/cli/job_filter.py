@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
 from fairlead.model.job import JobStatus, Source
 
@@ -38,16 +38,16 @@ def job_filter(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> Filter:
+def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> JobFilter:
     """The filter for these options."""
-    return Filter(
+    return JobFilter(
         status=[JobStatus(one) for several in statuses for one in several] or None,
         source=Source(source) if source else None,
         **others,
     )
 
 
-def describe(wanted: Filter) -> str:
+def describe(wanted: JobFilter) -> str:
     """The filter as command line options, such as `--tenant acme --status failed`."""
     options = {
         "tenant": wanted.tenant,

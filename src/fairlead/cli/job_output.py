@@ -8,7 +8,7 @@ from rich.text import Text
 from fairlead.cli import output
 from fairlead.model.ansi import AnsiStripper
 from fairlead.model.job import Attempt, Job, JobStatus
-from fairlead.store.stats import Times
+from fairlead.store.stats import JobTimes
 
 COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error")
 TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95", "p99")
@@ -30,7 +30,7 @@ def row(job: Job) -> tuple[Any, ...]:
     )
 
 
-def times_row(times: Times) -> tuple[Any, ...]:
+def times_row(times: JobTimes) -> tuple[Any, ...]:
     """The wait and run times of a definition's jobs, or of all jobs, as a row."""
     figures = [
         value

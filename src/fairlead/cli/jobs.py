@@ -23,7 +23,7 @@ from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.request import parse_request, unknown_tenant
-from fairlead.store.stats import Times
+from fairlead.store.stats import JobTimes
 
 
 @click.group()
@@ -164,7 +164,7 @@ async def listed(
     """List jobs, newest first."""
     wanted = filter_of(**filters)
     async with session.open() as fl, fl.transaction() as tx:
-        page = await actions.listed(tx, fl.principal, wanted, limit=limit, offset=offset, cursor=cursor)
+        page = await actions.list_jobs(tx, fl.principal, wanted, limit=limit, offset=offset, cursor=cursor)
     if as_json:
         output.say_json(page)
         return
@@ -186,7 +186,7 @@ async def listed(
 async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
     """Show one job and its attempts."""
     async with session.open() as fl, fl.transaction() as tx:
-        job, attempts = await actions.show(tx, fl.principal, job_id)
+        job, attempts = await actions.show_job(tx, fl.principal, job_id)
     if as_json:
         output.say_json({**msgspec.to_builtins(job), "attempts": attempts})
     else:
@@ -202,11 +202,11 @@ async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
 async def times(session: Session, *, tenant: str, as_json: bool) -> None:
     """Show how long a tenant's newest 1,000 jobs waited and ran: percentiles in milliseconds."""
     async with session.open() as fl, fl.transaction() as tx:
-        found = await stats.times(tx, fl.principal, tenant=tenant)
+        found = await stats.get_times(tx, fl.principal, tenant=tenant)
     if as_json:
         output.say_json(found)
         return
-    whole = Times(definition_key=None, jobs=found.jobs, wait_ms=found.wait_ms, run_ms=found.run_ms)
+    whole = JobTimes(definition_key=None, jobs=found.jobs, wait_ms=found.wait_ms, run_ms=found.run_ms)
     output.table(
         job_output.TIMES_COLUMNS,
         [job_output.times_row(one) for one in (whole, *found.definitions) if one.jobs],
@@ -292,9 +292,9 @@ async def retry(
     _answer(job, "queued again", as_json=as_json)
 
 
-def _check_alone(wanted: actions.Filter, *, dry_run: bool) -> None:
+def _check_alone(wanted: actions.JobFilter, *, dry_run: bool) -> None:
     """Refuse a job's id together with a filter."""
-    if wanted != actions.Filter() or dry_run:
+    if wanted != actions.JobFilter() or dry_run:
         raise InvalidInput("Select one job by its id, or many by options such as --status, not both.")
 
 

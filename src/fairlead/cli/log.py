@@ -117,9 +117,7 @@ def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 def _without_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Remove control characters: an error may contain a tenant's text, which must not control the terminal."""
-    return {
-        name: strip_controls(value) if isinstance(value, str) else value for name, value in event.items()
-    }
+    return {name: strip_controls(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _coloured() -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.actions import logs as actions
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
-from fairlead.model.ansi import ColourFilter, AnsiStripper, strip_controls
+from fairlead.model.ansi import AnsiStripper, ColourFilter, strip_controls
 from fairlead.store.logs import Chunk
 
 FOLLOW_SECONDS = 0.25
@@ -88,7 +88,9 @@ class _Printer:
             return text if self._as_json else strip_controls(text)
         # a job may write control sequences: a terminal gets only its colours
         return (
-            self._plain.setdefault(chunk.stream, ColourFilter()).text(chunk.text) if at_terminal else chunk.text
+            self._plain.setdefault(chunk.stream, ColourFilter()).text(chunk.text)
+            if at_terminal
+            else chunk.text
         )
 
     def end(self) -> None:

@@ -9,10 +9,10 @@ import click
 import msgspec
 from rich.text import Text
 
-from fairlead.actions.preview import Preview, Wanted, Would
-from fairlead.actions.preview import preview as preview_of
-from fairlead.actions.preview_subject import WantedTrigger
-from fairlead.actions.trigger_spec import first_of
+from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview
+from fairlead.actions.preview import preview_trigger as preview_of
+from fairlead.actions.preview_subject import TriggerChoice
+from fairlead.actions.trigger_spec import find_first
 from fairlead.cli import output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.session import Session, command
@@ -23,10 +23,10 @@ from fairlead.model.trigger import TriggerType, build_schedule
 
 MOST = 100
 WOULD = {
-    Would.ENQUEUE: "would enqueue",
-    Would.DEDUPLICATE: "would enqueue nothing: this job of the deduplication window has the same payload",
-    Would.NOTHING: "would do nothing: the event does not match the trigger",
-    Would.FAIL: "would fail",
+    PreviewResult.ENQUEUE: "would enqueue",
+    PreviewResult.DEDUPLICATE: "would enqueue nothing: this job of the deduplication window has the same payload",
+    PreviewResult.NOTHING: "would do nothing: the event does not match the trigger",
+    PreviewResult.FAIL: "would fail",
 }
 
 
@@ -59,7 +59,7 @@ async def preview(
         return
     _refuse(says)
     data = None if sample is None else read_json(sample, "sample")
-    wanted = Wanted(trigger=WantedTrigger(id=trigger_id), event_id=event_id, sample=data, count=count)
+    wanted = PreviewRequest(trigger=TriggerChoice(id=trigger_id), event_id=event_id, sample=data, count=count)
     async with session.open() as fl, fl.transaction() as tx:
         grace = fl.settings.schedule_grace_seconds
         found = await preview_of(tx, fl.principal, fl.catalog, wanted, grace_seconds=grace)
@@ -85,7 +85,7 @@ def _show_thought_of(
         )
     now, zone = datetime.now(UTC), timezone or "UTC"
     schedule = build_schedule(cron_expr=cron, zone=zone, every_seconds=every, start_at=start_at or now)
-    first = first_of(schedule, now)  # an interval that begins now runs now
+    first = find_first(schedule, now)  # an interval that begins now runs now
     after = now if first is None else first - timedelta.resolution
     runs = runs_of(schedule, after, count, zone=zone)
     if as_json:
@@ -99,13 +99,13 @@ def _refuse(says: Mapping[str, Any]) -> None:
         raise InvalidInput(f"The trigger already has a schedule: leave out --{extra[0].replace('_', '-')}.")
 
 
-def _show(found: Preview) -> None:
+def _show(found: TriggerPreview) -> None:
     if found.trigger_type is TriggerType.SCHEDULE:
         _show_runs(str(found.in_words), found.runs)
-        if found.would is not Would.FAIL:
+        if found.would is not PreviewResult.FAIL:
             return
         output.console().print()
-    output.console().print(WOULD[found.would], style="red" if found.would is Would.FAIL else "bold")
+    output.console().print(WOULD[found.would], style="red" if found.would is PreviewResult.FAIL else "bold")
     facts = [("job", found.job_id), ("payload", _json(found.payload))]
     facts += [(fault.path or "/", fault.message) for fault in found.errors]
     output.facts((name, value) for name, value in facts if value is not None)

@@ -62,7 +62,9 @@ async def listed(
     """List resources, oldest first."""
     async with acting_in(session, tenant) as (tx, principal):
         host_id = None if host is None else (await actions.find(tx, principal, host)).id
-        found = await actions.resources(tx, principal, host_id=host_id, kind=kind, after=after, limit=limit)
+        found = await actions.list_resources(
+            tx, principal, host_id=host_id, kind=kind, after=after, limit=limit
+        )
         slugs = await read_slugs(tx, principal)
     if as_json:
         output.say_json({"items": found})

@@ -12,7 +12,7 @@ import click
 
 from fairlead.app import Fairlead
 from fairlead.cli import output
-from fairlead.db.refusals import describe
+from fairlead.db.database_errors import describe_address
 from fairlead.errors import FairleadError
 from fairlead.runtime.database_notice import describe_dev, describe_embedded, devs_elsewhere
 from fairlead.settings import Settings, load
@@ -41,7 +41,7 @@ class Session:
         """Sentences that name this call's database, and each running `fairlead dev` that uses another one."""
         settings = self.settings()
         if settings.database_url is not None:
-            return [f"using the database at {describe(settings.database_url)}"]
+            return [f"using the database at {describe_address(settings.database_url)}"]
         devs = [describe_dev(dev) for dev in devs_elsewhere(settings.data_dir)]
         return [describe_embedded(settings.data_dir), *devs]
 

@@ -14,7 +14,7 @@ Slugs = Mapping[UUID, str]
 
 async def read_slugs(tx: Tx, principal: Principal) -> Slugs:
     """The slug of every tenant, by id."""
-    return {one.id: one.slug for one in await tenants.every(tx, replace(principal, tenant_id=None))}
+    return {one.id: one.slug for one in await tenants.list_all(tx, replace(principal, tenant_id=None))}
 
 
 def slug_of(tenant_id: UUID | None, slugs: Slugs) -> str | None:

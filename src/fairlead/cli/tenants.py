@@ -52,7 +52,7 @@ async def add(
 async def listed(session: Session, *, as_json: bool) -> None:
     """List all tenants."""
     async with session.open() as fl, fl.transaction() as tx:
-        found = await actions.every(tx, fl.principal)
+        found = await actions.list_all(tx, fl.principal)
     _show(found, as_json=as_json)
 
 

@@ -120,7 +120,7 @@ async def listed(
 ) -> None:
     """List tokens, without their secrets."""
     async with acting_in(session, tenant) as (tx, principal):
-        found = await access.tokens(tx, principal, after=after, limit=limit)
+        found = await access.list_tokens(tx, principal, after=after, limit=limit)
         slugs = await read_slugs(tx, principal)
     _show(found, slugs, as_json=as_json)
 

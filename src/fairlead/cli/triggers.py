@@ -7,7 +7,7 @@ from uuid import UUID
 import click
 
 from fairlead.actions import triggers as actions
-from fairlead.actions.triggers import Made
+from fairlead.actions.triggers import SavedTrigger
 from fairlead.cli import firings, output, trigger_output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.option_names import FIELDS
@@ -69,8 +69,10 @@ async def listed(
 ) -> None:
     """List triggers, newest first."""
     async with session.open() as fl, fl.transaction() as tx:
-        found = await actions.listed(tx, fl.principal, tenant=tenant, before=after, limit=limit, **filters)
-        latest = await actions.latest(tx, fl.principal, found)
+        found = await actions.list_triggers(
+            tx, fl.principal, tenant=tenant, before=after, limit=limit, **filters
+        )
+        latest = await actions.list_latest_firings(tx, fl.principal, found)
     if as_json:
         output.say_json({"items": [trigger_output.document(one, latest.get(one.id)) for one in found]})
     else:
@@ -85,7 +87,7 @@ async def show(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
     """Show a trigger, its next run, and its last firings."""
     async with session.open() as fl, fl.transaction() as tx:
         trigger = await actions.get(tx, fl.principal, trigger_id)
-        fired = await actions.history(tx, fl.principal, trigger_id, limit=SHOWN)
+        fired = await actions.list_firings(tx, fl.principal, trigger_id, limit=SHOWN)
     if as_json:
         output.say_json(trigger_output.document(trigger, fired[0] if fired else None))
         return
@@ -192,7 +194,9 @@ async def history(
     """List a trigger's firings, newest first."""
     wanted = None if outcome is None else FiringOutcome(outcome)
     async with session.open() as fl, fl.transaction() as tx:
-        found = await actions.history(tx, fl.principal, trigger_id, outcome=wanted, before=after, limit=limit)
+        found = await actions.list_firings(
+            tx, fl.principal, trigger_id, outcome=wanted, before=after, limit=limit
+        )
     if as_json:
         output.say_json({"items": found})
     else:
@@ -218,7 +222,7 @@ async def _change(
     _answer(made, what, as_json=as_json)
 
 
-def _answer(made: Made, what: str, *, as_json: bool) -> None:
+def _answer(made: SavedTrigger, what: str, *, as_json: bool) -> None:
     if as_json:
         warnings = [warning._asdict() for warning in made.warnings]
         output.say_json({**trigger_output.document(made.trigger, None), "warnings": warnings})

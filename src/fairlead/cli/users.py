@@ -54,7 +54,7 @@ async def listed(
 ) -> None:
     """List users."""
     async with acting_in(session, tenant) as (tx, principal):
-        found = await access.users(tx, principal, after=after, limit=limit)
+        found = await access.list_users(tx, principal, after=after, limit=limit)
         slugs = await read_slugs(tx, principal)
     _show(found, slugs, as_json=as_json)
 

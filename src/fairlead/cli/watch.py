@@ -15,21 +15,21 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.actions import stats
-from fairlead.actions.stats import Overview
+from fairlead.actions.stats import StatsOverview
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 from fairlead.db.listen import Listener
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.runtime.service import wait_any
-from fairlead.store.stats import Failure, RunningJob
+from fairlead.store.stats import FailureSummary, RunningJobSummary
 
 EVERY_SECONDS = 1.0
 # The shortest time between two refreshes.
 SHORTEST_SECONDS = 0.2
 WINDOW = timedelta(seconds=5)
 
-Show = Callable[[Overview, float], None]
+Show = Callable[[StatsOverview, float], None]
 
 
 @click.command()
@@ -45,7 +45,7 @@ async def watch(session: Session, *, tenant: str | None, seconds: float | None, 
     heard, stop = asyncio.Event(), _told_to_stop()
     rate = Rate()
     async with session.open() as fl, Listener(fl.direct_url, fl.settings.schema) as listener:
-        patience = Patience(lambda tx: stats.overview(tx, fl.principal, tenant=tenant), fl.database)
+        patience = Patience(lambda tx: stats.get_overview(tx, fl.principal, tenant=tenant), fl.database)
         with listener.subscribe(lambda _: heard.set()), _shown(as_json=as_json) as show:
             await wait_any(listener.connected, stop, seconds=EVERY_SECONDS)
             clock = asyncio.get_running_loop().time
@@ -67,12 +67,12 @@ async def watch(session: Session, *, tenant: str | None, seconds: float | None, 
 class Patience:
     """Queries the database; while it is unreachable, reports that once and lets the watch continue."""
 
-    def __init__(self, query: Callable[[Tx], Awaitable[Overview]], database: Database) -> None:
+    def __init__(self, query: Callable[[Tx], Awaitable[StatsOverview]], database: Database) -> None:
         self._query = query
         self._database = database
         self._away: DatabaseUnreachable | DatabaseBusy | None = None
 
-    async def look(self, stop: asyncio.Event) -> Overview | None:
+    async def look(self, stop: asyncio.Event) -> StatsOverview | None:
         """The current overview; None if the database is unreachable, or if `stop` is set first."""
         looking = asyncio.create_task(self._database.transact(self._query))
         stopping = asyncio.create_task(stop.wait())
@@ -145,7 +145,7 @@ def _shown(*, as_json: bool) -> Iterator[Show]:
         yield lambda seen, rate: out.print(Text("\n".join(lines.of(seen, rate))))
 
 
-def as_object(seen: Overview, rate: float) -> dict[str, Any]:
+def as_object(seen: StatsOverview, rate: float) -> dict[str, Any]:
     """One refresh as a JSON object."""
     return {
         "at": seen.counts.at,
@@ -162,28 +162,28 @@ class Lines:
     def __init__(self) -> None:
         self._told: set[tuple[Any, ...]] = set()
 
-    def of(self, seen: Overview, rate: float) -> list[str]:
+    def of(self, seen: StatsOverview, rate: float) -> list[str]:
         """The lines of one refresh."""
         counts = "  ".join(f"{status} {number}" for status, number in seen.counts.by_status.items())
         lines = [f"{seen.counts.at:%H:%M:%S}  {counts}  {rate:.1f}/s"]
-        jobs: list[RunningJob | Failure] = [*seen.running, *seen.failures]
+        jobs: list[RunningJobSummary | FailureSummary] = [*seen.running, *seen.failures]
         lines += [f"  {_told(one)}" for one in jobs if _key(one) not in self._told]
         self._told = {_key(one) for one in jobs}
         return lines
 
 
-def _key(one: RunningJob | Failure) -> tuple[Any, ...]:
-    return one.job_id, one.attempt_no if isinstance(one, RunningJob) else one.finished_at
+def _key(one: RunningJobSummary | FailureSummary) -> tuple[Any, ...]:
+    return one.job_id, one.attempt_no if isinstance(one, RunningJobSummary) else one.finished_at
 
 
-def _told(one: RunningJob | Failure) -> str:
-    if isinstance(one, RunningJob):
+def _told(one: RunningJobSummary | FailureSummary) -> str:
+    if isinstance(one, RunningJobSummary):
         return f"running {one.job_id}  {one.tenant}  {one.definition_key}  on {one.worker_id}"
     error = output.cell(one.last_error).plain
     return f"{one.status} {one.job_id}  {one.tenant}  {one.definition_key}  {error}"
 
 
-def as_view(seen: Overview, rate: float) -> RenderableType:
+def as_view(seen: StatsOverview, rate: float) -> RenderableType:
     """One refresh as a view for a terminal."""
     levels = Table(box=None, header_style="bold", pad_edge=False)
     for status in seen.counts.by_status:
@@ -199,7 +199,7 @@ def as_view(seen: Overview, rate: float) -> RenderableType:
     )
 
 
-def _titled(title: str, rows: list[RunningJob] | list[Failure]) -> list[RenderableType]:
+def _titled(title: str, rows: list[RunningJobSummary] | list[FailureSummary]) -> list[RenderableType]:
     if not rows:
         return []
     made = Table(box=None, show_header=False, pad_edge=False)
@@ -208,7 +208,7 @@ def _titled(title: str, rows: list[RunningJob] | list[Failure]) -> list[Renderab
     return [Text(f"\n{title}", style="bold"), made]
 
 
-def _cells(row: RunningJob | Failure) -> tuple[Any, ...]:
-    if isinstance(row, RunningJob):
+def _cells(row: RunningJobSummary | FailureSummary) -> tuple[Any, ...]:
+    if isinstance(row, RunningJobSummary):
         return row.job_id, row.tenant, row.definition_key, row.worker_id, row.started_at
     return row.job_id, row.tenant, row.definition_key, row.status, row.finished_at, row.last_error

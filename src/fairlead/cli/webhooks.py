@@ -77,8 +77,8 @@ def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
 async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
     """List webhooks, newest first, with the last firing of each."""
     async with session.open() as fl, fl.transaction() as tx:
-        found = await actions.listed(tx, fl.principal, tenant=tenant)
-        latest = await triggers.latest(tx, fl.principal, found)
+        found = await actions.list_webhooks(tx, fl.principal, tenant=tenant)
+        latest = await triggers.list_latest_firings(tx, fl.principal, found)
     if as_json:
         output.say_json({"items": [trigger_output.document(one, latest.get(one.id)) for one in found]})
     else:

@@ -4,7 +4,7 @@ import click
 from rich.text import Text
 
 from fairlead.actions import system
-from fairlead.actions.system import Worker
+from fairlead.actions.system import RegisteredWorker
 from fairlead.cli import output
 from fairlead.cli.session import Session, command
 
@@ -19,7 +19,7 @@ MOST = 1000
 async def workers(session: Session, *, limit: int, after: str, as_json: bool) -> None:
     """List workers: where they run, what they serve, how many jobs they run, and which are stale."""
     async with session.open() as fl, fl.transaction() as tx:
-        found = await system.workers_listed(
+        found = await system.list_workers(
             tx, fl.principal, lease_seconds=fl.settings.lease_seconds, after=after, limit=limit
         )
     if as_json:
@@ -32,7 +32,7 @@ async def workers(session: Session, *, limit: int, after: str, as_json: bool) ->
     )
 
 
-def _row(one: Worker) -> tuple[object, ...]:
+def _row(one: RegisteredWorker) -> tuple[object, ...]:
     state = Text("stale", "bold red") if one.stale else Text("alive", "green")
     running = f"{one.running_count}/{one.concurrency}"
     serving = ", ".join(one.queues) or "everything"

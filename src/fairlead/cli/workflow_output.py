@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from rich.text import Text
 
-from fairlead.actions.workflows import Shown
+from fairlead.actions.workflows import RunDetails
 from fairlead.cli import output
 from fairlead.cli.tenant_names import Slugs, slug_of
 from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep
@@ -32,7 +32,7 @@ def run_document(run: Run) -> dict[str, Any]:
     return _kept(run, "secret_paths")
 
 
-def shown_document(shown: Shown) -> dict[str, Any]:
+def shown_document(shown: RunDetails) -> dict[str, Any]:
     """A run with its steps as JSON."""
     return {
         "run": run_document(shown.run),
@@ -129,7 +129,7 @@ def runs_table(found: Sequence[Run]) -> None:
     )
 
 
-def run_facts(shown: Shown) -> None:
+def run_facts(shown: RunDetails) -> None:
     """Print a run: its error first, then its state and its steps."""
     run = shown.run
     if error := _error(run):

@@ -44,7 +44,9 @@ async def _every(tx: Tx, principal: Principal) -> list[PublishedWorkflow]:
     found: list[PublishedWorkflow] = []
     while True:
         key, tenant_id = (found[-1].key, found[-1].tenant_id) if found else ("", None)
-        page = await actions.listed(tx, principal, after=key, after_tenant=tenant_id, limit=actions.MAX_PAGE)
+        page = await actions.list_workflows(
+            tx, principal, after=key, after_tenant=tenant_id, limit=actions.MAX_PAGE
+        )
         found += page
         if not page.more:
             return found
@@ -81,7 +83,7 @@ async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -
     """
     spec = read_json(file.read(), "workflow")
     async with session.open() as fl, fl.transaction() as tx:
-        made, is_new = await actions.put(tx, fl.principal, tenant, spec)
+        made, is_new = await actions.publish(tx, fl.principal, tenant, spec)
         shown = await actions.get(tx, fl.principal, tenant, made.key, version=made.version)
     if as_json:
         output.say_json({**workflow_output.document(shown), "is_new": is_new})
@@ -167,7 +169,7 @@ async def runs(
     """List runs, newest first."""
     wanted = None if status is None else RunStatus(status)
     async with acting_in(session, tenant) as (tx, principal):
-        found = await actions.runs(
+        found = await actions.list_runs(
             tx, principal, key=workflow or key, status=wanted, before=after, limit=limit
         )
     if as_json:
@@ -186,7 +188,7 @@ async def runs(
 async def run(session: Session, *, run_id: UUID, first: int, as_json: bool) -> None:
     """Show a run: its error, and the state of each step."""
     async with session.open() as fl, fl.transaction() as tx:
-        shown = await actions.show(tx, fl.principal, run_id, first=first)
+        shown = await actions.show_run(tx, fl.principal, run_id, first=first)
     if as_json:
         output.say_json(workflow_output.shown_document(shown))
     else:

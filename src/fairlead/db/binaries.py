@@ -65,7 +65,7 @@ def same_file(fd: int, path: Path) -> bool:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock file; lock again if it was replaced while we waited."""
     while True:
         fd = open_private(path)
@@ -94,7 +94,7 @@ def is_last(fd: int) -> bool:
     return True
 
 
-def give_up(fd: int) -> None:
+def release_share(fd: int) -> None:
     """Unlock and close; unlocking also ends the share of a copy in a forked child."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
@@ -153,7 +153,7 @@ class ServerUser(msgspec.Struct, frozen=True):
             os.chown(folder, self.uid, self.gid, follow_symlinks=False)
 
 
-def server_user(owner: os.stat_result | None = None) -> ServerUser:
+def choose_server_user(owner: os.stat_result | None = None) -> ServerUser:
     """Our own user; instead of root the owner of the existing cluster, or `postgres`, or `nobody`."""
     if os.geteuid() != 0:
         return ServerUser(f"#{os.geteuid()}", os.geteuid(), os.getegid(), dropped=False)
@@ -186,30 +186,30 @@ def find_binaries(major: int | None = None) -> Binaries:
     """Pick the wheel's newest PostgreSQL, else the system's; with `major`, only that version."""
     require_posix()
     found: list[Binaries] = []
-    for one in _all_binaries():
+    for one in _iterate_binaries():
         if one.major >= OLDEST_MAJOR and major in (None, one.major):
             return one
         found.append(one)
-    raise EmbeddedUnavailable(_none_fits(major, found))
+    raise EmbeddedUnavailable(_describe_missing(major, found))
 
 
-def every_binaries() -> list[Binaries]:
+def list_binaries() -> list[Binaries]:
     """One folder for each version that can run, best first."""
     found: dict[int, Binaries] = {}
-    for one in _all_binaries():
+    for one in _iterate_binaries():
         if one.major >= OLDEST_MAJOR:
             found.setdefault(one.major, one)
     return list(found.values())
 
 
-def _all_binaries() -> Iterator[Binaries]:
-    for source, folder in _folders():
+def _iterate_binaries() -> Iterator[Binaries]:
+    for source, folder in _iterate_folders():
         version = _major_version(folder)
         if version is not None:
             yield Binaries(folder, version, source)
 
 
-def _none_fits(major: int | None, found: Sequence[Binaries]) -> str:
+def _describe_missing(major: int | None, found: Sequence[Binaries]) -> str:
     if major is None:
         return (
             "No PostgreSQL was found to run. Run: pip install 'fairlead[embedded]'; "
@@ -222,7 +222,7 @@ def _none_fits(major: int | None, found: Sequence[Binaries]) -> str:
     )
 
 
-def _folders() -> Iterator[tuple[str, Path]]:
+def _iterate_folders() -> Iterator[tuple[str, Path]]:
     for folder in _wheel_folders():
         yield "wheel", folder
     for program in filter(None, [shutil.which("postgres")]):
@@ -267,7 +267,7 @@ def system_path() -> Path:
     return Path(os.environ.get("FAIRLEAD_SYSTEM_DIR") or "/var/lib/fairlead").resolve()
 
 
-def system_folder(name: str, user: ServerUser) -> Path:
+def ensure_system_folder(name: str, user: ServerUser) -> Path:
     """A subfolder of the system folder, created if missing, that `user` can enter."""
     base = system_path()
     make_open_folder(base)
@@ -287,11 +287,11 @@ def make_open_folder(folder: Path) -> None:
         folder.chmod(0o755)
 
 
-def usable_by(user: ServerUser, binaries: Binaries) -> Binaries:
+def ensure_usable(user: ServerUser, binaries: Binaries) -> Binaries:
     """The binaries, or a copy of them that the user can run."""
     if not user.dropped or _runs_as(user, binaries.bin):
         return binaries
-    copy = _copied(binaries, system_folder("binaries", user))
+    copy = _ensure_copy(binaries, ensure_system_folder("binaries", user))
     if not _runs_as(user, copy.bin):
         raise EmbeddedUnavailable(
             f"User `{user.name}` can run PostgreSQL neither in {binaries.bin} nor in {copy.bin}. "
@@ -307,19 +307,19 @@ def _runs_as(user: ServerUser, folder: Path) -> bool:
         return False
 
 
-def _copied(binaries: Binaries, copies: Path) -> Binaries:
+def _ensure_copy(binaries: Binaries, copies: Path) -> Binaries:
     """A copy of the binaries, named by its content, written completely or not at all, and shared."""
     # The wheel's programs load their libraries by a relative path, from a folder beside the package.
     root = binaries.bin.parents[2 if binaries.source == "wheel" else 0]
-    files = sorted(_files(root, binaries))
+    files = sorted(_iterate_files(root, binaries))
     name = f"postgresql-{binaries.major}-{_digest(root, files)}"
-    with exclusive(copies / ".lock"):
+    with hold_lock(copies / ".lock"):
         if not (copies / name).is_dir():
             _copy(root, files, copies, name)
     return Binaries(copies / name / binaries.bin.relative_to(root), binaries.major, binaries.source)
 
 
-def _files(root: Path, binaries: Binaries) -> Iterator[Path]:
+def _iterate_files(root: Path, binaries: Binaries) -> Iterator[Path]:
     """The files that a server needs, relative to `root`."""
     prefix = binaries.bin.parent
     yield from ((binaries.bin / program).relative_to(root) for program in PROGRAMS)

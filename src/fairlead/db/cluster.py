@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 from psycopg.pq import PGconn, Ping
 
-from fairlead.db.binaries import Binaries, open_private, server_user
+from fairlead.db.binaries import Binaries, choose_server_user, open_private
 from fairlead.errors import EmbeddedFailed
 
 START_SECONDS = 120.0  # a crash recovery may be slow
@@ -86,7 +86,7 @@ class Cluster:
 
     def __init__(self, place: Path) -> None:
         self.data = place / "postgres"
-        self.user = server_user(self.data.stat() if self.data.is_dir() else None)
+        self.user = choose_server_user(self.data.stat() if self.data.is_dir() else None)
         self._place = place
         self._socket = place / "socket"
         self._child: int | None = None
@@ -107,14 +107,14 @@ class Cluster:
             shutil.rmtree(leftover, ignore_errors=True)
         new = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self._place))
         try:
-            self._fill(new, binaries)
+            self._initialize(new, binaries)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
         new.rename(self.data)
         sync_folder(self._place)
 
-    def _fill(self, new: Path, binaries: Binaries) -> None:
+    def _initialize(self, new: Path, binaries: Binaries) -> None:
         self.user.give(new)
         self._must_run([f"{binaries.bin}/initdb", *INITDB_OPTIONS, "-D", str(new)])
         single = ["--single", "-c", "exit_on_error=on", "-D", str(new), "postgres"]
@@ -185,14 +185,14 @@ class Cluster:
         self, binaries: Binaries, settings: Mapping[str, str], log: Path, deadline: float
     ) -> tuple[Postmaster | None, str]:
         """Start the server and wait until it is ready; or return its output, if the start can be tried again."""
-        self._refuse_a_stranger()
+        self._refuse_foreign_server()
         self._disown_stale_pid()
-        argv = [f"{binaries.bin}/postgres", "-D", str(self.data), *self._options(settings)]
+        argv = [f"{binaries.bin}/postgres", "-D", str(self.data), *self._build_options(settings)]
         fd = _open_log(log)
         try:
             begin = os.fstat(fd).st_size
             process = self.user.popen(argv, stdout=fd, session=True)
-            if server := self._await(process, deadline):
+            if server := self._wait_until_ready(process, deadline):
                 return server, ""
             output = os.pread(fd, LOG_BYTES, begin).decode(errors="replace")
         finally:
@@ -206,7 +206,7 @@ class Cluster:
             f"Fix what its log {log} reports, then start again:\n{_last_lines(output)}"
         )
 
-    def _await(self, process: subprocess.Popen[str], deadline: float) -> Postmaster | None:
+    def _wait_until_ready(self, process: subprocess.Popen[str], deadline: float) -> Postmaster | None:
         """Wait until the server is ready; None if it ended."""
         try:
             while process.poll() is None and time.monotonic() < deadline:
@@ -219,17 +219,17 @@ class Cluster:
                 time.sleep(PAUSE_SECONDS)
         finally:
             if process.poll() is None:
-                self._abandon(process)
+                self._stop_process(process)
         return None
 
-    def _abandon(self, process: subprocess.Popen[str]) -> None:
+    def _stop_process(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGINT)
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise EmbeddedFailed(self._unstoppable(process.pid)) from error
+            raise EmbeddedFailed(self._describe_unstoppable(process.pid)) from error
 
-    def _options(self, settings: Mapping[str, str]) -> list[str]:
+    def _build_options(self, settings: Mapping[str, str]) -> list[str]:
         ours = {
             "listen_addresses": "",
             "unix_socket_directories": str(self._make_socket_folder()),
@@ -239,13 +239,13 @@ class Cluster:
         }
         return [part for pair in ({**DEFAULTS, **settings} | ours).items() for part in ("-c", "=".join(pair))]
 
-    def _refuse_a_stranger(self) -> None:
+    def _refuse_foreign_server(self) -> None:
         """Refuse to start if a server whose process we cannot see, such as one in another container, serves the folder."""
         sockets = {self._socket.resolve() / f".s.PGSQL.{PORT}"}
         server = Postmaster.read(self.data / "postmaster.pid")
         if server and server.socket and server.data.resolve() == self.data:  # else copied with its folder
             sockets.add(server.socket / f".s.PGSQL.{server.port}")
-        for path in filter(_answers, sockets):
+        for path in filter(_is_listening, sockets):
             raise EmbeddedFailed(
                 f"A PostgreSQL that was not started here already serves {self.data} (socket {path}). "
                 "Stop it, or choose another data folder."
@@ -275,13 +275,13 @@ class Cluster:
         deadline = time.monotonic() + STOP_SECONDS
         while self.owns(pid):
             if time.monotonic() > deadline:
-                raise EmbeddedFailed(self._unstoppable(pid))
+                raise EmbeddedFailed(self._describe_unstoppable(pid))
             time.sleep(PAUSE_SECONDS)
         self._child = pid
         self.reap(0)
         return True
 
-    def _unstoppable(self, pid: int) -> str:
+    def _describe_unstoppable(self, pid: int) -> str:
         return (
             f"PostgreSQL (pid {pid}) in {self.data} did not stop within {STOP_SECONDS:.0f} s. "
             f"See its log; `kill -QUIT {pid}` ends it without harm to the data."
@@ -302,7 +302,7 @@ class Cluster:
 
     def _make_socket_folder(self) -> Path:
         self.remove_socket_folder()
-        if _fits(self._socket):
+        if _fits_socket(self._socket):
             self._socket.mkdir()
             self.user.give(self._socket)
             return self._socket
@@ -313,7 +313,7 @@ class Cluster:
 
     def _make_short_folder(self) -> Path:
         """Create a folder with the same name at every start, so that URLs stay valid; with a random name if another user has it."""
-        above = self._short_folder()
+        above = self._find_short_folder()
         name = sha256(os.fsencode(self.data)).hexdigest()[:8]
         folder = above / f"fairlead-{name}"
         try:
@@ -327,9 +327,9 @@ class Cluster:
                 return Path(tempfile.mkdtemp(prefix="fairlead-", dir=above))
         return folder
 
-    def _short_folder(self) -> Path:
+    def _find_short_folder(self) -> Path:
         for folder in (Path(tempfile.gettempdir()).resolve(), Path("/tmp")):  # noqa: S108 (mkdtemp makes it private)
-            if _fits(folder / "fairlead-01234567") and self.user.can_enter(folder):
+            if _fits_socket(folder / "fairlead-01234567") and self.user.can_enter(folder):
                 return folder
         raise EmbeddedFailed(
             f"The path {self._socket} cannot hold a socket, and neither can {tempfile.gettempdir()}. "
@@ -346,13 +346,13 @@ class Cluster:
             self._socket.unlink()
 
 
-def _fits(folder: Path) -> bool:
+def _fits_socket(folder: Path) -> bool:
     """Whether server and clients can use a socket in the folder; PostgreSQL splits the setting at a comma."""
     path = os.fsencode(folder / f".s.PGSQL.{PORT}")
     return len(path) <= LONGEST_SOCKET and not re.search(rb'[,"\n]', path)
 
 
-def _answers(path: Path) -> bool:
+def _is_listening(path: Path) -> bool:
     if len(os.fsencode(path)) > LONGEST_SOCKET:
         return False
     with socket.socket(socket.AF_UNIX) as client:

@@ -16,7 +16,7 @@ from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import TupleRow
 
-from fairlead.db.answers import INTERVAL_SECONDS, Answers
+from fairlead.db.answer_reader import INTERVAL_SECONDS, Answers
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +45,12 @@ class Connection(AsyncConnection[TupleRow]):
         The notifications follow the statement in the pipeline, each in its own transaction: listeners get them before the
         client has read the answer. They are sent also if the statement fails.
         """
-        text, names = numbered(query)
+        text, names = number_placeholders(query)
         values = params if isinstance(params, Sequence) else [params[name] for name in names]
         async with self.lock:
-            command = await self._command(text, values)
+            command = await self._prepare_command(text, values)
             if words:
-                notifications = [self._notification(channel, word) for word in words]
+                notifications = [self._build_notification(channel, word) for word in words]
                 result = await self._run_and_notify(command, notifications)
             else:
                 command()
@@ -118,7 +118,7 @@ class Connection(AsyncConnection[TupleRow]):
             self._names.clear()
         return super()._deallocate(name)
 
-    async def _command(self, text: str, values: Sequence[Any]) -> Command:
+    async def _prepare_command(self, text: str, values: Sequence[Any]) -> Command:
         """A function that sends the statement, which is prepared the first time."""
         line, transformer = self.pgconn, self._transformer
         dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
@@ -138,12 +138,12 @@ class Connection(AsyncConnection[TupleRow]):
         if result.status == FAILED:
             raise pg.error_from_result(result, encoding=self.info.encoding)
 
-    def _notification(self, channel: str, word: str) -> Command:
+    def _build_notification(self, channel: str, word: str) -> Command:
         return partial(self.pgconn.send_query_params, NOTIFY, [channel.encode(), word.encode()])
 
     async def _run_and_notify(self, command: Command, notifications: list[Command]) -> PGresult:
         try:
-            result, *sent = await self.wait(_exchange(self.pgconn, [command, *notifications]))
+            result, *sent = await self.wait(_run_pipeline(self.pgconn, [command, *notifications]))
         except BaseException:
             # a late answer would be taken for the answer to the next statement
             await self.close()
@@ -154,7 +154,7 @@ class Connection(AsyncConnection[TupleRow]):
         return result
 
 
-def _exchange(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list[PGresult]]:
+def _run_pipeline(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list[PGresult]]:
     """Send all commands at once, each in its own transaction, and read their answers."""
     line.enter_pipeline_mode()
     for command in commands:
@@ -172,7 +172,7 @@ def _exchange(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list
 
 
 @cache
-def numbered(query: str) -> tuple[str, tuple[str, ...]]:
+def number_placeholders(query: str) -> tuple[str, tuple[str, ...]]:
     """The statement with numbered placeholders ($1), and the parameters' names in that order."""
     names: list[str] = []
     numbers = count(1)

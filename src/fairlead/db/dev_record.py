@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.db.binaries import POSIX, give_up, is_last, open_private, same_file, take_share
+from fairlead.db.binaries import POSIX, is_last, open_private, release_share, same_file, take_share
 
 
 class DevRecord(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ def keep_record(record: DevRecord) -> Iterator[None]:
     if path is not None:
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            share = _take(path)
+            share = _take_current_share(path)
             path.write_bytes(msgspec.json.encode(record))
     try:
         yield
@@ -47,21 +47,21 @@ def keep_record(record: DevRecord) -> Iterator[None]:
         if share is not None and path is not None:
             if is_last(share):
                 path.unlink(missing_ok=True)
-            give_up(share)
+            release_share(share)
 
 
-def _take(path: Path) -> int:
+def _take_current_share(path: Path) -> int:
     """A shared lock on the file; taken again if another process removed the file while we waited."""
     share = take_share(path)
     while not same_file(share, path):
-        give_up(share)
+        release_share(share)
         share = take_share(path)
     return share
 
 
 def find_records() -> list[DevRecord]:
     """The records of the processes that run now."""
-    folder = _folder()
+    folder = _state_folder()
     if folder is None or not folder.is_dir():
         return []
     found = (_read(path) for path in sorted(folder.glob("*.json")))
@@ -82,16 +82,16 @@ def _read(path: Path) -> DevRecord | None:
     except (OSError, msgspec.MsgspecError):
         return None  # half written, or not our file
     finally:
-        give_up(fd)
+        release_share(fd)
 
 
 def _path_of(record: DevRecord) -> Path | None:
-    folder = _folder()
+    folder = _state_folder()
     name = hashlib.sha256(f"{record.data_dir}\n{record.database}".encode()).hexdigest()[:16]
     return None if folder is None else folder / f"{name}.json"
 
 
-def _folder() -> Path | None:
+def _state_folder() -> Path | None:
     """The user's state folder, by the XDG convention; None on systems without one."""
     if not POSIX:
         return None

@@ -17,19 +17,19 @@ from typing import Self
 
 from fairlead.db.binaries import (
     Binaries,
-    exclusive,
+    choose_server_user,
+    ensure_system_folder,
+    ensure_usable,
     find_binaries,
-    give_up,
+    hold_lock,
     is_last,
     make_open_folder,
     open_private,
+    release_share,
     require_posix,
     same_file,
-    server_user,
-    system_folder,
     system_path,
     take_share,
-    usable_by,
 )
 from fairlead.db.cluster import Cluster, Postmaster, sync_folder
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
@@ -39,30 +39,30 @@ __all__ = ["Binaries", "EmbeddedPostgres", "find_binaries"]
 # Clusters of data folders that the server's user cannot enter
 
 
-def _located(data_dir: Path) -> Cluster:
+def _locate_cluster(data_dir: Path) -> Cluster:
     """Find the cluster of a data folder, which may not exist yet."""
-    user = server_user()
+    user = choose_server_user()
     if (data_dir / "postgres.cluster").exists():
-        cluster = Cluster(_place_of(data_dir))
+        cluster = Cluster(_find_place(data_dir))
     elif (data_dir / "postgres").exists() or user.can_enter(data_dir):
         cluster = Cluster(data_dir)
     else:
-        cluster = Cluster(_new_place(data_dir, system_folder("clusters", user)))
+        cluster = Cluster(_create_place(data_dir, ensure_system_folder("clusters", user)))
     if user.dropped and (system_path() / "clusters").is_dir():
         _prune(system_path() / "clusters")
     return cluster
 
 
-def _new_place(data_dir: Path, clusters: Path) -> Path:
-    with exclusive(clusters / ".lock"):
+def _create_place(data_dir: Path, clusters: Path) -> Path:
+    with hold_lock(clusters / ".lock"):
         place = clusters / secrets.token_hex(8)
         make_open_folder(place)
-        _write_whole(place / "origin", os.fsencode(data_dir))
-        _write_whole(data_dir / "postgres.cluster", place.name.encode())
+        _write_atomically(place / "origin", os.fsencode(data_dir))
+        _write_atomically(data_dir / "postgres.cluster", place.name.encode())
     return place
 
 
-def _place_of(data_dir: Path) -> Path:
+def _find_place(data_dir: Path) -> Path:
     """The folder of the cluster that a data folder names; a moved data folder keeps its cluster, a copied one does not."""
     name = (data_dir / "postgres.cluster").read_text("utf-8").strip()
     place = system_path() / "clusters" / name
@@ -71,27 +71,27 @@ def _place_of(data_dir: Path) -> Path:
             f"The database of {data_dir} should be in {place}, but is missing. Set FAIRLEAD_SYSTEM_DIR as before, "
             f"or restore that folder, or delete {data_dir / 'postgres.cluster'} to start with an empty database."
         )
-    with exclusive(place.parent / ".lock"):
-        origin = _origin(place)
+    with hold_lock(place.parent / ".lock"):
+        origin = _read_origin(place)
         if origin not in (None, data_dir) and _is_named(place):
             raise EmbeddedFailed(
                 f"{data_dir} is a copy of {origin} and would share its database. "
                 f"Delete {data_dir / 'postgres.cluster'} to start with an empty one."
             )
-        _write_whole(place / "origin", os.fsencode(data_dir))
+        _write_atomically(place / "origin", os.fsencode(data_dir))
     return place
 
 
 def _prune(clusters: Path) -> None:
     """Remove the clusters whose data folder is gone or names another cluster."""
-    with exclusive(clusters / ".lock"):
+    with hold_lock(clusters / ".lock"):
         for place in clusters.iterdir():
             if place.is_dir() and not _is_named(place) and not (cluster := Cluster(place)).running():
                 cluster.remove_socket_folder()
                 shutil.rmtree(place)
 
 
-def _origin(place: Path) -> Path | None:
+def _read_origin(place: Path) -> Path | None:
     try:
         return Path(os.fsdecode((place / "origin").read_bytes()))
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def _origin(place: Path) -> Path | None:
 
 def _is_named(place: Path) -> bool:
     """Whether the data folder of a cluster still names it; True if we cannot read it."""
-    origin = _origin(place)
+    origin = _read_origin(place)
     try:
         return origin is not None and (origin / "postgres.cluster").read_text("utf-8") == place.name
     except (FileNotFoundError, NotADirectoryError):
@@ -109,7 +109,7 @@ def _is_named(place: Path) -> bool:
         return True
 
 
-def _write_whole(file: Path, content: bytes) -> None:
+def _write_atomically(file: Path, content: bytes) -> None:
     new = file.with_name(f".{file.name}.new")
     fd = open_private(new, os.O_TRUNC)
     with os.fdopen(fd, "wb") as stream:
@@ -137,12 +137,12 @@ class EmbeddedPostgres:
     @property
     def url(self) -> str:
         """Where clients connect: database `fairlead` through the private socket."""
-        return self._started().url
+        return self._require_started().url
 
     @property
     def pid(self) -> int:
         """The postmaster's pid."""
-        return self._started().pid
+        return self._require_started().pid
 
     def start(self) -> str:
         """Start the server, or join it if it runs already (`joined`). Its URL."""
@@ -153,7 +153,7 @@ class EmbeddedPostgres:
             )
         try:
             self._data_dir.mkdir(mode=0o755 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
-            with exclusive(self._data_dir / "postgres.lock"):
+            with hold_lock(self._data_dir / "postgres.lock"):
                 self._server = self._join()
         except OSError as error:
             raise EmbeddedFailed(
@@ -168,7 +168,7 @@ class EmbeddedPostgres:
             return False
         if not same_file(self._share, self._data_dir / "postgres.users"):
             return self._leave()  # the folder was deleted: no process can join, and there is no lock to hold
-        with exclusive(self._data_dir / "postgres.lock"):
+        with hold_lock(self._data_dir / "postgres.lock"):
             return self._leave()
 
     def __enter__(self) -> Self:
@@ -180,7 +180,7 @@ class EmbeddedPostgres:
     ) -> None:
         self.stop()
 
-    def _started(self) -> Postmaster:
+    def _require_started(self) -> Postmaster:
         if self._server is None:
             raise EmbeddedFailed("The embedded PostgreSQL is not started. Call start() first.")
         return self._server
@@ -188,30 +188,30 @@ class EmbeddedPostgres:
     def _join(self) -> Postmaster:
         users = self._data_dir / "postgres.users"
         if self._share is not None and not same_file(self._share, users):
-            give_up(self._share)
+            release_share(self._share)
             self._share = None
         if self._share is None:
             self._share = take_share(users)
         try:
-            return self._ready()
+            return self._start_cluster()
         except BaseException:
             self._leave()
             raise
 
-    def _ready(self) -> Postmaster:
+    def _start_cluster(self) -> Postmaster:
         if self._cluster is not None:
             self._cluster.reap()
-        cluster = self._cluster = _located(self._data_dir)
+        cluster = self._cluster = _locate_cluster(self._data_dir)
         server = cluster.running()
         self.joined = cluster.is_ready(server)
         if server is not None and self.joined:
             return server
-        binaries = usable_by(cluster.user, self._fitting(cluster.major))
+        binaries = ensure_usable(cluster.user, self._choose_binaries(cluster.major))
         if cluster.major is None:
             cluster.create(binaries)
         return cluster.ensure_running(binaries, self._settings, self._data_dir / "postgres.log")
 
-    def _fitting(self, major: int | None) -> Binaries:
+    def _choose_binaries(self, major: int | None) -> Binaries:
         binaries = self._binaries or find_binaries(major)
         if major not in (None, binaries.major):
             raise EmbeddedUnavailable(
@@ -228,7 +228,7 @@ class EmbeddedPostgres:
         try:
             return is_last(share) and self._halt(self._cluster, share, server)
         finally:
-            give_up(share)
+            release_share(share)
 
     def _halt(self, cluster: Cluster, share: int, server: Postmaster | None) -> bool:
         """Stop the folder's server; if the folder was replaced, stop only the server that we joined."""

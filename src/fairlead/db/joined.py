@@ -26,7 +26,7 @@ SUPPORTED = (
 )
 
 
-def sender(tx: Any, function: str) -> Send:
+def build_sender(tx: Any, function: str) -> Send:
     """A function that calls `function(text) returns text` through `tx`. Its result may be awaitable."""
     for family in (cls.__module__.partition(".")[0] for cls in type(tx).__mro__):
         if (make := _FAMILIES.get(family)) and (send := make(tx, function)):
@@ -46,8 +46,8 @@ async def drive(exchange: Exchange[T], send: Send) -> T:
     try:
         text = next(exchange)
         while True:
-            answer = send(_ascii(text))
-            text = exchange.send(_text(await answer if inspect.isawaitable(answer) else answer))
+            answer = send(_to_ascii(text))
+            text = exchange.send(_to_text(await answer if inspect.isawaitable(answer) else answer))
     except StopIteration as done:
         return cast("T", done.value)
     except Exception as error:
@@ -61,7 +61,7 @@ def drive_sync(exchange: Exchange[T], send: Send) -> T:
     try:
         text = next(exchange)
         while True:
-            text = exchange.send(_text(send(_ascii(text))))
+            text = exchange.send(_to_text(send(_to_ascii(text))))
     except StopIteration as done:
         return cast("T", done.value)
     except Exception as error:
@@ -69,14 +69,14 @@ def drive_sync(exchange: Exchange[T], send: Send) -> T:
         raise
 
 
-def _ascii(document: str) -> str:
+def _to_ascii(document: str) -> str:
     """The same JSON in ASCII, which every client_encoding has."""
     return (
         document if document.isascii() else _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document)
     )
 
 
-def _text(answer: str | bytes) -> str:
+def _to_text(answer: str | bytes) -> str:
     """The answer as text; psycopg does not decode with client_encoding SQL_ASCII."""
     return answer.decode() if isinstance(answer, bytes) else str(answer)
 
@@ -101,7 +101,7 @@ def _raise_clash(error: BaseException, document: str) -> None:
 # transaction than the caller's.
 
 
-def _psycopg(tx: Any, function: str) -> Send | None:
+def _psycopg_sender(tx: Any, function: str) -> Send | None:
     connection: Any = tx.connection if isinstance(tx, Cursor | AsyncCursor) else tx
     query = f"select {function}(%s)"
 
@@ -109,25 +109,25 @@ def _psycopg(tx: Any, function: str) -> Send | None:
     def send(text: str) -> Any:
         cursor = Cursor(connection, row_factory=tuple_row)
         cursor.execute(query.encode(), (text,))
-        return _first(cursor)
+        return _fetch_value(cursor)
 
     def send_async(text: str) -> Any:
         cursor = AsyncCursor(connection, row_factory=tuple_row)
-        return _first_async(cursor.execute(query.encode(), (text,)), cursor)
+        return _fetch_value_async(cursor.execute(query.encode(), (text,)), cursor)
 
     if isinstance(connection, Connection):
         return send
     return send_async if isinstance(connection, AsyncConnection) else None
 
 
-def _first(cursor: Any) -> Any:
+def _fetch_value(cursor: Any) -> Any:
     try:
         return cursor.fetchone()[0]
     finally:
         cursor.close()
 
 
-async def _first_async(executed: Awaitable[Any], cursor: Any) -> Any:
+async def _fetch_value_async(executed: Awaitable[Any], cursor: Any) -> Any:
     try:
         await executed
         return (await cursor.fetchone())[0]
@@ -135,7 +135,7 @@ async def _first_async(executed: Awaitable[Any], cursor: Any) -> Any:
         await cursor.close()
 
 
-def _sqlalchemy(tx: Any, function: str) -> Send | None:
+def _sqlalchemy_sender(tx: Any, function: str) -> Send | None:
     if not hasattr(type(tx), "execute"):
         return None
     from sqlalchemy import text as statement  # noqa: PLC0415 - the caller has it, we need not
@@ -144,16 +144,16 @@ def _sqlalchemy(tx: Any, function: str) -> Send | None:
 
     def send(text: str) -> Any:
         result = tx.execute(query, {"jobs": text})
-        return _scalar_async(result) if inspect.isawaitable(result) else result.scalar_one()
+        return _fetch_scalar_async(result) if inspect.isawaitable(result) else result.scalar_one()
 
     return send
 
 
-async def _scalar_async(result: Awaitable[Any]) -> Any:
+async def _fetch_scalar_async(result: Awaitable[Any]) -> Any:
     return (await result).scalar_one()
 
 
-def _django(tx: Any, function: str) -> Send:
+def _django_sender(tx: Any, function: str) -> Send:
     if getattr(tx, "vendor", None) != "postgresql":
         raise ConnectionNotSupported(
             "tx= takes a Django connection to PostgreSQL, such as connections['default']."
@@ -167,7 +167,7 @@ def _django(tx: Any, function: str) -> Send:
     return send
 
 
-def _asyncpg(tx: Any, function: str) -> Send | None:
+def _asyncpg_sender(tx: Any, function: str) -> Send | None:
     if not hasattr(tx, "is_in_transaction"):
         return None
 
@@ -178,8 +178,8 @@ def _asyncpg(tx: Any, function: str) -> Send | None:
 
 
 _FAMILIES: dict[str, Callable[[Any, str], Send | None]] = {
-    "psycopg": _psycopg,
-    "sqlalchemy": _sqlalchemy,
-    "django": _django,
-    "asyncpg": _asyncpg,
+    "psycopg": _psycopg_sender,
+    "sqlalchemy": _sqlalchemy_sender,
+    "django": _django_sender,
+    "asyncpg": _asyncpg_sender,
 }

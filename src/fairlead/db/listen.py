@@ -10,7 +10,7 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection, sql
 
-from fairlead.db.refusals import check_address
+from fairlead.db.database_errors import check_address
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +60,7 @@ class Listener:
             try:
                 async with await self._connect() as connection:
                     pause = 0.1
-                    await self._hear(connection)
+                    await self._listen(connection)
             except (psycopg.Error, OSError) as error:  # a standby, for example, refuses LISTEN
                 log.warning("listen_lost", why=str(error).strip(), again_in_seconds=pause)
             finally:
@@ -86,22 +86,22 @@ class Listener:
             raise
         return connection
 
-    async def _hear(self, connection: AsyncConnection[tuple[object, ...]]) -> None:
+    async def _listen(self, connection: AsyncConnection[tuple[object, ...]]) -> None:
         self.connected.set()
-        self._tell(POLL)
+        self._call_subscribers(POLL)
         while True:
             async for notice in connection.notifies(timeout=CHECK_SECONDS):
-                self._tell(notice.payload)
+                self._call_subscribers(notice.payload)
             # a dead peer closes nothing: only a query shows it
             async with asyncio.timeout(CHECK_SECONDS):
                 await connection.execute("select 1")
 
-    def _tell(self, payload: str) -> None:
+    def _call_subscribers(self, payload: str) -> None:
         for subscriber in list(self._subscribers):
             subscriber(payload)
 
 
-async def round_trip(url: str, channel: str, *, seconds: float = 2.0) -> bool:
+async def check_round_trip(url: str, channel: str, *, seconds: float = 2.0) -> bool:
     """Whether a notification that is sent through this URL arrives through it."""
     check_address(url)
     heard = asyncio.Event()

@@ -11,12 +11,12 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
-from fairlead.db.locking import Tell, log_wait, retry_for_locks
-from fairlead.db.refusals import check_address, first_line, unreachable
+from fairlead.db.database_errors import check_address, first_line, unreachable_error
+from fairlead.db.migration_locks import Tell, log_wait, retry_for_locks
 from fairlead.db.sql import in_schema
-from fairlead.db.statements import split
-from fairlead.db.stored_functions import apply_changed, list_changed, stored_functions
-from fairlead.db.tx import rows_of
+from fairlead.db.statements import split_statements
+from fairlead.db.stored_functions import apply_changed, list_changed, list_stored_functions
+from fairlead.db.tx import make_row_factory
 from fairlead.errors import DatabaseRefused, MigrationFailed, SchemaOutdated
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -52,14 +52,14 @@ class Migration(msgspec.Struct, frozen=True):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-class Applied(msgspec.Struct, frozen=True):
+class AppliedMigration(msgspec.Struct, frozen=True):
     number: int
     name: str
     checksum: str
     applied_at: datetime
 
 
-class Step(msgspec.Struct, frozen=True):
+class MigrationStatus(msgspec.Struct, frozen=True):
     """A migration as `fairlead migrate status` shows it."""
 
     number: int
@@ -68,7 +68,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @cache
-def migrations() -> tuple[Migration, ...]:
+def list_migrations() -> tuple[Migration, ...]:
     """Every migration of this version of Fairlead, in order."""
     found = sorted(
         (
@@ -93,10 +93,10 @@ async def up(url: str, schema: str, *, tell: Tell = log_wait) -> list[Migration]
         await connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (lock,))
         try:
             await _require_utf8(connection)
-            await _bookkeeping(connection, schema)
-            known = await _applied(connection, schema)
-            _refuse_strangers(known)
-            missing = [one for one in migrations() if one.number not in known]
+            await _create_bookkeeping(connection, schema)
+            known = await _read_applied(connection, schema)
+            _refuse_unknown_migrations(known)
+            missing = [one for one in list_migrations() if one.number not in known]
             for one in missing:
                 await retry_for_locks(
                     connection, schema, one.title, partial(_apply, connection, schema, one), tell=tell
@@ -120,27 +120,27 @@ async def up(url: str, schema: str, *, tell: Tell = log_wait) -> list[Migration]
     return missing
 
 
-async def status(url: str, schema: str) -> list[Step]:
+async def status(url: str, schema: str) -> list[MigrationStatus]:
     """Each migration and the time it was applied."""
     async with await _connect(url) as connection:
-        known = await _applied(connection, schema)
+        known = await _read_applied(connection, schema)
     return [
-        Step(one.number, one.name, known[one.number].applied_at if one.number in known else None)
-        for one in migrations()
+        MigrationStatus(one.number, one.name, known[one.number].applied_at if one.number in known else None)
+        for one in list_migrations()
     ]
 
 
 async def check(url: str, schema: str) -> None:
     """Raise SchemaOutdated unless the schema matches this version of Fairlead."""
     async with await _connect(url) as connection:
-        await check_through(connection, schema)
+        await check_connection(connection, schema)
 
 
-async def check_through(connection: AsyncConnection[Any], schema: str) -> None:
+async def check_connection(connection: AsyncConnection[Any], schema: str) -> None:
     """`check` through an open connection."""
-    known = await _applied(connection, schema)
-    _refuse_strangers(known)
-    missing = [one for one in migrations() if one.number not in known]
+    known = await _read_applied(connection, schema)
+    _refuse_unknown_migrations(known)
+    missing = [one for one in list_migrations() if one.number not in known]
     if missing:
         names = ", ".join(f"{one.number:04} {one.name}" for one in missing)
         raise SchemaOutdated(
@@ -154,8 +154,8 @@ async def check_through(connection: AsyncConnection[Any], schema: str) -> None:
         )
 
 
-def _refuse_strangers(known: dict[int, Applied]) -> None:
-    ours = {one.number: one for one in migrations()}
+def _refuse_unknown_migrations(known: dict[int, AppliedMigration]) -> None:
+    ours = {one.number: one for one in list_migrations()}
     if 1 in known and known[1].name != ours[1].name:
         raise SchemaOutdated(
             "This database was created before Fairlead's first release, with migrations that no longer exist; nothing "
@@ -178,10 +178,12 @@ def _refuse_strangers(known: dict[int, Applied]) -> None:
 async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) -> None:
     try:
         async with connection.transaction():
-            for statement in split(_with_functions(one.text)):
-                await connection.execute(_text(statement, schema))
+            for statement in split_statements(_include_functions(one.text)):
+                await connection.execute(_in_schema(statement, schema))
             await connection.execute(
-                _text("insert into fairlead.migrations (number, name, checksum) values (%s, %s, %s)", schema),
+                _in_schema(
+                    "insert into fairlead.migrations (number, name, checksum) values (%s, %s, %s)", schema
+                ),
                 (one.number, one.name, one.checksum),
             )
     except psycopg.errors.LockNotAvailable:
@@ -190,14 +192,16 @@ async def _apply(connection: AsyncConnection[Any], schema: str, one: Migration) 
         raise MigrationFailed(f"{one.title} failed and was rolled back: {str(error).strip()}") from error
 
 
-def _with_functions(text: str) -> str:
+def _include_functions(text: str) -> str:
     """The migration's text with the sources of the functions that it includes."""
-    sources = {one.name: one.text for one in stored_functions()}
+    sources = {one.name: one.text for one in list_stored_functions()}
     return _INCLUDE.sub(lambda match: sources[match[1]], text)
 
 
 async def _prepare_audit_days(connection: AsyncConnection[Any], schema: str) -> None:
-    await connection.execute(_text("select fairlead.prepare_audit_days(%s)", schema), (AUDIT_DAYS_AHEAD,))
+    await connection.execute(
+        _in_schema("select fairlead.prepare_audit_days(%s)", schema), (AUDIT_DAYS_AHEAD,)
+    )
 
 
 async def _require_utf8(connection: AsyncConnection[Any]) -> None:
@@ -208,10 +212,10 @@ async def _require_utf8(connection: AsyncConnection[Any]) -> None:
         )
 
 
-async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
-    if not await _has_book(connection, schema, "function_sources"):
+async def _create_bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
+    if not await _has_table(connection, schema, "function_sources"):
         try:
-            await connection.execute(_text(_BOOK, schema))
+            await connection.execute(_in_schema(_BOOK, schema))
         except psycopg.errors.InsufficientPrivilege as error:
             raise MigrationFailed(
                 f"This role may not create the schema {schema!r}: {str(error).strip()}. Grant it with: "
@@ -219,7 +223,7 @@ async def _bookkeeping(connection: AsyncConnection[Any], schema: str) -> None:
             ) from error
 
 
-async def _has_book(connection: AsyncConnection[Any], schema: str, table: str = "migrations") -> bool:
+async def _has_table(connection: AsyncConnection[Any], schema: str, table: str = "migrations") -> bool:
     # not to_regclass, which fails for a role without rights on the schema
     cursor = await connection.execute(
         "select from pg_catalog.pg_class where relname = %s "
@@ -229,13 +233,13 @@ async def _has_book(connection: AsyncConnection[Any], schema: str, table: str = 
     return await cursor.fetchone() is not None
 
 
-async def _applied(connection: AsyncConnection[Any], schema: str) -> dict[int, Applied]:
-    if not await _has_book(connection, schema):
+async def _read_applied(connection: AsyncConnection[Any], schema: str) -> dict[int, AppliedMigration]:
+    if not await _has_table(connection, schema):
         return {}
     query = "select number, name, checksum, applied_at from fairlead.migrations order by number"
     try:
-        async with connection.cursor(row_factory=rows_of(Applied)) as cursor:
-            await cursor.execute(_text(query, schema))
+        async with connection.cursor(row_factory=make_row_factory(AppliedMigration)) as cursor:
+            await cursor.execute(_in_schema(query, schema))
             return {row.number: row for row in await cursor.fetchall()}
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseRefused(
@@ -251,8 +255,8 @@ async def _connect(url: str) -> AsyncConnection[Any]:
             url, autocommit=True, prepare_threshold=None, application_name="fairlead migrate"
         )
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        raise unreachable(url, error) from error
+        raise unreachable_error(url, error) from error
 
 
-def _text(query: str, schema: str) -> Any:
+def _in_schema(query: str, schema: str) -> Any:
     return in_schema(query, schema)

@@ -15,8 +15,8 @@ from psycopg import AsyncConnection, conninfo, errors, sql
 from psycopg.types.json import Jsonb
 from uuid_utils.compat import uuid7
 
-from fairlead.db.binaries import give_up, is_last, take_share
-from fairlead.db.refusals import check_address
+from fairlead.db.binaries import is_last, release_share, take_share
+from fairlead.db.database_errors import check_address
 from fairlead.db.sql import in_schema
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - TemporaryDirectory makes a private folder there
@@ -46,7 +46,7 @@ def scratch_folder() -> Iterator[Path]:
             folder.chmod(0o711)
             yield folder
         finally:
-            give_up(share)
+            release_share(share)
 
 
 def _is_roomy(folder: Path) -> bool:
@@ -68,7 +68,7 @@ def _prune(above: Path) -> None:
             continue  # its process is removing it now
         if is_last(share):
             shutil.rmtree(folder, ignore_errors=True)
-        give_up(share)
+        release_share(share)
 
 
 @asynccontextmanager
@@ -81,13 +81,13 @@ async def scratch_database(url: str, name: str, *, template: str | None = None) 
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute(made)
     try:
-        yield at_database(url, name)
+        yield replace_database(url, name)
     finally:
         async with await AsyncConnection.connect(url, autocommit=True) as connection:
             await connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-def at_database(url: str, name: str) -> str:
+def replace_database(url: str, name: str) -> str:
     """The URL of another database on the same server, in a form that every driver and SQLAlchemy can read."""
     parts = {key: str(value) for key, value in conninfo.conninfo_to_dict(url).items() if key != "dbname"}
     ours = [key for key in ("user", "password") if key in parts] if "user" in parts else []
@@ -95,7 +95,7 @@ def at_database(url: str, name: str) -> str:
     return f"postgresql://{whose and whose + '@'}/{quote(name, safe='')}?{urlencode(parts, quote_via=quote)}"
 
 
-async def settled(url: str) -> None:
+async def settle_server(url: str) -> None:
     """Vacuum, analyze and checkpoint now, so that the server does not do it during the next measurement."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("vacuum (analyze)")
@@ -103,7 +103,7 @@ async def settled(url: str) -> None:
             await connection.execute("checkpoint")
 
 
-async def slow_commits(url: str, milliseconds: int) -> str | None:
+async def build_slow_commit_url(url: str, milliseconds: int) -> str | None:
     """A URL whose sessions delay each commit by this time; None if the role may not set it."""
     options = f"-c commit_delay={milliseconds * 1000} -c commit_siblings=0"
     slow = conninfo.make_conninfo(url, options=options)
@@ -114,10 +114,10 @@ async def slow_commits(url: str, milliseconds: int) -> str | None:
         return None
 
 
-async def raw_inserts(url: str, schema: str, count: int) -> float:
+async def measure_inserts(url: str, schema: str, count: int) -> float:
     """Rows per second of a plain loop with one INSERT per transaction, into a table like jobs with its indexes."""
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
-        await _like_jobs(connection, schema)
+        await _create_raw_jobs(connection, schema)
         query: Any = (
             f"insert into raw_jobs ({_COLUMNS}) values (%s, %s, %s, %s, %s, clock_timestamp(), %s, %s)"  # noqa: S608
         )
@@ -129,10 +129,10 @@ async def raw_inserts(url: str, schema: str, count: int) -> float:
         return count / (time.perf_counter() - begun)
 
 
-def raw_copy(url: str, schema: str, payloads: Sequence[Any]) -> float:
+def measure_copy(url: str, schema: str, payloads: Sequence[Any]) -> float:
     """Rows per second of a plain binary COPY of the same rows into a table like jobs with its indexes."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(_like(schema))
+        connection.execute(_raw_jobs_statement(schema))
         [(now,)] = connection.execute("select clock_timestamp()").fetchall()
         tenant, definition = uuid7(), uuid7()
         rows = [(uuid7(), tenant, definition, 100, 3, now, "bench", Jsonb(payload)) for payload in payloads]
@@ -145,17 +145,17 @@ def raw_copy(url: str, schema: str, payloads: Sequence[Any]) -> float:
         return len(rows) / (time.perf_counter() - begun)
 
 
-async def _like_jobs(connection: AsyncConnection[Any], schema: str) -> None:
-    await connection.execute(_like(schema))
+async def _create_raw_jobs(connection: AsyncConnection[Any], schema: str) -> None:
+    await connection.execute(_raw_jobs_statement(schema))
 
 
-def _like(schema: str) -> Any:
+def _raw_jobs_statement(schema: str) -> Any:
     return in_schema(
         "drop table if exists raw_jobs; create table raw_jobs (like fairlead.jobs including all)", schema
     )
 
 
-def raw_drain(url: str, count: int) -> float:
+def measure_drain(url: str, count: int) -> float:
     """Jobs per second of a plain loop that claims 100 with skip locked and updates by primary key, on a narrow table.
 
     The minimum work of such a queue: UUID keys, an index on priority and age, durable claims and ends.
@@ -187,7 +187,7 @@ def raw_drain(url: str, count: int) -> float:
 
 
 @contextmanager
-def raw_ping(url: str) -> Iterator[Callable[[], float]]:
+def open_ping(url: str) -> Iterator[Callable[[], float]]:
     """A function that returns the seconds from a plain INSERT and NOTIFY to the listener."""
     with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as other:
         one.execute(

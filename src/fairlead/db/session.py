@@ -26,10 +26,14 @@ SHORTEST_IDLE_SECONDS = 1.0
 UNHURRIED_IDLE_SECONDS = 600.0
 
 
-def lasting(settings: Settings) -> dict[str, str]:
+def session_settings(settings: Settings) -> dict[str, str]:
     """The settings of a whole session."""
     # limits are exact only if each statement of a claim sees everything that was committed before it
-    return {"default_transaction_isolation": "read committed", **SERVER_KEEPALIVES, **bounds(settings)}
+    return {
+        "default_transaction_isolation": "read committed",
+        **SERVER_KEEPALIVES,
+        **timeout_settings(settings),
+    }
 
 
 def idle_seconds(settings: Settings) -> float:
@@ -37,7 +41,7 @@ def idle_seconds(settings: Settings) -> float:
     return max(SHORTEST_IDLE_SECONDS, settings.lease_seconds * IDLE_PART)
 
 
-def bounds(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
+def timeout_settings(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
     """Timeouts of statements, lock waits and idle transactions."""
     seconds = {
         "statement_timeout": 0.0 if unhurried else settings.statement_timeout_seconds,
@@ -49,7 +53,7 @@ def bounds(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
     return {name: str(int(value * 1000)) for name, value in seconds.items()}
 
 
-def set_config(settings: Mapping[str, str], *, local: bool) -> Any:
+def set_config_statement(settings: Mapping[str, str], *, local: bool) -> Any:
     """The statement that sets these settings for the session or (local) for the transaction."""
     scope = str(local).lower()
     return "select " + ", ".join(

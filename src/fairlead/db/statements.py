@@ -7,7 +7,7 @@ from collections.abc import Iterator
 _TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|;|[^-'$;]+|.", re.DOTALL)
 
 
-def split(text: str) -> Iterator[str]:
+def split_statements(text: str) -> Iterator[str]:
     """Each statement with the comments before it; comments after the last one are left out."""
     start = 0
     for token in _TOKEN.finditer(text):

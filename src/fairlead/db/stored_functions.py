@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg import errors as pg
 
 from fairlead.db.sql import in_schema
-from fairlead.db.statements import split
+from fairlead.db.statements import split_statements
 from fairlead.errors import MigrationFailed
 
 
@@ -25,7 +25,7 @@ class StoredFunction(msgspec.Struct, frozen=True):
 
 
 @cache
-def stored_functions() -> tuple[StoredFunction, ...]:
+def list_stored_functions() -> tuple[StoredFunction, ...]:
     """Every stored function of this version of Fairlead, by name."""
     files = (resources.files("fairlead.db") / "functions").iterdir()
     found = (
@@ -58,15 +58,17 @@ async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[s
 
 async def list_changed(connection: AsyncConnection[Any], schema: str) -> list[StoredFunction]:
     """The functions whose source in the database is missing or different."""
-    cursor = await connection.execute(_text("select name, checksum from fairlead.function_sources", schema))
+    cursor = await connection.execute(
+        _in_schema("select name, checksum from fairlead.function_sources", schema)
+    )
     known = dict(await cursor.fetchall())
-    return [one for one in stored_functions() if known.get(one.name) != one.checksum]
+    return [one for one in list_stored_functions() if known.get(one.name) != one.checksum]
 
 
 async def _apply(connection: AsyncConnection[Any], schema: str, function: StoredFunction) -> None:
     """Create or replace a function, then run the rest of its file: the grants."""
-    create, *rights = (_text(one, schema) for one in split(function.text))
-    old = await _signatures(connection, schema, function.name)
+    create, *rights = (_in_schema(one, schema) for one in split_statements(function.text))
+    old = await _list_signatures(connection, schema, function.name)
     try:
         async with connection.transaction():
             await connection.execute(create)
@@ -74,12 +76,12 @@ async def _apply(connection: AsyncConnection[Any], schema: str, function: Stored
         await _drop(connection, old)
         await connection.execute(create)
     # The old and the new signature together would make calls ambiguous.
-    if old and (await _signatures(connection, schema, function.name)) - old:
+    if old and (await _list_signatures(connection, schema, function.name)) - old:
         await _drop(connection, old)
     for one in rights:
         await connection.execute(one)
     await connection.execute(
-        _text(
+        _in_schema(
             "insert into fairlead.function_sources (name, checksum) values (%s, %s) "
             "on conflict (name) do update set checksum = excluded.checksum",
             schema,
@@ -88,7 +90,7 @@ async def _apply(connection: AsyncConnection[Any], schema: str, function: Stored
     )
 
 
-async def _signatures(connection: AsyncConnection[Any], schema: str, name: str) -> set[str]:
+async def _list_signatures(connection: AsyncConnection[Any], schema: str, name: str) -> set[str]:
     """A function's signatures, as `drop function` takes them."""
     cursor = await connection.execute(
         "select p.oid::regprocedure::text from pg_catalog.pg_proc p "
@@ -103,5 +105,5 @@ async def _drop(connection: AsyncConnection[Any], signatures: set[str]) -> None:
         await connection.execute(f"drop function if exists {signature}".encode())
 
 
-def _text(query: str, schema: str) -> Any:
+def _in_schema(query: str, schema: str) -> Any:
     return in_schema(query, schema)

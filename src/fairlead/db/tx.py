@@ -22,23 +22,23 @@ from psycopg.types.json import set_json_loads
 
 from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.connection import Connection, Params
-from fairlead.db.notifier import Notifier
-from fairlead.db.refusals import (
+from fairlead.db.database_errors import (
     FAILED,
     IDLE,
     SAFE_TO_REPEAT,
     STANDBY,
     TOO_SLOW,
-    busy,
+    busy_error,
     check_address,
-    describe,
+    describe_address,
     first_line,
-    idle,
+    idle_error,
     is_lost,
-    refused,
-    unreachable,
+    refused_error,
+    unreachable_error,
 )
-from fairlead.db.session import KEEPALIVES, bounds, lasting, set_config
+from fairlead.db.notifier import Notifier
+from fairlead.db.session import KEEPALIVES, session_settings, set_config_statement, timeout_settings
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, WrongLoop
@@ -70,7 +70,7 @@ WRONG_LOOP = (
 TENANT_ROLE = "fairlead_tenant"
 
 
-class Acting(NamedTuple):
+class TransactionIdentity(NamedTuple):
     """The identity of a transaction: its tenant (None: the system), the client's IP address, and the user or token."""
 
     tenant_id: UUID | None = None
@@ -129,13 +129,13 @@ class Tx:
 
     async def all(self, row: type[Row], query: str, params: Params | None = None) -> list[Row]:
         """Every row, each as the given type."""
-        async with self.connection.cursor(row_factory=rows_of(row)) as cursor:
+        async with self.connection.cursor(row_factory=make_row_factory(row)) as cursor:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchall()
 
     async def first(self, row: type[Row], query: str, params: Params | None = None) -> Row | None:
         """The first row as the given type, or None."""
-        async with self.connection.cursor(row_factory=rows_of(row)) as cursor:
+        async with self.connection.cursor(row_factory=make_row_factory(row)) as cursor:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchone()
 
@@ -155,7 +155,7 @@ class Tx:
             await cursor.execute(self._text(query), params)
             return await cursor.fetchall()
 
-    async def quick(self, query: str, params: Params) -> list[TupleRow]:
+    async def run_quick(self, query: str, params: Params) -> list[TupleRow]:
         """`values` without a cursor, for the most frequent statements.
 
         If each statement is its own transaction, it also sends the words that may be sent now.
@@ -166,7 +166,7 @@ class Tx:
         self._sent = words
         return rows
 
-    async def by_index(self) -> None:
+    async def prefer_indexes(self) -> None:
         """Make the planner use index scans for the rest of this transaction, however small a table seems.
 
         For queries whose cost must not grow with a table: the planner's estimates sometimes choose another plan.
@@ -201,7 +201,7 @@ class Tx:
         return in_schema(query, self.schema)
 
 
-async def _check_if_told(connection: Connection) -> None:
+async def _check_if_readable(connection: Connection) -> None:
     """Check a connection only if data arrived while it was idle: usually the server has closed it."""
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
@@ -209,19 +209,19 @@ async def _check_if_told(connection: Connection) -> None:
         await psycopg_pool.AsyncConnectionPool.check_connection(connection)
 
 
-def as_row(row: type[Row], values: Mapping[str, Any]) -> Row:
+def convert_row(row: type[Row], values: Mapping[str, Any]) -> Row:
     """Convert a row's columns to the given type; ignores columns that the type does not have."""
     return msgspec.convert(values, row, builtin_types=_NATIVE)
 
 
-def rows_of(row: type[Row]) -> BaseRowFactory[Row]:
+def make_row_factory(row: type[Row]) -> BaseRowFactory[Row]:
     """A row factory that makes records, with nested records and enums."""
 
     def factory(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
         names = [column.name for column in cursor.description or ()]
 
         def make(values: Sequence[Any]) -> Row:
-            return as_row(row, dict(zip(names, values, strict=True)))
+            return convert_row(row, dict(zip(names, values, strict=True)))
 
         return make
 
@@ -262,7 +262,7 @@ class Database:
             open=False,
             connection_class=Connection,
             configure=self._configure,
-            check=_check_if_told,
+            check=_check_if_readable,
             kwargs={
                 "autocommit": True,
                 # a pooler in transaction mode hands the next transaction another connection
@@ -324,7 +324,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(
-        self, acting: Acting | None = None, *, unhurried: bool = False
+        self, acting: TransactionIdentity | None = None, *, unhurried: bool = False
     ) -> AsyncIterator[Tx]:
         """A transaction: commits at the end, rolls back on an exception. `unhurried` has no time limit.
 
@@ -338,21 +338,24 @@ class Database:
                 async with connection.transaction():
                     if self.settings.pooled or unhurried:
                         await connection.execute(
-                            set_config(bounds(self.settings, unhurried=unhurried) | self._session, local=True)
+                            set_config_statement(
+                                timeout_settings(self.settings, unhurried=unhurried) | self._session,
+                                local=True,
+                            )
                         )
                     if acting is not None:
-                        await connection.execute(*self._bounds(acting))
+                        await connection.execute(*self._identity_statement(acting))
                     tx = Tx(connection, self.settings, self._redact_patterns)
                     yield tx
             except STANDBY:
                 await connection.close()  # a new connection may reach the primary
                 raise
             except IDLE as error:
-                raise idle(error) from error
+                raise idle_error(error) from error
             self._hooks.run(tx.words)
             self.notifier.tell(tx.words)
 
-    def _bounds(self, acting: Acting) -> tuple[Any, list[str]]:
+    def _identity_statement(self, acting: TransactionIdentity) -> tuple[Any, list[str]]:
         """The statement and values that set a transaction's identity, for this transaction only."""
         local = {
             f"{self.schema}.ip": acting.ip or "",
@@ -368,7 +371,7 @@ class Database:
         try:
             return await self._single(work)
         except TOO_SLOW as error:
-            raise busy(error) from error
+            raise busy_error(error) from error
         except FAILED as error:
             raise await self._explain(error) from error
 
@@ -380,7 +383,7 @@ class Database:
         connection = self._take_spare() or await self._pool.getconn()
         tx = Tx(connection, self.settings, self._redact_patterns, goes_out_at_once=self.notifier.take)
         try:
-            answer = await self._in_time(connection, work(tx))
+            answer = await self._await_in_time(connection, work(tx))
         except BaseException as error:
             # its earlier statements are committed, and perhaps the last one, too
             self.notifier.tell(tx.unsent)
@@ -388,16 +391,16 @@ class Database:
                 await connection.close()
             await self._pool.putconn(connection)
             if isinstance(error, IDLE):
-                raise idle(error) from error
+                raise idle_error(error) from error
             raise
-        await self._put_back(connection)
+        await self._return_connection(connection)
         self.notifier.tell(tx.unsent)
         return answer
 
     async def _notify(self, word: str) -> None:
         await self._single(lambda tx: tx.run(NOTIFY, [word]))
 
-    async def _in_time(self, connection: Connection, answer: Awaitable[T]) -> T:
+    async def _await_in_time(self, connection: Connection, answer: Awaitable[T]) -> T:
         """Await the answer; if it does not come in time, close the connection."""
         task = asyncio.current_task()
         if self._patience is None or task is None:
@@ -423,7 +426,7 @@ class Database:
         spare, self._spare = self._spare, None
         return spare
 
-    async def _put_back(self, connection: Connection) -> None:
+    async def _return_connection(self, connection: Connection) -> None:
         if self._spare is None and self.settings.pool_size > 1:
             self._spare = connection
         else:
@@ -437,11 +440,11 @@ class Database:
                     return await work(tx)
             except SAFE_TO_REPEAT as error:
                 if attempt == RETRIES:
-                    raise busy(error) from error
+                    raise busy_error(error) from error
                 log.info("transaction_repeated", attempt=attempt, why=type(error).__name__)
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311
             except TOO_SLOW as error:
-                raise busy(error) from error
+                raise busy_error(error) from error
             except FAILED as error:
                 # the commit may have happened or not: only the caller knows whether to repeat it
                 raise await self._explain(error) from error
@@ -455,7 +458,7 @@ class Database:
             try:
                 return await self._single(work)
             except TOO_SLOW as error:
-                raise busy(error) from error
+                raise busy_error(error) from error
             except FAILED as error:
                 again = is_lost(error) or isinstance(error, SAFE_TO_REPEAT)
                 if not again or asyncio.get_running_loop().time() + pause > deadline:
@@ -470,13 +473,15 @@ class Database:
         # limits are exact only if each statement of a claim sees everything that was committed before it
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         if not self.settings.pooled:
-            await connection.execute(set_config(lasting(self.settings) | self._session, local=False))
+            await connection.execute(
+                set_config_statement(session_settings(self.settings) | self._session, local=False)
+            )
 
     async def _explain(self, error: Exception) -> FairleadError:
         """The Fairlead error for a failed statement."""
         if isinstance(error, SAFE_TO_REPEAT):
-            return busy(error)
-        return await self._why_unreachable(error) if is_lost(error) else refused(error)
+            return busy_error(error)
+        return await self._why_unreachable(error) if is_lost(error) else refused_error(error)
 
     async def _why_unreachable(self, error: Exception) -> FairleadError:
         """The pool knows only that it got no connection; connecting once more shows why."""
@@ -484,5 +489,5 @@ class Database:
             async with await AsyncConnection.connect(self.url, connect_timeout=5):
                 why = f"{first_line(error)}; if its connections are all busy, raise FAIRLEAD_POOL_SIZE"
         except (psycopg.OperationalError, psycopg.ProgrammingError) as now:
-            return unreachable(self.url, now)
-        return DatabaseUnreachable(f"The database at {describe(self.url)} did not answer: {why}.")
+            return unreachable_error(self.url, now)
+        return DatabaseUnreachable(f"The database at {describe_address(self.url)} did not answer: {why}.")

@@ -15,11 +15,11 @@ from fairlead.model.email import (
     MAX_RECIPIENTS,
     Mailbox,
     Message,
-    decode_attachment,
-    check_sizes,
     check_headers,
-    parse_mailboxes,
+    check_sizes,
     check_subject,
+    decode_attachment,
+    parse_mailboxes,
 )
 from fairlead.model.path import Flaw
 

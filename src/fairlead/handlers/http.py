@@ -16,8 +16,16 @@ from fairlead.handlers.context import Context, Fatal
 from fairlead.handlers.log import clean
 from fairlead.handlers.lookups import Lookups
 from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
+from fairlead.model.http_call import (
+    KEY,
+    LONGEST_URL,
+    Call,
+    HttpTarget,
+    check_headers,
+    encode_body,
+    parse_target,
+)
 from fairlead.model.http_response import decode_body, select_headers
-from fairlead.model.http_call import KEY, LONGEST_URL, Call, HttpTarget, encode_body, check_headers, parse_target
 from fairlead.model.network import Allowed
 from fairlead.model.path import Flaw
 from fairlead.model.redact import Mask, Secret

@@ -51,7 +51,9 @@ class ColourFilter(AnsiStripper):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _SEQUENCE.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else "", text)
         # the only escape sequences left are colours
-        return "".join(part if _COLOUR.fullmatch(part) else strip_controls(part) for part in _split_colours(text))
+        return "".join(
+            part if _COLOUR.fullmatch(part) else strip_controls(part) for part in _split_colours(text)
+        )
 
     def _find_unfinished(self, text: str) -> int:
         # the \r may be the first half of a \r\n

@@ -11,11 +11,19 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import CommandRefused, Fault
+from fairlead.model.argv_parts import (
+    ITEM,
+    ArgvFlag,
+    ArgvText,
+    ConditionalParts,
+    JoinedItems,
+    Part,
+    RepeatedParts,
+)
 from fairlead.model.argv_shape import ABSENT, DASHED, Field, find_payload_faults
+from fairlead.model.argv_slot import MAX_ARGUMENT_BYTES, Slot, SlotType, format_value, has_forbidden_dash
 from fairlead.model.definition import MAX_FAULTS
-from fairlead.model.argv_parts import ITEM, RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
 from fairlead.model.path import MISSING, Flaw, Path, look_up
-from fairlead.model.argv_slot import MAX_ARGUMENT_BYTES, Slot, SlotType, has_forbidden_dash, format_value
 
 MAX_BYTES = 131_072
 MAX_ARGUMENTS = 2_000

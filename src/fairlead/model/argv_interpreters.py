@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from fairlead.model.argv_parts import RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
+from fairlead.model.argv_parts import ArgvFlag, ArgvText, ConditionalParts, JoinedItems, Part, RepeatedParts
 
 # Without the digits of a version: python3.12 is python.
 _RUNNERS = frozenset(

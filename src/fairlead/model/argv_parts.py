@@ -4,8 +4,8 @@ from typing import Union
 
 import msgspec
 
-from fairlead.model.path import Path
 from fairlead.model.argv_slot import Slot
+from fairlead.model.path import Path
 
 ITEM = "item"
 

@@ -6,11 +6,26 @@ from typing import Any, TypeVar
 from fairlead.errors import Fault
 from fairlead.model.argv import Argv
 from fairlead.model.argv_interpreters import find_interpreter_flaws
-from fairlead.model.argv_shape import find_contradictions, derive_shape
-from fairlead.model.argv_text import Scope, parse_literal, own_type, parse_pieces, parse_source
-from fairlead.model.argv_parts import ITEM, RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
+from fairlead.model.argv_parts import (
+    ITEM,
+    ArgvFlag,
+    ArgvText,
+    ConditionalParts,
+    JoinedItems,
+    Part,
+    RepeatedParts,
+)
+from fairlead.model.argv_shape import derive_shape, find_contradictions
+from fairlead.model.argv_slot import (
+    DASH,
+    MAX_ARGUMENT_BYTES,
+    Slot,
+    SlotType,
+    find_argument_flaw,
+    resolve_under,
+)
+from fairlead.model.argv_text import Scope, own_type, parse_literal, parse_pieces, parse_source
 from fairlead.model.path import Flaw, Path
-from fairlead.model.argv_slot import DASH, MAX_ARGUMENT_BYTES, Slot, SlotType, resolve_under, find_argument_flaw
 
 MAX_DEPTH = 16
 
@@ -40,13 +55,19 @@ class ArgvReader:
         executable = self.executable(written[0], f"{where}[0]")
         parts = self.parts(written, where, Scope(), first=1)
         shape = derive_shape(parts)
-        for flaw in () if self.faults else (*find_contradictions(shape, "payload"), *find_interpreter_flaws(executable, parts)):
+        for flaw in (
+            ()
+            if self.faults
+            else (*find_contradictions(shape, "payload"), *find_interpreter_flaws(executable, parts))
+        ):
             self.refuse(where, flaw)
         return Argv(executable, parts, shape)
 
     def executable(self, written: Any, where: str) -> str:
         found = self.literal(written, where)
-        if found is not None and (not found.startswith("/") or found.endswith("/") or find_argument_flaw(found)):
+        if found is not None and (
+            not found.startswith("/") or found.endswith("/") or find_argument_flaw(found)
+        ):
             self.refuse(where, "must be the absolute path of an executable, such as /usr/bin/rsync")
         return found or "/"
 

@@ -10,9 +10,23 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.errors import Fault
-from fairlead.model.argv_parts import ITEM, RepeatedParts, ArgvFlag, JoinedItems, Part, ArgvText, ConditionalParts
+from fairlead.model.argv_parts import (
+    ITEM,
+    ArgvFlag,
+    ArgvText,
+    ConditionalParts,
+    JoinedItems,
+    Part,
+    RepeatedParts,
+)
+from fairlead.model.argv_slot import (
+    Slot,
+    derive_slot_schema,
+    format_value,
+    has_forbidden_dash,
+    list_json_types,
+)
 from fairlead.model.path import MISSING, Flaw, Path
-from fairlead.model.argv_slot import Slot, has_forbidden_dash, list_json_types, derive_slot_schema, format_value
 
 MAX_ITEMS = 1_000
 ABSENT = "is missing, and the command needs it"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import msgspec
 
 from fairlead.model.argv_parts import ITEM
-from fairlead.model.path import Flaw, Path, parse_path_at, parse_path
 from fairlead.model.argv_slot import Slot, SlotType
+from fairlead.model.path import Flaw, Path, parse_path, parse_path_at
 
 OWN = {
     "tenant.id": SlotType.STRING,

@@ -29,7 +29,9 @@ class EarlierLoss(msgspec.Struct, frozen=True):
     blamed: bool
 
 
-def assign_blame(lost: WorkerLease, held: Sequence[WorkerLease], before: EarlierLoss | None, *, lease_seconds: float) -> Blame:
+def assign_blame(
+    lost: WorkerLease, held: Sequence[WorkerLease], before: EarlierLoss | None, *, lease_seconds: float
+) -> Blame:
     """What the loss of its worker means for a job. `held` has all leases of that worker, also the job's."""
     if before is not None and not is_one_loss(lost, before, lease_seconds=lease_seconds):
         before = None

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fairlead.model.argv_slot import find_argument_flaw
 from fairlead.model.command import SecretSource
 from fairlead.model.path import Flaw
-from fairlead.model.argv_slot import find_argument_flaw
 
 LARGEST = 2**63 - 1
 

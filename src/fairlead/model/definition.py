@@ -19,11 +19,11 @@ from fairlead.errors import (
     PayloadTooCostly,
     SchemaTooCostly,
 )
+from fairlead.model.argv_slot import PATTERN_WORDS
 from fairlead.model.json_extent import extent_of
 from fairlead.model.outcome import Backoff
-from fairlead.model.payload import encode, json_pointer, find_storage_flaw
+from fairlead.model.payload import encode, find_storage_flaw, json_pointer
 from fairlead.model.schema_cost import UNIQUE_CHECKS, SchemaCost, TooCostly, compute_cost
-from fairlead.model.argv_slot import PATTERN_WORDS
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
@@ -165,9 +165,13 @@ class Validator(msgspec.Struct, frozen=True):
             COMPARED * extent.long_numbers + HUGE_COMPARED * extent.huge_numbers
         )
         if self.cost.unique and compared * (self.cost.checks // UNIQUE_CHECKS + 1) > MOST_CHECKS:
-            raise payload_too_costly(f"it has {extent.long_numbers} numbers beyond 2^53 in lists with uniqueItems")
+            raise payload_too_costly(
+                f"it has {extent.long_numbers} numbers beyond 2^53 in lists with uniqueItems"
+            )
         if matched > MOST_MATCHED:
-            raise payload_too_costly(f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}")
+            raise payload_too_costly(
+                f"its patterns may take {matched} steps, and the limit is {MOST_MATCHED}"
+            )
 
     def errors(self, instance: Any) -> Iterator[jsonschema_rs.ValidationError]:
         """The validation errors. Each one copies the value it is about, so large instances are refused."""

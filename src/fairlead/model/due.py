@@ -39,7 +39,9 @@ class DueInstants(msgspec.Struct, frozen=True):
     next_fire_at: datetime | None = None
 
 
-def decide_due(schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, grace: timedelta) -> DueInstants:
+def decide_due(
+    schedule: Schedule, first: datetime, now: datetime, catch_up: CatchUp, grace: timedelta
+) -> DueInstants:
     """Decide what is due at `now`; `first` is the schedule's first instant that is not yet recorded.
 
     An instant is missed if a later one is already due, or if it is late by more than `grace`.
@@ -57,7 +59,9 @@ def decide_due(schedule: Schedule, first: datetime, now: datetime, catch_up: Cat
     return DueInstants([latest], skipped, passed, after)
 
 
-def _find_latest_instants(schedule: Schedule, first: datetime, now: datetime) -> tuple[list[datetime], UnrecordedInstants | None]:
+def _find_latest_instants(
+    schedule: Schedule, first: datetime, now: datetime
+) -> tuple[list[datetime], UnrecordedInstants | None]:
     """The latest instants up to now, oldest first, and a summary of the earlier ones."""
     begin = _find_search_start(schedule, first, now)
     walked = list(iterate_instants(schedule, begin - _JUST_BEFORE, now))

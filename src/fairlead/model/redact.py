@@ -392,7 +392,9 @@ class Mask:
         """
         if text[at - 1 : at] == "\n" and not self._has_lines:  # no secret spans lines
             return at
-        return self._move_before_secrets(text, self.move_before_match(text, max(0, min(at, len(text) - self.reach))))
+        return self._move_before_secrets(
+            text, self.move_before_match(text, max(0, min(at, len(text) - self.reach)))
+        )
 
     def _move_before_secrets(self, text: str, at: int) -> int:
         """The position, or the start of a complete secret that extends over it."""

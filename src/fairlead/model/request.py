@@ -10,8 +10,8 @@ from uuid import UUID
 from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
 from fairlead.model.definition import KEY
 from fairlead.model.job import NewJob, Source
-from fairlead.model.reserved_key import require_unreserved_key
 from fairlead.model.payload import find_storage_flaw
+from fairlead.model.reserved_key import require_unreserved_key
 
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1000

@@ -111,7 +111,11 @@ def in_words(schedule: Schedule) -> str:
             return said.text
         return f"{said.text if said else schedule.expr} ({schedule.zone})"
     start = schedule.start_at.isoformat(sep=" ").replace("+00:00", " UTC")
-    return f"every {_describe_interval(schedule.seconds)} from {start}" if schedule.seconds else f"once at {start}"
+    return (
+        f"every {_describe_interval(schedule.seconds)} from {start}"
+        if schedule.seconds
+        else f"once at {start}"
+    )
 
 
 def _clock_note(schedule: Cron, at: datetime, where: ZoneInfo) -> str | None:

@@ -344,7 +344,9 @@ def _keyword_cost(name: str, value: Any) -> int:
     if name in _NUMBERS:
         return _FRACTION_BOUND_CHECKS if isinstance(value, float) else _BOUND_CHECKS
     if name == "multipleOf":
-        return _MULTIPLE_CHECKS if isinstance(value, int) else _fraction_cost(value, _FRACTION_MULTIPLE_CHECKS)
+        return (
+            _MULTIPLE_CHECKS if isinstance(value, int) else _fraction_cost(value, _FRACTION_MULTIPLE_CHECKS)
+        )
     if name == "uniqueItems":
         return UNIQUE_CHECKS if value else 0
     if name == "patternProperties":

@@ -54,7 +54,9 @@ def _ends_host(url: str) -> bool:
 
 def _has_literal_secret(template: Any, secret_paths: Sequence[str]) -> bool:
     found: list[str] = []
-    rewrite_at_paths(template, secret_paths, lambda value: found.extend(_iterate_literals(value)), lambda value, _: value)
+    rewrite_at_paths(
+        template, secret_paths, lambda value: found.extend(_iterate_literals(value)), lambda value, _: value
+    )
     return bool(found)
 
 

@@ -101,7 +101,9 @@ class _TemplateRenderer:
             self.fail()
 
     def too_large(self, where: Where) -> NoReturn:
-        self.faults.append(Fault(json_pointer(where), f"at this point the result exceeds {self.max_bytes} bytes"))
+        self.faults.append(
+            Fault(json_pointer(where), f"at this point the result exceeds {self.max_bytes} bytes")
+        )
         self.fail()
 
     def fail(self) -> NoReturn:

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.errors import Refused
 from fairlead.model.event import Event
-from fairlead.model.schedule import Every, Schedule, parse_cron_schedule, in_words
+from fairlead.model.schedule import Every, Schedule, in_words, parse_cron_schedule
 from fairlead.model.zone import load_zone
 
 EVENT_ROOTS = ("event", "meta", "trigger", "tenant")

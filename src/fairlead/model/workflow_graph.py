@@ -8,8 +8,15 @@ import msgspec
 from fairlead.errors import FairleadError, FilterInvalid, TemplateInvalid
 from fairlead.model.path import Path
 from fairlead.model.template import compile_template
-from fairlead.model.workflow import Step, WorkflowFaults, Workflow
-from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS, STEPS, iterate_filter_paths, build_recipe
+from fairlead.model.workflow import Step, Workflow, WorkflowFaults
+from fairlead.model.workflow_step import (
+    ITEM_ROOTS,
+    PREVIOUS,
+    ROOTS,
+    STEPS,
+    build_recipe,
+    iterate_filter_paths,
+)
 
 # the fields of a step that other steps may use
 STEP_FIELDS = ("output", "status", "error")

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.redact import Mask, Patterns, build_mask, mask_payload
+from fairlead.model.secret_restoration import restore_secrets
 from fairlead.model.template_secrets import find_secret_fields, mask_template
 from fairlead.model.workflow_run import Run, RunStep
 from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
@@ -46,7 +46,9 @@ def restore_spec(spec: Any, known: Any, secrets: SecretPathsByDefinition, patter
     return {**spec, "steps": [_restore_step(step, before, secrets, patterns) for step in spec["steps"]]}
 
 
-def _restore_step(step: Any, before: Mapping[Any, Any], secrets: SecretPathsByDefinition, patterns: Patterns) -> Any:
+def _restore_step(
+    step: Any, before: Mapping[Any, Any], secrets: SecretPathsByDefinition, patterns: Patterns
+) -> Any:
     stored = before.get((step["name"], step["definition"]), {})
     if "payload" not in step or "payload" not in stored:
         return step

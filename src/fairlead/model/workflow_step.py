@@ -107,7 +107,9 @@ def build_recipe(step: Step) -> Recipe:
         step,
         payload=_read_part("payload", lambda: compile_template(step.payload, of_items)),
         when=None if step.when is None else _read_part("when", lambda: parse_filter(step.when)),
-        for_each=None if step.for_each is None else _read_part("for_each", lambda: compile_template(step.for_each, roots)),
+        for_each=None
+        if step.for_each is None
+        else _read_part("for_each", lambda: compile_template(step.for_each, roots)),
         where=compile_template(where, roots),
     )
 

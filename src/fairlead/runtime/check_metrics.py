@@ -33,7 +33,7 @@ class CheckReader:
 
     async def __call__(self) -> float:
         """Read the findings; seconds until the next read."""
-        self._found = await self._database.transact(checks.show_stored)
+        self._found = await self._database.transact(checks.list_stored)
         return READ_SECONDS
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -53,10 +53,10 @@ class Dispatcher:
 
     async def _put_off(self, error: Exception) -> None:
         log.error("event_put_off", event_id=str(self._in_hand[0]), why=repr(error))
-        await self._database.transact(lambda tx: events.put_off(tx, self._in_hand))
+        await self._database.transact(lambda tx: events.postpone(tx, self._in_hand))
 
     async def _wait(self, tx: Tx) -> float:
-        due = await events.next_due(tx)
+        due = await events.seconds_until_due(tx)
         if due is None:
             return self._poll_seconds
         # another dispatcher holds the events that are due

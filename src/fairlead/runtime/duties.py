@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.actions import checks, consistency, metering, settling
+from fairlead.actions import checks, consistency, usage_events, workflow_progress
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
@@ -25,7 +25,7 @@ from fairlead.store import (
     firings,
     hosts,
     idempotency,
-    openings,
+    open_connections,
     quotas,
     retention,
     worker_claims,
@@ -96,7 +96,7 @@ class Duties:
 
     async def __call__(self) -> float:
         """Run the due duties; seconds until the next round, infinite if unknown."""
-        names = [name for name in await self._database.transact(duties.due) if name in self._work]
+        names = [name for name in await self._database.transact(duties.list_due) if name in self._work]
         return min([await self._do(name) for name in names], default=math.inf)
 
     async def _do(self, name: str) -> float:
@@ -106,18 +106,18 @@ class Duties:
             # postponed, so that it does not block the other duties
             why = error.message if isinstance(error, FairleadError) else repr(error)
             await self._database.transact(
-                lambda tx: duties.put_off(tx, name, seconds=AFTER_FAILURE_SECONDS, why=why)
+                lambda tx: duties.postpone_duty(tx, name, seconds=AFTER_FAILURE_SECONDS, why=why)
             )
             raise
         self._tell(name, done)
         return done.seconds
 
     async def _round(self, tx: Tx, name: str) -> Round:
-        duty = await duties.take(tx, name)
+        duty = await duties.take_duty(tx, name)
         if duty is None:
             return Round(math.inf)  # another process has done this duty, or is running it
         done = await self._work[name](tx, duty.place)
-        await duties.put(tx, name, place=done.place, seconds=done.seconds)
+        await duties.complete_duty(tx, name, place=done.place, seconds=done.seconds)
         return done
 
     def _tell(self, name: str, done: Round) -> None:
@@ -139,18 +139,18 @@ class Duties:
 
     async def _firings(self, tx: Tx, place: str | None) -> Round:
         days = self._retention_days
-        gone = await firings.forget(tx, days=days, limit=FORGET) if days else 0
-        gone = max(gone, await firings.forget_windows(tx, limit=FORGET))
+        gone = await firings.remove_old(tx, days=days, limit=FORGET) if days else 0
+        gone = max(gone, await firings.remove_ended_windows(tx, limit=FORGET))
         return Round(AT_ONCE if gone == FORGET else HOUR, place)
 
     async def _events(self, tx: Tx, place: str | None) -> Round:
         days = self._retention_days
-        gone = await events.forget(tx, days=days, limit=FORGET) if days else 0
+        gone = await events.remove_old(tx, days=days, limit=FORGET) if days else 0
         return Round(AT_ONCE if gone == FORGET else HOUR, place)
 
     async def _runs(self, tx: Tx, place: str | None) -> Round:
         days = self._retention_days
-        gone = await workflows.forget(tx, days=days, limit=FORGET_RUNS) if days else 0
+        gone = await workflows.remove_old(tx, days=days, limit=FORGET_RUNS) if days else 0
         return Round(AT_ONCE if gone == FORGET_RUNS else HOUR, place)
 
     async def _audit_drop(self, tx: Tx, place: str | None) -> Round:
@@ -181,13 +181,13 @@ async def _history(tx: Tx, place: str | None) -> Round:
 async def _usage(tx: Tx, place: str | None) -> Round:
     """Notes an hour once it has begun, and reports the hours before it once their transactions are visible."""
     if place is None:
-        return Round(SETTLING_SECONDS, await metering.noted(tx))
-    told = await metering.tell(tx, place)
+        return Round(SETTLING_SECONDS, await usage_events.note_hour(tx))
+    told = await usage_events.emit_usage(tx, place)
     return Round(told.seconds, None if told.done else place)
 
 
 async def _checks(tx: Tx, place: str | None) -> Round:
-    for one in await checks.refresh(tx):
+    for one in await checks.refresh_findings(tx):
         tell = log.info if one.verdict is Verdict.OK else log.warning
         tell(
             "check_changed", check=one.check, verdict=one.verdict.value, detail=one.detail, advice=one.advice
@@ -197,7 +197,7 @@ async def _checks(tx: Tx, place: str | None) -> Round:
 
 async def _sample(tx: Tx, place: str | None) -> Round:
     """Checks the consistency of all jobs, slowly: one part takes some tens of milliseconds."""
-    sampled = await consistency.sample(tx, place)
+    sampled = await consistency.check_next_piece(tx, place)
     for one in sampled.faults:
         log.error("inconsistency", kind=one.kind.value, id=str(one.id), problem=one.problem)
     return Round(DAY if sampled.place is None else SAMPLE_SECONDS, sampled.place)
@@ -205,21 +205,21 @@ async def _sample(tx: Tx, place: str | None) -> Round:
 
 async def _stored_bytes(tx: Tx, place: str | None) -> Round:
     """Estimates the stored bytes of some tenants; the next round continues with the next tenants."""
-    last = await quotas.measure(tx, place=UUID(place) if place is not None else None, limit=MEASURED)
+    last = await quotas.measure_bytes(tx, place=UUID(place) if place is not None else None, limit=MEASURED)
     return Round(MEASURE_SECONDS, None) if last is None else Round(MEASURING_SECONDS, str(last))
 
 
 async def _expired(tx: Tx, place: str | None) -> Round:
     await access.forget_sessions(tx)
-    await idempotency.forget(tx)
-    await hosts.forget(tx)
-    await worker_claims.forget(tx)
-    await allowances.forget(tx)
-    await openings.forget(tx)
+    await idempotency.remove_old(tx)
+    await hosts.remove_leftovers(tx)
+    await worker_claims.remove_old(tx)
+    await allowances.remove_full_budgets(tx)
+    await open_connections.remove_expired(tx)
     return Round(HOUR, place)
 
 
 async def _sleepers(tx: Tx, place: str | None) -> Round:
-    await settling.wake_sleepers(tx, limit=SLEEPERS)
+    await workflow_progress.wake_sleepers(tx, limit=SLEEPERS)
     # a job whose row is locked is found again; with a pause, or this would loop until the row is free
     return Round(SLEEPERS_SECONDS, place)

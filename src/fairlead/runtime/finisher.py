@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from fairlead.db.refusals import is_of_the_data
+from fairlead.db.database_errors import is_data_error
 from fairlead.errors import FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
@@ -107,7 +107,7 @@ class Finisher:
         why = error.message if isinstance(error, FairleadError) else type(error).__name__
         log.warning("finish_postponed", jobs=len(batch), why=why)
         self._size = max(1, len(batch) // 2)
-        if len(batch) == 1 and is_of_the_data(error):
+        if len(batch) == 1 and is_data_error(error):
             batch = [(batch[0][0], _unkept(why))]
         self._waiting += batch
 

@@ -12,7 +12,7 @@ from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
 from fairlead.runtime.source import JobSource, lease_fields
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class Heart:
                 self._lose(lease)
         return all(beat.renewed for beat in alive.values())
 
-    def _alive(self, lease: Lease, asked_at: float, beat: Beat) -> None:
+    def _alive(self, lease: Lease, asked_at: float, beat: HeartbeatResult) -> None:
         with self._lock:
             if lease not in self._until:
                 return

@@ -18,7 +18,7 @@ from fairlead.runtime.shipper import Said
 from fairlead.runtime.source import Held
 from fairlead.runtime.spool import Request, Spool
 from fairlead.store.logs import NewChunk
-from fairlead.store.queue import Beat, Claimed, Terms, Whose
+from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 log = structlog.get_logger(__name__)
 
@@ -54,8 +54,8 @@ class Given(msgspec.Struct):
             0,
             self.parent_id,
             self.correlation_id,
-            whose=Whose(self.tenant_id, self.tenant),
-            terms=Terms(self.definition_key, self.timeout_seconds, Backoff()),
+            whose=TenantName(self.tenant_id, self.tenant),
+            terms=AttemptTerms(self.definition_key, self.timeout_seconds, Backoff()),
         )
         return Held(Lease(self.job_id, self.attempt_no, self.lease_token), claimed)
 
@@ -138,13 +138,13 @@ class HttpSource:
             except FairleadError as error:  # another agent gets the job when its lease expires
                 log.warning("not_given_back", job_id=str(lease.job_id), why=error.message)
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Those that do not come back are lost."""
         body = {"leases": [_named(one) for one in leases]}
         told = await self._line.post(f"{self.at}/heartbeat", body, _Beats)
         # the server answers in the order of the request
         return {
-            lease: Beat(one.renewed, one.cancel_requested)
+            lease: HeartbeatResult(one.renewed, one.cancel_requested)
             for lease, one in zip(leases, told.leases, strict=False)
             if not one.lost
         }

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.source import Held, WorkerSource
-from fairlead.store.queue import Beat
+from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +98,7 @@ class Meter:
                 del self._begun[next(iter(self._begun))]
         return held
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""
         return await self._source.heartbeat(leases)
 

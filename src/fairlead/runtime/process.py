@@ -86,7 +86,7 @@ class WorkerProcess:
             if settings.metrics_port:
                 source, reading = stack.enter_context(_metered(source, database, sweeping))
                 services.append(reading)
-            reporter = Reporter(lambda steps: database.single(lambda tx: queue.progress(tx, steps)))
+            reporter = Reporter(lambda steps: database.single(lambda tx: queue.store_progress(tx, steps)))
             reporting = Service("reporter", reporter)
 
             def report(lease: Lease, progress: Progress) -> None:
@@ -259,13 +259,13 @@ class HeartThread(threading.Thread):
             for loop in loops:
                 await _cancelled(loop)
             with suppress(FairleadError):
-                await database.single(lambda tx: workers.gone(tx, self._worker_id))
+                await database.single(lambda tx: workers.remove(tx, self._worker_id))
 
     async def _be_seen(self, database: Database) -> None:
         while True:
             try:
                 await database.single(
-                    lambda tx: workers.seen(
+                    lambda tx: workers.register(
                         tx,
                         worker_id=self._worker_id,
                         hostname=socket.gethostname(),

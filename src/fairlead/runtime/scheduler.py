@@ -2,7 +2,7 @@
 
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import patience_of
-from fairlead.actions.instants import fire_due
+from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError, Refused
 from fairlead.store import triggers
@@ -38,11 +38,11 @@ class Scheduler:
         return pause
 
     async def _wait(self, tx: Tx) -> float:
-        due = await triggers.next_due(tx)
+        due = await triggers.seconds_until_due(tx)
         return self._poll_seconds if due is None else min(due, self._poll_seconds)
 
     async def _round(self, tx: Tx) -> float:
-        if not await triggers.lead(tx, patience_seconds=patience_of(tx)):
+        if not await triggers.try_to_lead(tx, patience_seconds=patience_of(tx)):
             return FOLLOW_SECONDS
         found = await fire_due(
             tx, self._catalog, limit=BATCH, grace_seconds=self._grace_seconds, careful=self._careful

@@ -33,7 +33,7 @@ class Served:
         """Find the definitions; seconds until the next search."""
 
         async def by_keys(tx: Tx) -> dict[str, Definition]:
-            return await definitions.by_keys(tx, principal, self._wanted)
+            return await definitions.get_by_keys(tx, principal, self._wanted)
 
         found = await database.transact(by_keys)
         missing = [key for key in self._commands if not self._is_command(key, found.get(key))]

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.store.queue import Beat, Claimed
+from fairlead.store.queue import Claimed, HeartbeatResult
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class JobSource(Protocol):
     async def claim(self, wanted: int) -> list[Held]:
         """Claim up to `wanted` jobs."""
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:

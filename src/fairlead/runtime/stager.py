@@ -11,7 +11,7 @@ async def stage(database: Database, *, limit: int = BATCH) -> int:
 
     The move is a transaction by itself: a process that is stopped here locks no job.
     """
-    moved = await database.single(lambda tx: queue.stage(tx, limit=limit))
+    moved = await database.single(lambda tx: queue.stage_due(tx, limit=limit))
     if moved:
         await database.single(lambda tx: bulk.notify(tx, "ready"))
     return moved
@@ -28,5 +28,5 @@ class Stager:
         """Seconds until the next round."""
         if await stage(self._database, limit=BATCH) == BATCH:
             return 0.0
-        due = await self._database.single(queue.next_due)
+        due = await self._database.single(queue.seconds_until_due)
         return self._poll_seconds if due is None else min(max(due, 0.0), self._poll_seconds)

@@ -12,14 +12,14 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from fairlead.actions import settling
+from fairlead.actions import workflow_progress
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, RetryBudget, Change, Released, decide
+from fairlead.model.outcome import Backoff, Change, Released, RetryBudget, decide
 from fairlead.runtime.source import EndsPostponed, Held
 from fairlead.store import queue, worker_claims, workflows
-from fairlead.store.queue import Beat, Claim, Cursor
+from fairlead.store.queue import Claim, Cursor, HeartbeatResult
 
 log = structlog.get_logger(__name__)
 
@@ -176,7 +176,7 @@ class StoreSource:
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""
         return await self._database.single(
-            lambda tx: queue.suspects_wait(
+            lambda tx: queue.has_suspect(
                 tx,
                 worker=self._worker,
                 lease_seconds=self._lease_seconds,
@@ -232,7 +232,7 @@ class StoreSource:
         """Run a claim and note its id; raises ClaimRepeated, which rolls it back, if the id has taken jobs before."""
         claim = await ask(tx, token)
         jobs = [job.job_id for job in claim.jobs]
-        if jobs and not await worker_claims.note(
+        if jobs and not await worker_claims.store_claim(
             tx, worker=self._worker, claim_id=claim_id, token=token, jobs=jobs
         ):
             raise ClaimRepeated
@@ -249,7 +249,7 @@ class StoreSource:
     async def _withdraw(self, tokens: set[UUID]) -> set[UUID]:
         """Forget these claims. The returned ones were repeated: their jobs must not be released."""
         return await self._database.single(
-            lambda tx: worker_claims.withdraw(tx, worker=self._worker, tokens=sorted(tokens))
+            lambda tx: worker_claims.withdraw_claims(tx, worker=self._worker, tokens=sorted(tokens))
         )
 
     @property
@@ -269,7 +269,7 @@ class StoreSource:
         if not self._unheard:
             self._noted.clear()
         taken = await self._database.single(
-            lambda tx: queue.of_claims(tx, worker=self._worker, tokens=tokens)
+            lambda tx: queue.list_claimed_leases(tx, worker=self._worker, tokens=tokens)
         )
         if taken:
             log.warning("unheard_claim_released", jobs=len(taken))
@@ -278,7 +278,7 @@ class StoreSource:
             with suppress(EndsPostponed):  # the next search finds the postponed ones again
                 await self.finish([(lease, change) for lease in taken])
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, Beat]:
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""
         return await self._database.single(
             lambda tx: queue.heartbeat(tx, leases, lease_seconds=self._lease_seconds)
@@ -310,7 +310,7 @@ class StoreSource:
         except DatabaseBusy:
             log.info("finishing_run_by_run", jobs=len(ends))
         ids = [lease.job_id for lease, _ in ends]
-        runs = await self._database.single(lambda tx: workflows.runs_of(tx, ids))
+        runs = await self._database.single(lambda tx: workflows.get_runs_of_steps(tx, ids))
         by_run: dict[UUID, list[End]] = {}
         for end in ends:
             by_run.setdefault(runs.get(end[0].job_id) or end[0].job_id, []).append(end)
@@ -329,5 +329,5 @@ class StoreSource:
         self, ends: Sequence[End], actor: str, *, lock_seconds: float | None = None
     ) -> dict[UUID, JobStatus]:
         return await self._database.reach(
-            lambda tx: settling.finish(tx, ends, actor=actor, lock_seconds=lock_seconds)
+            lambda tx: workflow_progress.finish_attempts(tx, ends, actor=actor, lock_seconds=lock_seconds)
         )

@@ -12,7 +12,7 @@ import structlog
 from fairlead.db.session import idle_seconds
 from fairlead.db.tx import Database
 from fairlead.store import sessions
-from fairlead.store.sessions import Writing
+from fairlead.store.sessions import StuckSession
 
 log = structlog.get_logger(__name__)
 
@@ -23,16 +23,16 @@ class Unread:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._seconds = idle_seconds(database.settings)
-        self._since: dict[Writing, float] = {}
+        self._since: dict[StuckSession, float] = {}
 
     async def __call__(self) -> None:
         """Check once. Ends each session that has been blocked on the same result for that long."""
         now = asyncio.get_running_loop().time()
-        found = await self._database.single(sessions.writing)
+        found = await self._database.single(sessions.list_stuck)
         self._since = {one: self._since.get(one, now) for one in found}
         for one, since in self._since.items():
             if now - since >= self._seconds and await self._database.single(
-                partial(sessions.end_writing, one=one)
+                partial(sessions.end_if_stuck, one=one)
             ):
                 log.warning(
                     "unread_session_ended",

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.actions import settling
+from fairlead.actions import workflow_progress
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.runtime.duties import Duties
@@ -89,12 +89,12 @@ class Watchdog:
     async def _swept(self) -> int:
         """Rescue expired leases in one transaction, or one by one if that fails; how many were rescued."""
         until, has_work = await self._database.single(
-            partial(rescue.pulse, lease_seconds=self._lease_seconds, gap_seconds=self._gap_seconds)
+            partial(rescue.record_pulse, lease_seconds=self._lease_seconds, gap_seconds=self._gap_seconds)
         )
         if until is None:
             # the database was unreachable: owners of leases get one lease's time to renew or finish
             return 0
-        await self._database.single(partial(workers.prune, seconds=self._lease_seconds * 10))
+        await self._database.single(partial(workers.remove_stale, seconds=self._lease_seconds * 10))
         if not has_work:
             return 0
         resting = self._resting()
@@ -110,7 +110,7 @@ class Watchdog:
         """Rescue the oldest leases first, for some seconds; the next sweep continues."""
         now, rescued = asyncio.get_running_loop().time, 0
         deadline = now() + ONE_BY_ONE_SECONDS
-        overdue = partial(rescue.overdue, limit=BATCH, until=until, but=resting)
+        overdue = partial(rescue.list_overdue, limit=BATCH, until=until, but=resting)
         for job_id in await self._database.transact(overdue):
             try:
                 work = partial(self._rescue, until=until, only=job_id)
@@ -140,9 +140,9 @@ class Watchdog:
 
     async def _sweep(self, tx: Tx, *, until: datetime, but: list[UUID]) -> int:
         rescued = await self._rescue(tx, until=until, but=but)
-        if alive := await rescue.uncharge(tx):
+        if alive := await rescue.undo_charges(tx):
             log.warning("loss_uncharged", jobs=len(alive), why="the worker was disconnected and is back")
-        await rescue.forget_lost(tx, seconds=DAY_SECONDS)
+        await rescue.remove_loss_records(tx, seconds=DAY_SECONDS)
         return rescued
 
     async def _rescue(
@@ -153,7 +153,7 @@ class Watchdog:
             tx, lease_seconds=self._lease_seconds, until=until, limit=BATCH, only=only, but=but
         )
         if rescued:
-            await settling.settle(tx, rescued)
+            await workflow_progress.settle_jobs(tx, rescued)
             log.warning("leases_rescued", jobs=len(rescued))
             await bulk.notify(tx, "later")
         return len(rescued)

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 from fairlead.actions import access
 from fairlead.app import Fairlead
-from fairlead.db.tx import Acting, Tx
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     BodyTooLarge,
     ContentTypeUnsupported,
@@ -27,10 +27,17 @@ from fairlead.errors import (
     InvalidInput,
     Unauthenticated,
 )
-from fairlead.model.access import ACCESS_CHANGED, GRANTS, Permission, Principal, Role, missing_permission_error
+from fairlead.model.access import (
+    ACCESS_CHANGED,
+    GRANTS,
+    Permission,
+    Principal,
+    Role,
+    missing_permission_error,
+)
+from fairlead.model.generated_secret import hash_secret
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
-from fairlead.model.generated_secret import hash_secret
 from fairlead.server.addresses import address
 from fairlead.server.limits import Failures, Rates, from_address, too_many
 from fairlead.server.problems import route_of
@@ -78,7 +85,9 @@ class Caller(msgspec.Struct, frozen=True):
     @asynccontextmanager
     async def transaction(self, *, as_system: bool = False) -> AsyncIterator[Tx]:
         """Open a transaction that sees the caller's tenant; with `as_system`, every tenant's rows."""
-        acting = Acting(None if as_system else self.principal.tenant_id, self.ip, self.principal.id)
+        acting = TransactionIdentity(
+            None if as_system else self.principal.tenant_id, self.ip, self.principal.id
+        )
         async with self.fl.database.transaction(acting) as tx:
             yield tx
 
@@ -113,8 +122,8 @@ class Gatekeeper:
     async def signed_in(self, secret: str, ip: str | None) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
         async with self._fl.database.transaction() as tx:
-            found = await access.signed_in(tx, secret)
-            made_up = found is None and await access.is_made_up(tx, secret)
+            found = await access.find_session_principal(tx, secret)
+            made_up = found is None and await access.is_unknown_session(tx, secret)
         if made_up:
             await self.failures.count(from_address(ip))
         return found
@@ -139,9 +148,9 @@ class Gatekeeper:
             found = None
             if scheme.lower() == "bearer" and secret:
                 async with self._fl.database.transaction() as tx:
-                    found = await access.holder(tx, secret)
+                    found = await access.find_token_principal(tx, secret)
                     if found is not None:
-                        await secrets.token_used(tx, [found[1]])
+                        await secrets.mark_tokens_used(tx, [found[1]])
             if found is None:
                 self._known.pop(hashed, None)
                 await self.failures.count(from_address(ip))
@@ -166,7 +175,7 @@ class Gatekeeper:
         if named is None:
             return caller
         async with self._fl.database.transaction() as tx:
-            found = (await tenants.ids(tx, [named])).get(named) if named.isprintable() else None
+            found = (await tenants.get_ids(tx, [named])).get(named) if named.isprintable() else None
         own = caller.principal.tenant_id
         if found is None or (own is not None and own != found):
             raise unknown_tenant(named)
@@ -285,7 +294,9 @@ async def _record_denial(
     caller: Caller, request: Request, permission: Permission | None, why: str | None = None
 ) -> None:
     """Audit a denial in a separate transaction."""
-    async with caller.fl.database.transaction(Acting(None, caller.ip, caller.principal.id)) as tx:
+    async with caller.fl.database.transaction(
+        TransactionIdentity(None, caller.ip, caller.principal.id)
+    ) as tx:
         await audit.write(
             tx,
             actor=caller.principal.actor,

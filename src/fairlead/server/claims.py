@@ -9,7 +9,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from fairlead.actions import worker_claims
-from fairlead.actions.leases import Served
+from fairlead.actions.leases import ClaimScope
 from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Tx
@@ -46,7 +46,7 @@ class Claims:
     async def claim(
         self,
         worker: str,
-        served: Served,
+        served: ClaimScope,
         *,
         keys: list[str] | None,
         limit: int,
@@ -84,12 +84,12 @@ class Claims:
             return taken
         return await self._unless_gone(source, taken, waits, claim_id)
 
-    async def _repeat(self, worker: str, served: Served, claim_id: UUID | None) -> list[Held]:
+    async def _repeat(self, worker: str, served: ClaimScope, claim_id: UUID | None) -> list[Held]:
         """The jobs that an earlier claim with this id took, if any."""
         if claim_id is None:
             return []
         found = await self._fl.database.transact(
-            lambda tx: worker_claims.repeat(
+            lambda tx: worker_claims.repeat_claim(
                 tx,
                 worker=worker,
                 claim_id=claim_id,
@@ -120,7 +120,7 @@ class Claims:
                     return taken
         return []
 
-    async def _staged(self, served: Served) -> bool:
+    async def _staged(self, served: ClaimScope) -> bool:
         """Make due jobs ready. False if a single-tenant worker has none.
 
         The claim alone would scan all other tenants' jobs to find that out.
@@ -129,7 +129,7 @@ class Claims:
         tenant_id = served.tenant_id
         if tenant_id is None:
             return True
-        return await self._fl.database.single(lambda tx: leases.any_ready(tx, tenant_id))
+        return await self._fl.database.single(lambda tx: leases.has_ready_job(tx, tenant_id))
 
     async def _be_seen(
         self, worker: str, tenant_id: UUID | None, keys: list[str] | None, limit: int, version: str
@@ -144,7 +144,7 @@ class Claims:
             self._seen.popitem(last=False)
 
         async def write(tx: Tx) -> None:
-            await workers.seen(
+            await workers.register(
                 tx,
                 worker_id=worker,
                 hostname="",
@@ -175,7 +175,7 @@ class Claims:
             self._sweep_at = time.monotonic() + self._fl.settings.sweep_seconds
             self._sweep_at = time.monotonic() + await self._watchdog()
 
-    def _new_source(self, worker: str, served: Served) -> StoreSource:
+    def _new_source(self, worker: str, served: ClaimScope) -> StoreSource:
         return StoreSource(
             self._fl.database,
             worker=worker,

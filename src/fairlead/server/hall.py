@@ -134,7 +134,7 @@ class Hall:
     async def _again(self, host: Place, request: Wish) -> list[Held]:
         seconds = self._fl.settings.lease_seconds
         found = await self._fl.database.transact(
-            lambda tx: agents.given(
+            lambda tx: agents.list_undelivered(
                 tx, host.host_id, request.session_id, limit=request.limit, lease_seconds=seconds
             )
         )
@@ -149,7 +149,7 @@ class Hall:
         sightings = host.sightings
         for _ in range(CLAIMS):
             taken = await self._fl.database.transact(
-                lambda tx: agents.give(
+                lambda tx: agents.claim_for_agent(
                     tx, host.host_id, request.session_id, served=served, limit=limit, lease_seconds=seconds
                 )
             )
@@ -169,7 +169,7 @@ class Hall:
         age = time.monotonic() - self._keys_at
         if age > KEYS_SECONDS or (age > UNKNOWN_KEYS_SECONDS and not self._keys.keys() >= set(keys)):
             self._keys_at = time.monotonic()
-            self._keys = await self._fl.database.single(lambda tx: definitions.ids(tx, None))
+            self._keys = await self._fl.database.single(lambda tx: definitions.get_ids(tx, None))
         return sorted(self._keys[key] for key in keys if key in self._keys)
 
 

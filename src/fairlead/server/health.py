@@ -30,7 +30,7 @@ async def readyz(request: Request, _: Anybody) -> JSONResponse:
     fl: Fairlead = request.app.state.fl
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await fl.database.reach(lambda tx: migrate.check_through(tx.connection, tx.schema))
+            await fl.database.reach(lambda tx: migrate.check_connection(tx.connection, tx.schema))
     except TimeoutError:
         return JSONResponse({"status": "unavailable", "code": DatabaseUnreachable.code}, status_code=503)
     except FairleadError as error:

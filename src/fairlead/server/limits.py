@@ -16,7 +16,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import TooManyRequests
 from fairlead.server.addresses import place
 from fairlead.store import allowances
-from fairlead.store.allowances import Budget
+from fairlead.store.allowances import RateBudget
 
 MOST_KEYS = 10_000
 # How long a process may use its share of a budget.
@@ -25,18 +25,18 @@ SHARE_SECONDS = 10.0
 REFUSED_SECONDS = 0.1
 
 # Invalid tokens, tickets, codes and cookies from one address.
-FROM_ADDRESS = Budget(10, 6.0)
+FROM_ADDRESS = RateBudget(10, 6.0)
 # Wrong passwords: for one account from one address, for one account from anywhere, for any account from one address.
-AT_ACCOUNT_FROM_ADDRESS = Budget(10, 6.0)
-AT_ACCOUNT = Budget(50, 6.0)
-SIGN_INS_FROM_ADDRESS = Budget(50, 6.0)
+AT_ACCOUNT_FROM_ADDRESS = RateBudget(10, 6.0)
+AT_ACCOUNT = RateBudget(50, 6.0)
+SIGN_INS_FROM_ADDRESS = RateBudget(50, 6.0)
 
 
 class Counted(NamedTuple):
     """A counter of failures and its budget."""
 
     key: str
-    budget: Budget
+    budget: RateBudget
 
 
 def from_address(ip: str | None) -> list[Counted]:
@@ -67,13 +67,13 @@ class Failures:
         """Raise TooManyRequests if a budget is used up."""
         self._check_here(counted)
         for key, budget in counted:
-            self._note(key, await allowances.wait(tx, key, budget))
+            self._note(key, await allowances.seconds_until_unit(tx, key, budget))
 
     async def count(self, counted: list[Counted]) -> None:
         """Count a failed attempt; raise TooManyRequests if there were too many before it."""
         self._check_here(counted)
         for key, budget in counted:
-            share = await self._fl.database.single(partial(allowances.take, key=key, budget=budget))
+            share = await self._fl.database.single(partial(allowances.take_units, key=key, budget=budget))
             self._note(key, share.wait)
 
     def _check_here(self, counted: list[Counted]) -> None:
@@ -107,7 +107,7 @@ class Rates:
         self, fl: Fairlead, rate: float, burst: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._fl = fl
-        self._budget = Budget(burst, 1 / rate)
+        self._budget = RateBudget(burst, 1 / rate)
         self._share = max(1, min(burst // 10, int(rate / 2)))
         self._clock = clock
         self._shares: OrderedDict[str, _Share] = OrderedDict()
@@ -137,7 +137,7 @@ class Rates:
 
     async def _renew(self, key: str, share: _Share) -> None:
         found = await self._fl.database.single(
-            lambda tx: allowances.take(tx, f"requests:{key}", self._budget, wanted=self._share)
+            lambda tx: allowances.take_units(tx, f"requests:{key}", self._budget, wanted=self._share)
         )
         now = self._clock()
         share.left, share.until = found.granted, now + SHARE_SECONDS

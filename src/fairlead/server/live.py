@@ -17,8 +17,8 @@ import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fairlead.app import Fairlead
-from fairlead.db.refusals import as_refusal
-from fairlead.db.tx import Acting, Tx
+from fairlead.db.database_errors import translate_error
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.redact import Mask
 from fairlead.server.rooms import (
@@ -175,7 +175,7 @@ class Live:
             log.warning("live_greeting_failed", why="the feed was not polled in time")
             socket.close(TRY_AGAIN, "try again later")
         except Exception as error:
-            if (refusal := as_refusal(error, self._fl.database.url)) is None:
+            if (refusal := translate_error(error, self._fl.database.url)) is None:
                 raise
             log.warning("live_greeting_failed", why=refusal.message)
             socket.close(TRY_AGAIN, "try again later")
@@ -214,7 +214,7 @@ class Live:
     async def _greet(self, websocket: WebSocket, tenant_id: UUID | None, since: str | None) -> None:
         """Send the missed frames, then a hello with the cursor."""
         async with self._fl.database.transaction() as tx:
-            now = await live.now(tx)
+            now = await live.read_clock(tx)
         missed = [] if since is None else await self._missed(tenant_id, moment_of(since), now)
         if missed is None:
             missed = [Frame(type=_REFETCH, at=now)]
@@ -230,7 +230,7 @@ class Live:
         self._catching_up += 1
         try:
             watch = Watch(tenant_id, since, mask=self._mask)
-            async with self._fl.database.transaction(Acting(tenant_id)) as tx:
+            async with self._fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
                 frames = await watch.look(tx, MOST_FRAMES)
             return None if watch.flooded else frames
         finally:
@@ -245,7 +245,7 @@ class Live:
             except FairleadError as error:
                 await self._trouble(error)
             except Exception as error:
-                if (refusal := as_refusal(error, self._fl.database.url)) is None:
+                if (refusal := translate_error(error, self._fl.database.url)) is None:
                     log.exception("live_round_failed")
                 await self._trouble(refusal or error)
             await asyncio.sleep(max(pause, time.monotonic() - begun))
@@ -258,9 +258,9 @@ class Live:
     async def _round(self) -> None:
         begun = time.monotonic()
         async with self._fl.database.transaction() as tx:
-            now = await live.now(tx)
+            now = await live.read_clock(tx)
             tenants = [tenant_id for tenant_id in self._rooms if tenant_id is not None]
-            stirring = await live.stirring(tx, tenants) if tenants else set()
+            stirring = await live.filter_active_tenants(tx, tenants) if tenants else set()
             common = await self._gates(tx, now)
             staff = await self._staff(tx, now, begun)
         if begun - self._beaten_at >= HEARTBEAT_SECONDS:
@@ -279,9 +279,9 @@ class Live:
                 room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, min(room.took) * DEAR)
 
     async def _look(self, room: Room, most: int) -> None:
-        async with self._fl.database.transaction(Acting(room.watch.tenant_id)) as tx:
+        async with self._fl.database.transaction(TransactionIdentity(room.watch.tenant_id)) as tx:
             frames = await room.watch.look(tx, most)
-            now = await live.now(tx) if frames else None
+            now = await live.read_clock(tx) if frames else None
         room.begun.set()
         if now is not None:
             room.tell(frames, now)
@@ -290,7 +290,7 @@ class Live:
         """Changed gates of the system and of definitions, for all feeds."""
         since = self._gates_since
         self._gates_since = now
-        found = await live.system_tail(tx, since=(since or now) - OVERLAP, limit=MOST_FRAMES)
+        found = await live.list_system_changes(tx, since=(since or now) - OVERLAP, limit=MOST_FRAMES)
         seen, self._gates_seen = self._gates_seen, {(one.at, one.action) for one in found}
         if since is None:
             return []
@@ -305,7 +305,7 @@ class Live:
         if begun - self._staffed_at < WORKER_SECONDS:
             return []
         self._staffed_at = begun
-        before, there = self._workers, await live.workers(tx, limit=MOST_WORKERS)
+        before, there = self._workers, await live.list_worker_ids(tx, limit=MOST_WORKERS)
         self._workers = there
         if before is None:
             return []
@@ -319,8 +319,8 @@ class Live:
         sessions = {one.holder.session_hash for one in sockets if one.holder.session_hash is not None}
         async with self._fl.database.transaction() as tx:
             good: set[object] = set()
-            good |= await live.good_tokens(tx, list(tokens)) if tokens else set()
-            good |= await live.good_sessions(tx, list(sessions)) if sessions else set()
+            good |= await live.filter_valid_tokens(tx, list(tokens)) if tokens else set()
+            good |= await live.filter_valid_sessions(tx, list(sessions)) if sessions else set()
         for socket in sockets:
             if not good & {socket.holder.token_id, socket.holder.session_hash}:
                 socket.close(REVOKED, "signed out, revoked or expired")

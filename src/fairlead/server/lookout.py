@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.actions.hosts import unknown_host
+from fairlead.actions.hosts import unknown_host_error
 from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.runtime.service import Service
@@ -95,9 +95,9 @@ class Lookout:
 
     async def state(self, host: Place) -> HostState:
         """Read a host's current state."""
-        found = await self._fl.database.single(lambda tx: hosts.states(tx, [host.host_id]))
+        found = await self._fl.database.single(lambda tx: hosts.list_states(tx, [host.host_id]))
         if not found:
-            raise unknown_host(host.host_id)
+            raise unknown_host_error(host.host_id)
         [state] = found
         self._note(host, state)
         return state
@@ -148,7 +148,7 @@ class Lookout:
 
     async def _glance(self) -> None:
         """Wake the polls of hosts that have work."""
-        for host_id in await self._fl.database.single(hosts.with_work):
+        for host_id in await self._fl.database.single(hosts.list_with_work):
             host = self._places.get(host_id)
             if host is not None and host.state is not None:
                 self._note(host, host.state if host.state.has_work else replace(host.state, has_work=True))
@@ -157,7 +157,7 @@ class Lookout:
         began = time.monotonic()
         self._is_look_due = False
         ids = list(self._places)
-        for state in await self._fl.database.single(lambda tx: hosts.states(tx, ids)):
+        for state in await self._fl.database.single(lambda tx: hosts.list_states(tx, ids)):
             if (host := self._places.get(state.id)) is not None:
                 self._note(host, state)
         now = time.monotonic()
@@ -185,13 +185,13 @@ class Lookout:
             there = [
                 one.host_id for one in self._places.values() if one.polls or now - one.heard_at < SEEN_SECONDS
             ]
-            await self._fl.database.single(lambda tx: hosts.seen(tx, there))
+            await self._fl.database.single(lambda tx: hosts.mark_seen(tx, there))
 
     async def _check_tokens(self) -> None:
         """Keep the tokens of waiting polls cached, and reject the polls of revoked tokens."""
         places = list(self._places.values())
         tokens = {one.token_id for one in places} | {poll.token_id for one in places for poll in one.polls}
-        good = await self._fl.database.single(lambda tx: live.good_tokens(tx, list(tokens)))
+        good = await self._fl.database.single(lambda tx: live.filter_valid_tokens(tx, list(tokens)))
         self._gatekeeper.keep(good)
         self._send_away([poll for one in places for poll in one.polls if poll.token_id not in good])
 

@@ -22,7 +22,7 @@ from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
 from fairlead.server.live import Live
 from fairlead.server.problems import route_of
 from fairlead.store import metrics
-from fairlead.store.metrics import QUANTILES, Fleet, Levels, Recent
+from fairlead.store.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
 
 log = structlog.get_logger("fairlead.request")
 
@@ -45,14 +45,14 @@ SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 class Figures(msgspec.Struct, frozen=True):
     """Figures read from the database."""
 
-    levels: list[Levels]
+    levels: list[TenantLevels]
     enqueued: dict[str, int]
     oldest: dict[str, float]
     fleet: Fleet
     checks: list[Finding]
     # runs since the beginning, by tenant and outcome
     runs: dict[str, dict[str, int]]
-    recent: list[Recent]
+    recent: list[RecentTimes]
 
 
 class Metrics:
@@ -92,12 +92,12 @@ class Metrics:
 
     async def _read(self) -> Figures:
         async with self._fl.database.transaction() as tx:
-            levels = await metrics.levels(tx)
+            levels = await metrics.list_levels(tx)
             shown = levels[:MOST_TENANTS]
-            oldest = await metrics.oldest(tx, [one.tenant_id for one in shown])
-            fleet = await metrics.fleet(tx)
-            found = await checks.show_stored(tx)
-            recent = await metrics.recent(tx, by_tenant=not self._fl.settings.metrics_public)
+            oldest = await metrics.measure_oldest(tx, [one.tenant_id for one in shown])
+            fleet = await metrics.read_fleet(tx)
+            found = await checks.list_stored(tx)
+            recent = await metrics.list_recent_times(tx, by_tenant=not self._fl.settings.metrics_public)
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
         # a sum over all tenants: a counter must not fall, and the set of other tenants changes
         enqueued = {ALL: sum(one.enqueued for one in levels)}
@@ -121,15 +121,15 @@ class Metrics:
             yield from check_families(self._figures.checks)
 
 
-def _summed(levels: list[Levels], name: str) -> list[Levels]:
+def _summed(levels: list[TenantLevels], name: str) -> list[TenantLevels]:
     if not levels:
         return []
-    numbers = [name for name in Levels.__struct_fields__ if name not in ("tenant", "tenant_id")]
+    numbers = [name for name in TenantLevels.__struct_fields__ if name not in ("tenant", "tenant_id")]
     total = {number: sum(getattr(one, number) for one in levels) for number in numbers}
-    return [Levels(tenant=name, tenant_id=levels[0].tenant_id, **total)]
+    return [TenantLevels(tenant=name, tenant_id=levels[0].tenant_id, **total)]
 
 
-def _runs(levels: Levels) -> dict[str, int]:
+def _runs(levels: TenantLevels) -> dict[str, int]:
     return {end: getattr(levels, f"runs_{end}") for end in RUN_ENDS}
 
 

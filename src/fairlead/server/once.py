@@ -48,7 +48,7 @@ async def once(
     scope = caller.tenant_id or NOBODY
     asked = await _asked(request, caller, key if with_password else None)
     async with caller.transaction(as_system=as_system) as tx:
-        earlier = await idempotency.begin(tx, scope_id=scope, key=key, body_hash=asked)
+        earlier = await idempotency.take_key(tx, scope_id=scope, key=key, body_hash=asked)
         if earlier is not None:
             if earlier.body_hash != asked:
                 raise IdempotencyClash(
@@ -57,7 +57,7 @@ async def once(
                 )
             return answered(earlier.status_code or 200, earlier.answer, replayed=True)
         status, body = await create(tx)
-        await idempotency.keep(
+        await idempotency.store_response(
             tx, scope_id=scope, key=key, status_code=status, answer=_kept(body, shown_once)
         )
     return answered(status, body)

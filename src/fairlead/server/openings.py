@@ -19,8 +19,8 @@ from fairlead.app import Fairlead
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError, Refused, TooManyRequests
 from fairlead.model.quota import Quota, effective_quota, quota_error
-from fairlead.store import openings
-from fairlead.store.openings import Key, Standing
+from fairlead.store import open_connections
+from fairlead.store.open_connections import ConnectionQuota, QuotaStanding
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class _Known(msgspec.Struct):
     full_until: float = -math.inf
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
-    def hear(self, told: int, standing: Standing | None, allowed: int | None) -> None:
+    def hear(self, told: int, standing: QuotaStanding | None, allowed: int | None) -> None:
         """Note the count that was written, and the others' counts that were read."""
         self.told, self.told_at = told, time.monotonic()
         self.others, self.allowed = (0 if standing is None else standing.others), allowed
@@ -88,14 +88,14 @@ class Ledger:
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
         self._server_id = uuid4()
-        self._known: dict[Key, _Known] = {}
+        self._known: dict[ConnectionQuota, _Known] = {}
         self._teller: asyncio.Task[None] | None = None
         self._database: Database | None = None
 
     @asynccontextmanager
     async def hold(self, tenant_id: UUID, quota: Quota) -> AsyncIterator[None]:
         """Count one more of a tenant for the length of the block, or refuse it."""
-        key = Key(tenant_id, quota)
+        key = ConnectionQuota(tenant_id, quota)
         known = self._known.setdefault(key, _Known())
         known.users += 1
         self._start()
@@ -109,7 +109,7 @@ class Ledger:
         finally:
             known.users -= 1
 
-    async def _admit(self, key: Key, known: _Known) -> None:
+    async def _admit(self, key: ConnectionQuota, known: _Known) -> None:
         if known.may_open():
             known.held += 1
             return
@@ -118,7 +118,7 @@ class Ledger:
                 await self._ask(key, known)
             known.held += 1
 
-    async def _ask(self, key: Key, known: _Known) -> None:
+    async def _ask(self, key: ConnectionQuota, known: _Known) -> None:
         """Write one more, or raise the quota's error."""
         if time.monotonic() >= known.full_until:
             await self._tell({key: known.held + 1})
@@ -128,10 +128,10 @@ class Ledger:
             await self._tell({key: known.held})
         raise _full(key.quota, known.held + known.others, known.allowed or 0)
 
-    async def _tell(self, held: Mapping[Key, int]) -> None:
+    async def _tell(self, held: Mapping[ConnectionQuota, int]) -> None:
         """Write our counts, and read the others'."""
         found = await self._fl.database.single(
-            lambda tx: openings.tell(tx, self._server_id, held, seconds=LEASE_SECONDS)
+            lambda tx: open_connections.store_counts(tx, self._server_id, held, seconds=LEASE_SECONDS)
         )
         for key, number in held.items():
             standing = found.get(key)
@@ -165,7 +165,7 @@ class Ledger:
             self._teller.cancel()
             await asyncio.gather(self._teller, return_exceptions=True)
         try:
-            await database.single(lambda tx: openings.leave(tx, self._server_id))
+            await database.single(lambda tx: open_connections.remove_server(tx, self._server_id))
         except FairleadError as error:
             log.warning("openings_not_told", code=error.code, error=error.message)
 

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead import errors
-from fairlead.db.refusals import as_refusal
+from fairlead.db.database_errors import translate_error
 from fairlead.errors import (
     BodyNotJson,
     FairleadError,
@@ -185,7 +185,7 @@ def _broken(request: Request, error: Exception) -> JSONResponse:
 
 def broken_refusal(request: Request, error: Exception) -> FairleadError:
     """Log an unexpected exception, and return the error to answer with."""
-    if (refusal := as_refusal(error, request.app.state.fl.database.url)) is not None:
+    if (refusal := translate_error(error, request.app.state.fl.database.url)) is not None:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
         return refusal
     # the message may contain a password: log only the type and the stack

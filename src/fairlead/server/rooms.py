@@ -17,7 +17,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.redact import Mask
 from fairlead.store import live, stats
-from fairlead.store.live import Attempt, Change, Running
+from fairlead.store.live import AttemptState, AuditChange, RunningAttempt
 
 # How far back a poll goes: the time between a row's timestamp and its commit.
 OVERLAP = timedelta(seconds=3)
@@ -121,9 +121,9 @@ class Watch:
 
     async def look(self, tx: Tx, most: int) -> list[Frame]:
         """New frames, oldest first; if they are more than `most`, only `jobs.changed`."""
-        now = await live.now(tx)
+        now = await live.read_clock(tx)
         changes = await self._changes(tx, now)
-        running = await live.running(tx, tenant_id=self.tenant_id, limit=MOST_RUNNING + 1)
+        running = await live.list_running(tx, tenant_id=self.tenant_id, limit=MOST_RUNNING + 1)
         if self.looked_at is None:
             frames: list[Frame] = []
             self._keep(running)
@@ -133,16 +133,21 @@ class Watch:
         self._told = self._told or bool(frames)
         return frames + await self._levels(tx, now)
 
-    async def _changes(self, tx: Tx, now: datetime) -> list[Change]:
+    async def _changes(self, tx: Tx, now: datetime) -> list[AuditChange]:
         """New audit entries, oldest first."""
         since = (self.looked_at or now) - OVERLAP
-        found = await live.tail(tx, tenant_id=self.tenant_id, since=since, limit=MOST_CHANGES + 1)
+        found = await live.list_changes(tx, tenant_id=self.tenant_id, since=since, limit=MOST_CHANGES + 1)
         fresh = [one for one in reversed(found) if _key(one) not in self._seen]
         self._seen = {_key(one) for one in found}
         return fresh
 
     async def _news(
-        self, tx: Tx, now: datetime, changes: Sequence[Change], running: Sequence[Running], most: int
+        self,
+        tx: Tx,
+        now: datetime,
+        changes: Sequence[AuditChange],
+        running: Sequence[RunningAttempt],
+        most: int,
     ) -> list[Frame]:
         before = self._running
         crowded = len(running) > MOST_RUNNING
@@ -150,7 +155,7 @@ class Watch:
         started = [] if before is None or crowded else [one for one in running if _of(one) not in before]
         gone = [] if before is None or crowded else sorted(before.keys() - {_of(one) for one in running})
         since = (self.looked_at or now) - OVERLAP
-        quick = await live.newer(tx, self._waiting, since=since) if self._waiting else []
+        quick = await live.list_newer_attempts(tx, self._waiting, since=since) if self._waiting else []
         ended = self._unknown([*_attempts(changes), *gone, *quick])
         self.flooded = len(changes) + len(started) + len(ended) > most
         if self.flooded:
@@ -173,7 +178,7 @@ class Watch:
                 if one.progress is not None and before.get(_of(one)) != one.progress and not crowded
             ]
         known = before.keys() if before is not None else set()
-        for one in await live.attempts(tx, ended):
+        for one in await live.list_attempts(tx, ended):
             self._expect(one.job_id, one.attempt_no if one.status is JobStatus.QUEUED else None)
             frames += _ended(one, start_told=(one.job_id, one.attempt_no) in known)
         self._remember(ended)
@@ -186,7 +191,7 @@ class Watch:
         error = None if frame.error is None else self._mask.text(frame.error)
         return msgspec.structs.replace(frame, error=error, progress=self._mask.value(frame.progress))
 
-    def _keep(self, running: Sequence[Running]) -> None:
+    def _keep(self, running: Sequence[RunningAttempt]) -> None:
         crowded = len(running) > MOST_RUNNING
         self._running = None if crowded else {_of(one): one.progress for one in running}
 
@@ -212,7 +217,7 @@ class Watch:
         if self._counted_at is not None and (now - self._counted_at).total_seconds() < pause:
             return []
         begun = time.monotonic()
-        counts = await stats.counts(tx, tenant_id=self.tenant_id)
+        counts = await stats.count_jobs(tx, tenant_id=self.tenant_id)
         self._count_pause = max(COUNT_SECONDS, (time.monotonic() - begun) * COUNT_SHARE)
         levels = {status.value: number for status, number in counts.by_status.items()}
         unsaid = self._counts is not None and levels != self._counts and not self._told
@@ -223,7 +228,7 @@ class Watch:
         return [Frame(type="jobs.changed", at=now, tenant_id=self.tenant_id, counts=levels)]
 
 
-def gate_frame(change: Change) -> Frame | None:
+def gate_frame(change: AuditChange) -> Frame | None:
     """The frame of a gate that was closed or opened."""
     kind, _, what = change.action.rpartition("_")
     if kind != change.resource_type or what not in ("paused", "resumed"):
@@ -238,15 +243,15 @@ def gate_frame(change: Change) -> Frame | None:
     )
 
 
-def _key(change: Change) -> tuple[datetime, str, str | None]:
+def _key(change: AuditChange) -> tuple[datetime, str, str | None]:
     return change.at, change.action, change.resource_id
 
 
-def _of(one: Running) -> Key:
+def _of(one: RunningAttempt) -> Key:
     return one.job_id, one.attempt_no
 
 
-def _attempts(changes: Iterable[Change]) -> list[Key]:
+def _attempts(changes: Iterable[AuditChange]) -> list[Key]:
     """The attempts that ended: only the entry of a finish names an attempt."""
     return [
         (UUID(one.resource_id), one.attempt_no)
@@ -255,11 +260,11 @@ def _attempts(changes: Iterable[Change]) -> list[Key]:
     ]
 
 
-def _in_bulk(change: Change) -> bool:
+def _in_bulk(change: AuditChange) -> bool:
     return change.resource_type == "job" and change.resource_id is None
 
 
-def _single(change: Change) -> Frame | None:
+def _single(change: AuditChange) -> Frame | None:
     if change.resource_type != "job":
         return gate_frame(change)
     if change.action not in _SINGLE or change.attempt_no is not None or change.resource_id is None:
@@ -275,7 +280,7 @@ def _single(change: Change) -> Frame | None:
     )
 
 
-def _started(one: Running | Attempt) -> Frame:
+def _started(one: RunningAttempt | AttemptState) -> Frame:
     return Frame(
         type="job_run.started",
         at=one.started_at,
@@ -288,7 +293,7 @@ def _started(one: Running | Attempt) -> Frame:
     )
 
 
-def _progressed(one: Running, now: datetime) -> Frame:
+def _progressed(one: RunningAttempt, now: datetime) -> Frame:
     progress = dict(one.progress) if isinstance(one.progress, dict) else {}
     message = progress.get("message")
     return Frame(
@@ -307,7 +312,7 @@ def _progressed(one: Running, now: datetime) -> Frame:
     )
 
 
-def _ended(one: Attempt, *, start_told: bool) -> list[Frame]:
+def _ended(one: AttemptState, *, start_told: bool) -> list[Frame]:
     """The end of an attempt, after its start if no poll saw that."""
     if one.finished_at is None:
         return []

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from fairlead.actions import access
 from fairlead.app import Fairlead
-from fairlead.db.tx import Acting
+from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import Unauthenticated
 from fairlead.model.access import Principal
 from fairlead.server.addresses import address
@@ -27,14 +27,14 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     ip = address(request)
     counted = at_account(email, ip)
-    async with request.app.state.signing_in, fl.database.transaction(Acting(None, ip)) as tx:
+    async with request.app.state.signing_in, fl.database.transaction(TransactionIdentity(None, ip)) as tx:
         # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
-        user = await access.verified(tx, email=email, password=password)
+        user = await access.verify_user(tx, email=email, password=password)
         seconds = fl.settings.session_hours * 3600
         if user is not None and (begun := await access.sign_in(tx, user, seconds=seconds)):
             return begun
-        await access.sign_in_failed(tx, email=email)
+        await access.record_failed_sign_in(tx, email=email)
     await gatekeeper.failures.count(counted)
     raise Unauthenticated("The e-mail address or the password is wrong.")
 
@@ -59,7 +59,7 @@ async def sign_out(request: Request, answer: A) -> A:
     check_same_site(request)
     fl: Fairlead = request.app.state.fl
     if secret := session_secret(request):
-        async with fl.database.transaction(Acting(None, address(request))) as tx:
+        async with fl.database.transaction(TransactionIdentity(None, address(request))) as tx:
             await access.sign_out(tx, secret)
     answer.delete_cookie(
         cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="lax"

@@ -10,7 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role, Token, User
 from fairlead.model.page import Page
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
@@ -28,7 +28,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     password_hash: str
 
 
-class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
+class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     """The user behind a session."""
 
     id: UUID
@@ -37,7 +37,7 @@ class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The token behind a secret."""
 
     id: UUID
@@ -66,13 +66,13 @@ async def add_user(
     return await tx.first(User, sql.add_user, values)
 
 
-async def users(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[User]:
+async def list_users(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[User]:
     """Users in the order they were made, of a tenant or (None) of all."""
     values = {"tenant_id": tenant_id, "after": after}
-    return await bounded.page(tx, User, sql.users, values, limit=limit, weighed=("email",))
+    return await bounded_page.fetch_page(tx, User, sql.users, values, limit=limit, weighed=("email",))
 
 
-async def user(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> User | None:
+async def get_user(tx: Tx, user_id: UUID, *, tenant_id: UUID | None) -> User | None:
     return await tx.first(User, sql.user, {"id": user_id, "tenant_id": tenant_id})
 
 
@@ -101,7 +101,7 @@ async def change_user(
     return await tx.first(User, sql.change_user, values)
 
 
-async def credentials(tx: Tx, email: str) -> list[Credentials]:
+async def find_credentials(tx: Tx, email: str) -> list[Credentials]:
     """The users who may sign in with an address, the oldest first."""
     return await tx.all(Credentials, sql.credentials, {"email": email, "most": MOST_OF_AN_ADDRESS})
 
@@ -115,12 +115,12 @@ async def start_session(tx: Tx, user: Credentials, *, secret_hash: bytes, second
     return bool(await tx.run(sql.start_session, {**values, "password_hash": user.password_hash}))
 
 
-async def session(tx: Tx, secret_hash: bytes) -> SignedIn | None:
+async def find_session_user(tx: Tx, secret_hash: bytes) -> SessionUser | None:
     """The user of a session; None if the session has ended."""
-    return await tx.first(SignedIn, sql.session, {"secret_hash": secret_hash})
+    return await tx.first(SessionUser, sql.session, {"secret_hash": secret_hash})
 
 
-async def session_was_there(tx: Tx, secret_hash: bytes) -> bool:
+async def session_existed(tx: Tx, secret_hash: bytes) -> bool:
     """Whether this session exists, or has ended and is not yet removed."""
     return bool(await tx.values(sql.session_was_there, {"secret_hash": secret_hash}))
 
@@ -171,15 +171,17 @@ async def add_token(
     return made
 
 
-async def host_is_there(tx: Tx, host_id: UUID, *, tenant_id: UUID | None) -> bool:
+async def host_exists(tx: Tx, host_id: UUID, *, tenant_id: UUID | None) -> bool:
     """Whether the tenant has this host."""
     return bool(await tx.values(sql.host_is_there, {"id": host_id, "tenant_id": tenant_id}))
 
 
-async def tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[Token]:
+async def list_tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[Token]:
     """Tokens in the order they were made, of a tenant or (None) of all."""
     values = {"tenant_id": tenant_id, "after": after}
-    return await bounded.page(tx, Token, sql.tokens, values, limit=limit, weighed=("definitions", "name"))
+    return await bounded_page.fetch_page(
+        tx, Token, sql.tokens, values, limit=limit, weighed=("definitions", "name")
+    )
 
 
 async def revoke_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Token | None:
@@ -196,10 +198,10 @@ async def end_token(tx: Tx, token_id: UUID, *, seconds: float) -> bool:
     return bool(await tx.values(sql.end_token, {"id": token_id, "seconds": seconds}))
 
 
-async def token(tx: Tx, secret_hash: bytes) -> Known | None:
+async def find_token(tx: Tx, secret_hash: bytes) -> TokenIdentity | None:
     """The token that has this secret, if it is valid."""
-    return await tx.first(Known, sql.token, {"secret_hash": secret_hash})
+    return await tx.first(TokenIdentity, sql.token, {"secret_hash": secret_hash})
 
 
-async def token_used(tx: Tx, ids: list[UUID]) -> None:
+async def mark_tokens_used(tx: Tx, ids: list[UUID]) -> None:
     await tx.run(sql.token_used, {"ids": ids})

@@ -11,18 +11,18 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
 from fairlead.model.redact import Mask
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 
-def _page(scope: str) -> str:
+def _page_query(scope: str) -> str:
     return str(sql.page).replace("<scope>", scope)
 
 
-_OF_TENANT = sql.of_tenant.replace("<of one>", _page("a.tenant_id = %(tenant_id)s"))
-_OF_ALL = sql.of_all.replace("<of each>", _page("a.tenant_id = t.id")).replace(
-    "<of none>", _page("a.tenant_id is null")
+_OF_TENANT = sql.of_tenant.replace("<of one>", _page_query("a.tenant_id = %(tenant_id)s"))
+_OF_ALL = sql.of_all.replace("<of each>", _page_query("a.tenant_id = t.id")).replace(
+    "<of none>", _page_query("a.tenant_id is null")
 )
 
 
@@ -65,12 +65,12 @@ async def write(
     )
 
 
-async def recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> list[Entry]:
+async def list_recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> list[Entry]:
     """The newest entries first."""
     return await tx.all(Entry, sql.recent, {"tenant_id": tenant_id, "limit": limit})
 
 
-class Filed(Entry, frozen=True, kw_only=True):
+class StoredEntry(Entry, frozen=True, kw_only=True):
     """An entry with its position in the log."""
 
     tenant: str | None
@@ -79,11 +79,11 @@ class Filed(Entry, frozen=True, kw_only=True):
     spot: str
 
     @property
-    def place(self) -> "Place":
-        return Place(self.at, self.part, self.spot)
+    def place(self) -> "AuditPosition":
+        return AuditPosition(self.at, self.part, self.spot)
 
 
-class Place(NamedTuple):
+class AuditPosition(NamedTuple):
     """The end of a page: the time of its last entry, and that row's partition and ctid."""
 
     at: datetime
@@ -91,7 +91,7 @@ class Place(NamedTuple):
     spot: str
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The entries to list. None means any; both times are exclusive."""
 
     actor: str | None = None
@@ -103,9 +103,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     before: datetime | None = None
 
 
-async def page(
-    tx: Tx, wanted: Filter, *, tenant_id: UUID | None, place: Place | None, limit: int
-) -> Page[Filed]:
+async def list_entries(
+    tx: Tx, wanted: AuditFilter, *, tenant_id: UUID | None, place: AuditPosition | None, limit: int
+) -> Page[StoredEntry]:
     """Entries after a position, the newest first: of a tenant, or (None) of all tenants and of the system."""
     at, part, spot = place or (None, None, None)
     values = asdict(wanted) | {
@@ -114,12 +114,12 @@ async def page(
         "place_part": part,
         "place_spot": spot,
     }
-    await tx.by_index()
+    await tx.prefer_indexes()
     query = _OF_ALL if tenant_id is None else _OF_TENANT
-    return await bounded.page(tx, Filed, query, values, limit=limit, weighed=("details",))
+    return await bounded_page.fetch_page(tx, StoredEntry, query, values, limit=limit, weighed=("details",))
 
 
-async def about(
+async def list_entries_about(
     tx: Tx,
     resource_type: str,
     resource_id: object,
@@ -139,5 +139,5 @@ async def about(
         "until": until,
         "look": look,
     }
-    await tx.by_index()
-    return await bounded.page(tx, Entry, sql.about, values, limit=limit, weighed=("details",))
+    await tx.prefer_indexes()
+    return await bounded_page.fetch_page(tx, Entry, sql.about, values, limit=limit, weighed=("details",))

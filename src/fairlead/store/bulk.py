@@ -7,19 +7,19 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.db import copying
+from fairlead.db import binary_copy
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import NewJob
 
 sql = queries_beside(__file__)
 
-_JOB = copying.start(14)
-_TRACED_JOB = copying.start(15)
-_HOT = copying.start(5)
+_JOB = binary_copy.start_row(14)
+_TRACED_JOB = binary_copy.start_row(15)
+_HOT = binary_copy.start_row(5)
 
 
-class Place(msgspec.Struct, eq=False):
+class LoadTarget(msgspec.Struct, eq=False):
     """A tenant and definition of a load: the defaults of its jobs, and their number."""
 
     tenant_id: UUID
@@ -31,7 +31,7 @@ class Place(msgspec.Struct, eq=False):
 
 
 Key = tuple[UUID, bytes]
-Row = tuple[NewJob, bytes, Place]
+Row = tuple[NewJob, bytes, LoadTarget]
 
 
 def key_of(tenant_id: UUID, dedupe_key: str) -> Key:
@@ -39,7 +39,7 @@ def key_of(tenant_id: UUID, dedupe_key: str) -> Key:
     return tenant_id, hashlib.sha256(dedupe_key.encode()).digest()
 
 
-async def moment(tx: Tx) -> datetime:
+async def read_clock(tx: Tx) -> datetime:
     """The database's clock."""
     [(now,)] = await tx.values(sql.moment)
     return now  # type: ignore[no-any-return]
@@ -66,17 +66,17 @@ async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
     return holders
 
 
-async def holder(tx: Tx, key: Key) -> UUID | None:
+async def find_key_holder(tx: Tx, key: Key) -> UUID | None:
     """The active job that holds this dedupe key."""
     tenant_id, digest = key
     found = await tx.values(sql.holders, {"tenants": [tenant_id], "hashes": [digest]})
     return found[0][2] if found else None
 
 
-async def insert(
+async def insert_jobs(
     tx: Tx,
     rows: Iterable[Row],
-    places: Iterable[Place],
+    places: Iterable[LoadTarget],
     *,
     now: datetime,
     actor: str,
@@ -85,24 +85,24 @@ async def insert(
     """Insert the jobs, put each in ready or later, and add them to the counts."""
     load = _Load(now, actor, trace)
     [(bound,)] = await tx.values(sql.bound)
-    copied = _copied_by_way if bound else _copied
+    copied = _copy_through_table if bound else _copy_rows
     await copied(tx, "jobs" if trace is None else "traced_jobs", load.records(rows))
     for what, hot in (("ready", load.ready), ("later", load.later)):
         if hot:
             await copied(tx, what, hot)
             await notify(tx, what)
-    await _count(tx, [place for place in places if place.count], now)
+    await _count_jobs(tx, [place for place in places if place.count], now)
 
 
-async def _copied(tx: Tx, table: str, records: Iterable[bytes]) -> None:
+async def _copy_rows(tx: Tx, table: str, records: Iterable[bytes]) -> None:
     async with tx.copy(getattr(sql, f"copy_{table}")) as copy:
-        await copying.send(copy, records)
+        await binary_copy.send_rows(copy, records)
 
 
-async def _copied_by_way(tx: Tx, table: str, records: Iterable[bytes]) -> None:
+async def _copy_through_table(tx: Tx, table: str, records: Iterable[bytes]) -> None:
     """Copy into a temporary table and insert from there: COPY does not work under row-level security."""
     await tx.run(getattr(sql, f"stage_{table}"))
-    await _copied(tx, "staged", records)
+    await _copy_rows(tx, "staged", records)
     await tx.run(getattr(sql, f"move_{table}"))
     await tx.run(sql.unstage)
 
@@ -112,10 +112,10 @@ class _Load:
 
     def __init__(self, now: datetime, actor: str, trace: str | None) -> None:
         self._now = now
-        self._actor = copying.text(actor)
+        self._actor = binary_copy.text(actor)
         self._begin = _JOB if trace is None else _TRACED_JOB
         # one more column, only in a traced load
-        self._end = b"" if trace is None else copying.text(trace)
+        self._end = b"" if trace is None else binary_copy.text(trace)
         self.ready: list[bytes] = []
         self.later: list[bytes] = []
 
@@ -124,42 +124,42 @@ class _Load:
         begin, end = self._begin, self._end
         for new, payload, place in rows:
             place.count += 1
-            key = copying.uuid(new.id)
-            job, hot = self._shared(new, place)
+            key = binary_copy.uuid(new.id)
+            job, hot = self._common_columns(new, place)
             waits = new.scheduled_for is not None and new.scheduled_for > self._now
             (self.later if waits else self.ready).append(_HOT + key + hot)
-            yield begin + key + job + copying.jsonb(payload) + end
+            yield begin + key + job + binary_copy.jsonb(payload) + end
 
-    def _shared(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
+    def _common_columns(self, new: NewJob, place: LoadTarget) -> tuple[bytes, bytes]:
         """All columns but id and payload: the same bytes for all plain jobs of one place."""
         if not new.plain:
-            return self._formatted(new, place)
+            return self._encode_columns(new, place)
         if place.plain is None:
-            place.plain = self._formatted(new, place)
+            place.plain = self._encode_columns(new, place)
         return place.plain
 
-    def _formatted(self, new: NewJob, place: Place) -> tuple[bytes, bytes]:
-        owner = copying.uuid(place.tenant_id) + copying.uuid(place.definition_id)
-        priority = copying.int4(place.priority if new.priority is None else new.priority)
+    def _encode_columns(self, new: NewJob, place: LoadTarget) -> tuple[bytes, bytes]:
+        owner = binary_copy.uuid(place.tenant_id) + binary_copy.uuid(place.definition_id)
+        priority = binary_copy.int4(place.priority if new.priority is None else new.priority)
         due = self._now if new.scheduled_for is None else new.scheduled_for
         job = (
             owner,
-            copying.uuid(new.parent_id),
+            binary_copy.uuid(new.parent_id),
             priority,
-            copying.int4(place.max_attempts if new.max_attempts is None else new.max_attempts),
-            copying.timestamptz(due),
-            copying.timestamptz(self._now),
-            copying.text(new.source),
-            copying.text(new.source_ref),
-            copying.text(new.dedupe_key),
-            copying.text(new.correlation_id),
+            binary_copy.int4(place.max_attempts if new.max_attempts is None else new.max_attempts),
+            binary_copy.timestamptz(due),
+            binary_copy.timestamptz(self._now),
+            binary_copy.text(new.source),
+            binary_copy.text(new.source_ref),
+            binary_copy.text(new.dedupe_key),
+            binary_copy.text(new.correlation_id),
             self._actor,
         )
         # a time in the past does not move it ahead in the queue, nor count as waiting time
-        return b"".join(job), owner + priority + copying.timestamptz(max(due, self._now))
+        return b"".join(job), owner + priority + binary_copy.timestamptz(max(due, self._now))
 
 
-async def _count(tx: Tx, places: Sequence[Place], now: datetime) -> None:
+async def _count_jobs(tx: Tx, places: Sequence[LoadTarget], now: datetime) -> None:
     values = {
         "tenants": [place.tenant_id for place in places],
         "definitions": [place.definition_id for place in places],

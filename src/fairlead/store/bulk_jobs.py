@@ -17,7 +17,7 @@ sql = queries_beside(__file__)
 _SELECTIVE = {"correlation_id", "dedupe_key"}
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class LockedJob(msgspec.Struct, frozen=True, kw_only=True):
     """An ended job that this transaction has locked against other retries."""
 
     id: UUID
@@ -25,7 +25,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_key: str | None
 
 
-class Retryable(msgspec.Struct, frozen=True, kw_only=True):
+class RetryCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """An ended job that may be retried. Stuck: its dedupe key is held, its host was removed, or it is forbidden."""
 
     id: UUID
@@ -34,38 +34,38 @@ class Retryable(msgspec.Struct, frozen=True, kw_only=True):
     is_stuck: bool
 
 
-async def cancelable(
+async def list_cancelable(
     tx: Tx, filters: Mapping[str, Any], *, limit: int, forbidden: str | None = None
 ) -> list[UUID]:
     """Up to `limit` matching jobs that wait or run and have no cancel request; none of a forbidden definition."""
-    conditions, values = jobs.conditions(tx, filters)
+    conditions, values = jobs.build_conditions(tx, filters)
     if forbidden is not None:
         conditions, values = [*conditions, sql.where_allowed], {**values, "forbidden": forbidden}
     selective = bool(values.get("q_id")) or not _SELECTIVE.isdisjoint(values)
     start = sql.cancelable_of_record if selective else sql.cancelable_of_queue
-    return await _ids(tx, start, conditions, values, limit)
+    return await _list_ids(tx, start, conditions, values, limit)
 
 
 @asynccontextmanager
-async def retryable(
+async def open_retryable(
     tx: Tx, filters: Mapping[str, Any], *, forbidden: str | None = None
-) -> AsyncIterator[AsyncIterator[Retryable]]:
+) -> AsyncIterator[AsyncIterator[RetryCandidate]]:
     """Matching jobs that failed, were dead-lettered or canceled, of active definitions; read on demand."""
-    await tx.by_index()
-    conditions, values = jobs.conditions(tx, filters)
+    await tx.prefer_indexes()
+    conditions, values = jobs.build_conditions(tx, filters)
     query = "\nand ".join([sql.retryable, *conditions])
     await tx.run(f"{sql.look_at_retryable}\n{query}", {**values, "forbidden": forbidden})
-    yield _read(tx)
+    yield _read_candidates(tx)
     await tx.run(sql.end_of_retryable)  # after an error, the transaction's end closes the cursor
 
 
-async def _read(tx: Tx) -> AsyncIterator[Retryable]:
-    while page := await tx.all(Retryable, sql.next_retryable):
+async def _read_candidates(tx: Tx) -> AsyncIterator[RetryCandidate]:
+    while page := await tx.all(RetryCandidate, sql.next_retryable):
         for one in page:
             yield one
 
 
-async def retryable_chosen(
+async def filter_retryable(
     tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, forbidden: str | None = None
 ) -> list[UUID]:
     """Those of the jobs, of a tenant or (None) of all, that can be retried and whose definitions are active."""
@@ -75,14 +75,14 @@ async def retryable_chosen(
     return [one for (one,) in found]
 
 
-async def _ids(
+async def _list_ids(
     tx: Tx, start: str, conditions: Sequence[str], values: Mapping[str, Any], limit: int
 ) -> list[UUID]:
     query = "\nand ".join([start, *conditions]) + "\nlimit %(limit)s"
     return [one for (one,) in await tx.values(query, {"tenant_id": None, **values, "limit": limit})]
 
 
-async def still_cancelable(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
+async def filter_cancelable(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
     """Those of the jobs that still wait or run and have no cancel request."""
     return [one for (one,) in await tx.values(sql.still_cancelable, {"ids": list(ids)})]
 
@@ -91,7 +91,7 @@ async def cancel_queued(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
     """Cancel those of the jobs that wait and whose rows are not locked. Their ids."""
     canceled = [one for (one,) in await tx.values(sql.cancel_queued, {"ids": list(ids)})]
     if canceled:
-        await events.tell_ends(tx, canceled)
+        await events.emit_ends(tx, canceled)
     return canceled
 
 
@@ -100,9 +100,9 @@ async def request_cancel(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
     return [one for (one,) in await tx.values(sql.request_cancel, {"ids": list(ids)})]
 
 
-async def hold_terminal(tx: Tx, ids: Sequence[UUID]) -> list[Held]:
+async def lock_terminal(tx: Tx, ids: Sequence[UUID]) -> list[LockedJob]:
     """Lock those of the jobs that can be retried and are not locked, until the transaction ends."""
-    return await tx.all(Held, sql.hold_terminal, {"ids": list(ids)})
+    return await tx.all(LockedJob, sql.hold_terminal, {"ids": list(ids)})
 
 
 async def requeue(tx: Tx, ids: Sequence[UUID]) -> int:

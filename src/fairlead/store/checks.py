@@ -15,7 +15,7 @@ sql = queries_beside(__file__)
 LOOK = 5000
 
 
-class Idle(msgspec.Struct, frozen=True):
+class IdleTransaction(msgspec.Struct, frozen=True):
     """An idle transaction."""
 
     pid: int
@@ -23,7 +23,7 @@ class Idle(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Holder(msgspec.Struct, frozen=True):
+class XminHolder(msgspec.Struct, frozen=True):
     """The session, prepared transaction or slot with the oldest xmin: its age in seconds, if known, and in transactions."""
 
     holder: str
@@ -31,21 +31,21 @@ class Holder(msgspec.Struct, frozen=True):
     transactions: int | None
 
 
-class Expired(msgspec.Struct, frozen=True):
+class ExpiredLeases(msgspec.Struct, frozen=True):
     """The number of expired leases that no watchdog rescued, and how long ago the oldest expired."""
 
     leases: int
     seconds: float
 
 
-class Sleeper(msgspec.Struct, frozen=True):
+class SleepingJob(msgspec.Struct, frozen=True):
     """A job that waits for a run that has ended."""
 
     job_id: UUID
     run_id: UUID
 
 
-class Orphan(msgspec.Struct, frozen=True):
+class OrphanedJob(msgspec.Struct, frozen=True):
     """A job that should be in a hot table by its status, and is in none."""
 
     job_id: UUID
@@ -61,7 +61,7 @@ class LateDuty(msgspec.Struct, frozen=True):
     last_error: str | None
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """The settings and state of PostgreSQL that Fairlead depends on."""
 
     isolation: str
@@ -82,63 +82,63 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     track_counts: str
 
 
-async def server(tx: Tx) -> Server:
+async def read_server_state(tx: Tx) -> ServerState:
     """The settings and state of PostgreSQL."""
-    [found] = await tx.all(Server, sql.server)
+    [found] = await tx.all(ServerState, sql.server)
     return found
 
 
-async def idle_transactions(tx: Tx) -> list[Idle]:
+async def list_idle_transactions(tx: Tx) -> list[IdleTransaction]:
     """Transactions that have been idle for longer than a lease, the oldest first."""
-    return await tx.all(Idle, sql.idle_transactions, {"lease_seconds": tx.settings.lease_seconds})
+    return await tx.all(IdleTransaction, sql.idle_transactions, {"lease_seconds": tx.settings.lease_seconds})
 
 
-async def oldest_xmin(tx: Tx) -> Holder | None:
+async def find_oldest_xmin(tx: Tx) -> XminHolder | None:
     """The holder of the server's oldest xmin."""
-    return await tx.first(Holder, sql.oldest_xmin)
+    return await tx.first(XminHolder, sql.oldest_xmin)
 
 
-async def expired_leases(tx: Tx) -> Expired:
+async def count_expired_leases(tx: Tx) -> ExpiredLeases:
     """Leases that expired more than a lease and a sweep ago."""
     seconds = {"lease_seconds": tx.settings.lease_seconds, "sweep_seconds": tx.settings.sweep_seconds}
-    [found] = await tx.all(Expired, sql.expired_leases, seconds)
+    [found] = await tx.all(ExpiredLeases, sql.expired_leases, seconds)
     return found
 
 
-async def overdue_later(tx: Tx) -> float:
+async def measure_overdue(tx: Tx) -> float:
     """The seconds since the first job in `later` fell due."""
     [(seconds,)] = await tx.values(sql.overdue_later)
     return float(seconds)
 
 
-async def sleepers(tx: Tx, *, seconds: float) -> list[Sleeper]:
+async def list_sleeping_jobs(tx: Tx, *, seconds: float) -> list[SleepingJob]:
     """Jobs that wait for a run that ended at least `seconds` ago."""
-    return await tx.all(Sleeper, sql.sleepers, {"seconds": seconds, "look": LOOK})
+    return await tx.all(SleepingJob, sql.sleepers, {"seconds": seconds, "look": LOOK})
 
 
-async def orphans(tx: Tx) -> list[Orphan]:
+async def list_orphaned_jobs(tx: Tx) -> list[OrphanedJob]:
     """Those of the newest jobs that run without a lease."""
-    return await tx.all(Orphan, sql.orphans, {"look": LOOK})
+    return await tx.all(OrphanedJob, sql.orphans, {"look": LOOK})
 
 
-async def late_duties(tx: Tx, *, late_seconds: float, failures: int) -> list[LateDuty]:
+async def list_late_duties(tx: Tx, *, late_seconds: float, failures: int) -> list[LateDuty]:
     """Duties that are at least `late_seconds` late, or failed `failures` times in a row."""
     return await tx.all(LateDuty, sql.duties, {"late_seconds": late_seconds, "failures": failures})
 
 
-async def audit_rest(tx: Tx) -> int:
+async def count_audit_rest(tx: Tx) -> int:
     """The number of entries in audit_log_rest, counted up to a bound."""
     [(rows,)] = await tx.values(sql.audit_rest, {"look": LOOK})
     return int(rows)
 
 
-async def unfolded(tx: Tx) -> int:
+async def count_unfolded(tx: Tx) -> int:
     """The number of rows of counts that the fold has missed, counted up to a bound."""
     [(rows,)] = await tx.values(sql.unfolded, {"look": LOOK * 4})
     return int(rows)
 
 
-async def put(tx: Tx, found: Sequence[Finding]) -> set[str]:
+async def store_findings(tx: Tx, found: Sequence[Finding]) -> set[str]:
     """Store the findings. The names of checks whose verdict changed."""
     document = [
         {
@@ -153,12 +153,12 @@ async def put(tx: Tx, found: Sequence[Finding]) -> set[str]:
     return {name for (name,) in await tx.values(sql.put, {"found": json_text(document)})}
 
 
-async def stored(tx: Tx) -> list[Finding]:
+async def list_findings(tx: Tx) -> list[Finding]:
     """The last findings, by name."""
     return await tx.all(Finding, sql.stored)
 
 
-async def stored_seconds(tx: Tx) -> float | None:
+async def findings_age(tx: Tx) -> float | None:
     """The seconds since a process last ran the checks; None if none has."""
     [(seconds,)] = await tx.values(sql.stored_seconds)
     return None if seconds is None else float(seconds)

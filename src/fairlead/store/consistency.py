@@ -18,7 +18,7 @@ LOOK_RUNS = 200
 _faults = msgspec.json.Decoder(list[Inconsistency])
 
 
-class Piece(NamedTuple):
+class CheckedPiece(NamedTuple):
     """The faults of a piece, and the place where the next piece begins; None: it was the last."""
 
     faults: list[Inconsistency]
@@ -32,54 +32,56 @@ class KeyPlace(NamedTuple):
     key_hash: bytes = b""
 
 
-async def jobs(tx: Tx, place: UUID | None, *, look: int = LOOK) -> Piece:
+async def check_jobs(tx: Tx, place: UUID | None, *, look: int = LOOK) -> CheckedPiece:
     """Check `look` jobs after a place: those that are not in the hot table that their status requires."""
-    await tx.by_index()  # it costs the same however large the tables are
+    await tx.prefer_indexes()  # it costs the same however large the tables are
     [(after, text)] = await tx.values(sql.jobs, {"place": place or BEGINNING, "look": look})
-    return Piece(_faults.decode(text), after)
+    return CheckedPiece(_faults.decode(text), after)
 
 
-async def newest_place(tx: Tx, *, look: int) -> UUID | None:
+async def find_newest_job_place(tx: Tx, *, look: int) -> UUID | None:
     """The place before the newest `look` jobs."""
     rows = await tx.values(sql.newest_place, {"look": look})
     return rows[0][0] if rows else None
 
 
-async def leases(tx: Tx) -> list[Inconsistency]:
+async def check_leases(tx: Tx) -> list[Inconsistency]:
     """Leases of attempts that do not run."""
     return await tx.all(Inconsistency, sql.leases)
 
 
-async def keys(tx: Tx, place: KeyPlace, *, look: int = LOOK) -> tuple[list[Inconsistency], KeyPlace | None]:
+async def check_keys(
+    tx: Tx, place: KeyPlace, *, look: int = LOOK
+) -> tuple[list[Inconsistency], KeyPlace | None]:
     """Check `look` keys in use: those whose job has ended. And the next place."""
-    await tx.by_index()  # it costs the same however large the tables are
+    await tx.prefer_indexes()  # it costs the same however large the tables are
     [(tenant_id, key_hash, text)] = await tx.values(sql.keys, {**place._asdict(), "look": look})
     return _faults.decode(text), None if tenant_id is None else KeyPlace(tenant_id, key_hash)
 
 
-async def runs(tx: Tx, place: UUID | None, *, look: int = LOOK_RUNS) -> Piece:
+async def check_runs(tx: Tx, place: UUID | None, *, look: int = LOOK_RUNS) -> CheckedPiece:
     """Check `look` runs after a place: those whose counters are wrong."""
-    await tx.by_index()  # it costs the same however large the tables are
+    await tx.prefer_indexes()  # it costs the same however large the tables are
     [(after, text)] = await tx.values(sql.runs, {"place": place or BEGINNING, "look": look})
-    return Piece(_faults.decode(text), after)
+    return CheckedPiece(_faults.decode(text), after)
 
 
-async def newest_run(tx: Tx, *, look: int) -> UUID | None:
+async def find_newest_run_place(tx: Tx, *, look: int) -> UUID | None:
     """The place before the newest `look` runs."""
     rows = await tx.values(sql.newest_run, {"look": look})
     return rows[0][0] if rows else None
 
 
-async def levels(tx: Tx) -> list[Inconsistency]:
+async def check_levels(tx: Tx) -> list[Inconsistency]:
     """Tenants whose counts of queued and running jobs are wrong."""
     return await tx.all(Inconsistency, sql.levels)
 
 
-async def tenants(tx: Tx) -> list[UUID]:
+async def list_tenant_ids(tx: Tx) -> list[UUID]:
     """Every tenant."""
     return [tenant_id for (tenant_id,) in await tx.values(sql.tenants)]
 
 
-async def counts(tx: Tx, tenant_id: UUID) -> list[Inconsistency]:
+async def check_counts(tx: Tx, tenant_id: UUID) -> list[Inconsistency]:
     """The faults of a tenant's counts and usage: reads all of its jobs."""
     return await tx.all(Inconsistency, sql.counts, {"tenant_id": tenant_id})

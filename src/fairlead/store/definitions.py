@@ -10,19 +10,19 @@ from fairlead.db.tx import Tx, json_text
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
 from fairlead.model.redact import secret_paths
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 
-async def every(tx: Tx) -> list[Definition]:
+async def list_all(tx: Tx) -> list[Definition]:
     return await tx.all(Definition, sql.every)
 
 
-async def page(tx: Tx, *, tenant_id: UUID | None = None, after: str, limit: int) -> Page[Definition]:
+async def list_page(tx: Tx, *, tenant_id: UUID | None = None, after: str, limit: int) -> Page[Definition]:
     """The definitions that a tenant can use, or (None) all, ordered by key, after the given key."""
     values = {"tenant_id": tenant_id, "after": after}
-    return await bounded.page(
+    return await bounded_page.fetch_page(
         tx, Definition, sql.page, values, limit=limit, weighed=("arg_schema", "description")
     )
 
@@ -32,18 +32,18 @@ async def get(tx: Tx, name: str) -> Definition | None:
     return await tx.first(Definition, sql.get, {"name": name})
 
 
-async def by_keys(tx: Tx, keys: Iterable[str]) -> dict[str, Definition]:
+async def get_by_keys(tx: Tx, keys: Iterable[str]) -> dict[str, Definition]:
     """Those of the keys that exist."""
     return {found.key: found for found in await tx.all(Definition, sql.by_keys, {"keys": list(keys)})}
 
 
-async def ids(tx: Tx, keys: Iterable[str] | None, *, tenant_id: UUID | None = None) -> dict[str, UUID]:
+async def get_ids(tx: Tx, keys: Iterable[str] | None, *, tenant_id: UUID | None = None) -> dict[str, UUID]:
     """The ids of the keys (None: all) that a tenant can use, or (None) that exist."""
     values = {"keys": None if keys is None else list(keys), "tenant_id": tenant_id}
     return {str(key): found for key, found in await tx.values(sql.ids, values)}
 
 
-async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
+async def upsert(tx: Tx, spec: DefinitionSpec) -> Definition | None:
     """Write the definition; None if it does not change."""
     values = asdict(spec) | {
         "arg_schema": json_text(spec.arg_schema),
@@ -53,12 +53,12 @@ async def put(tx: Tx, spec: DefinitionSpec) -> Definition | None:
     return await tx.first(Definition, sql.put, values)
 
 
-async def share(tx: Tx, key: str, *, tenant_id: UUID) -> None:
+async def add_tenant(tx: Tx, key: str, *, tenant_id: UUID) -> None:
     """Add a tenant to those that can use a definition, or make it the only one."""
     await tx.run(sql.share, {"key": key, "tenant_id": tenant_id})
 
 
-async def limit(tx: Tx, key: str, tenants: Sequence[UUID] | None) -> Definition | None:
+async def set_tenants(tx: Tx, key: str, tenants: Sequence[UUID] | None) -> Definition | None:
     """Let only these tenants, or (None) all, use a definition; None if it does not change."""
     values = {"key": key, "tenants": None if tenants is None else list(tenants)}
     return await tx.first(Definition, sql.limit, values)

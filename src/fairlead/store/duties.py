@@ -14,21 +14,21 @@ class Duty(msgspec.Struct, frozen=True):
     place: str | None
 
 
-async def due(tx: Tx) -> list[str]:
+async def list_due(tx: Tx) -> list[str]:
     """The names of the duties that are due, the longest waiting first."""
     return [name for (name,) in await tx.values(sql.due)]
 
 
-async def take(tx: Tx, name: str) -> Duty | None:
+async def take_duty(tx: Tx, name: str) -> Duty | None:
     """Lock a duty; None if it is not due, or another process holds it."""
     return await tx.first(Duty, sql.take, {"name": name})
 
 
-async def put(tx: Tx, name: str, *, place: str | None, seconds: float) -> None:
+async def complete_duty(tx: Tx, name: str, *, place: str | None, seconds: float) -> None:
     """Store a duty's place; it is due again in `seconds`."""
     await tx.run(sql.put, {"name": name, "place": place, "seconds": seconds})
 
 
-async def put_off(tx: Tx, name: str, *, seconds: float, why: str) -> None:
+async def postpone_duty(tx: Tx, name: str, *, seconds: float, why: str) -> None:
     """Note that a duty failed; it keeps its place, and is due again in `seconds`."""
     await tx.run(sql.put_off, {"name": name, "seconds": seconds, "why": why})

@@ -10,19 +10,19 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.event import Event, NewEvent
 from fairlead.model.page import Page
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 
-class Emitted(NamedTuple):
+class EmitResult(NamedTuple):
     """The result of emit_one: an id, or a refusal."""
 
     event_id: UUID | None
     outcome: str
 
 
-async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
+async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> EmitResult:
     """Store a checked event."""
     values = {
         "tenant": new.tenant,
@@ -35,20 +35,20 @@ async def emit(tx: Tx, new: NewEvent, *, data: bytes, actor: str) -> Emitted:
         "caused_by": new.caused_by,
     }
     [answer] = await tx.values(sql.emit, values)
-    emitted = Emitted(*answer)
+    emitted = EmitResult(*answer)
     if emitted.event_id is not None:
         tx.notify("event")
     return emitted
 
 
-async def tell_ends(tx: Tx, jobs: Sequence[UUID]) -> None:
+async def emit_ends(tx: Tx, jobs: Sequence[UUID]) -> None:
     """Store events for ended jobs, in the transaction that ended them. (`queue.finish` does this itself.)"""
     [(stored,)] = await tx.values(sql.tell_ends, {"jobs": list(jobs)})
     if stored:
         tx.notify("event")
 
 
-def joined(new: NewEvent, *, data: bytes, actor: str) -> str:
+def encode_joined(new: NewEvent, *, data: bytes, actor: str) -> str:
     """The document that emit_joined takes."""
     fields = {
         "tenant": new.tenant,
@@ -68,7 +68,7 @@ async def get(tx: Tx, event_id: UUID, *, tenant_id: UUID | None = None) -> Event
     return await tx.first(Event, f"{sql.selected} {sql.by_id}", {"id": event_id, "tenant_id": tenant_id})
 
 
-async def page(
+async def list_page(
     tx: Tx,
     *,
     tenant_id: UUID | None,
@@ -85,10 +85,12 @@ async def page(
         "before": before,
     }
     which = sql.page_all if tenant_id is None else sql.page_of_tenant
-    return await bounded.page(tx, Event, f"{sql.selected} {which}", values, limit=limit, weighed=("data",))
+    return await bounded_page.fetch_page(
+        tx, Event, f"{sql.selected} {which}", values, limit=limit, weighed=("data",)
+    )
 
 
-async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
+async def take_waiting(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
     """Take waiting events, the oldest of each tenant and then of all, to dispatch in this transaction.
 
     PostgreSQL ends the transaction if it is idle for `patience_seconds`.
@@ -98,34 +100,36 @@ async def take(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
     return await tx.all(Event, f"{sql.selected} {sql.taken}", {"ids": ids}) if ids else []
 
 
-async def dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) -> None:
+async def mark_dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) -> None:
     """Mark taken events as dispatched, each with the paths at which triggers found secrets."""
     done = [{"id": event_id, "secret_paths": sorted(paths)} for event_id, paths in secret_paths.items()]
     await tx.run(sql.dispatched, {"events": json_text(done)})
 
 
-async def put_back(tx: Tx, ids: Sequence[UUID]) -> None:
+async def return_to_waiting(tx: Tx, ids: Sequence[UUID]) -> None:
     """Return taken events to the waiting ones."""
     await tx.run(sql.put_back, {"ids": list(ids)})
 
 
-async def put_off(tx: Tx, ids: Sequence[UUID]) -> None:
+async def postpone(tx: Tx, ids: Sequence[UUID]) -> None:
     """Delay these events: dispatching them failed."""
     await tx.run(sql.put_off, {"ids": list(ids)})
 
 
-async def next_due(tx: Tx) -> float | None:
+async def seconds_until_due(tx: Tx) -> float | None:
     """Seconds until the next event is to be dispatched; None if none waits."""
     [(seconds,)] = await tx.values(sql.next_due)
     return None if seconds is None else float(seconds)
 
 
-async def replay(tx: Tx, event_id: UUID, *, new_id: UUID, only_trigger_id: UUID | None, actor: str) -> bool:
+async def copy_event(
+    tx: Tx, event_id: UUID, *, new_id: UUID, only_trigger_id: UUID | None, actor: str
+) -> bool:
     """Store a copy of an event under a new id; False if the event does not exist."""
     values = {"id": event_id, "new_id": new_id, "only_trigger_id": only_trigger_id, "actor": actor}
     return bool(await tx.run(sql.replay, values))
 
 
-async def forget(tx: Tx, *, days: int, limit: int) -> int:
+async def remove_old(tx: Tx, *, days: int, limit: int) -> int:
     """Remove events that were dispatched more than `days` ago. Their number."""
     return await tx.run(sql.forget, {"days": days, "limit": limit})

@@ -33,7 +33,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-async def hold(tx: Tx, kind: GateKind, name: str = "", *, tenant_id: UUID | None = None) -> list[Gate]:
+async def lock(tx: Tx, kind: GateKind, name: str = "", *, tenant_id: UUID | None = None) -> list[Gate]:
     """Lock the gates of that name until the transaction ends. Only hosts may be several."""
     return await tx.all(Gate, getattr(sql, f"hold_{kind}"), {"name": name, "tenant_id": tenant_id})
 
@@ -45,7 +45,7 @@ async def close(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
     return replace(gate, paused_at=at, paused_by=by, note=kept, changed=gate.paused_at is None)
 
 
-async def open_(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
+async def reopen(tx: Tx, gate: Gate, *, actor: str, note: str | None) -> Gate:
     """Open a locked gate."""
     await tx.run(getattr(sql, f"open_{gate.kind}"), {"id": gate.id, "actor": actor, "note": note})
     return replace(gate, paused_at=None, paused_by=None, note=None, changed=True)

@@ -12,7 +12,7 @@ from fairlead.db.tx import Tx, json_text
 from fairlead.model.host import Host, Resource
 from fairlead.model.job import Lease
 from fairlead.model.page import Page
-from fairlead.store import bounded, leases
+from fairlead.store import bounded_page, leases
 
 sql = queries_beside(__file__)
 
@@ -32,7 +32,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     canceling: tuple[UUID, ...]
 
 
-class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+class HostJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a host runs now."""
 
     host_id: UUID
@@ -48,22 +48,24 @@ async def get(tx: Tx, host_id: UUID, *, tenant_id: UUID | None = None) -> Host |
     return await tx.first(Host, f"{sql.hosts} {sql.host_by_id}", {"id": host_id, "tenant_id": tenant_id})
 
 
-async def named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Host]:
+async def list_named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Host]:
     """The host with this id, and the hosts with this name: each tenant may have one."""
     return await tx.all(Host, f"{sql.hosts} {sql.hosts_named}", {"name": name, "tenant_id": tenant_id})
 
 
-async def page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[Host]:
+async def list_page(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, limit: int) -> Page[Host]:
     """Hosts, oldest first."""
     values = {"tenant_id": tenant_id, "after": after}
     query = f"{sql.hosts} {sql.hosts_page}"
-    return await bounded.page(tx, Host, query, values, limit=limit, weighed=("labels", "pause_note"))
+    return await bounded_page.fetch_page(
+        tx, Host, query, values, limit=limit, weighed=("labels", "pause_note")
+    )
 
 
-async def running(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
+async def list_running(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, limit: int) -> list[HostJob]:
     """The jobs that these hosts run now."""
     values = {"ids": list(ids), "tenant_id": tenant_id, "limit": limit}
-    return await tx.all(RunningJob, sql.running, values)
+    return await tx.all(HostJob, sql.running, values)
 
 
 async def add(
@@ -101,12 +103,12 @@ async def change(
     await tx.run(sql.change_host, values)
 
 
-async def hold(tx: Tx, host_id: UUID, *, alone: bool = False) -> bool:
+async def lock(tx: Tx, host_id: UUID, *, alone: bool = False) -> bool:
     """Lock a host against removal, or (alone) also against new jobs, until the transaction ends; False if it is gone."""
     return bool(await tx.values(sql.hold_host_alone if alone else sql.hold_host, {"id": host_id}))
 
 
-async def jobs(tx: Tx, host: Host) -> tuple[int, int]:
+async def count_jobs(tx: Tx, host: Host) -> tuple[int, int]:
     """The number of jobs that wait for a host, and that it runs."""
     [(waiting, running)] = await tx.values(sql.jobs_of_host, {"id": host.id, "tenant_id": host.tenant_id})
     return int(waiting), int(running)
@@ -121,25 +123,25 @@ async def remove(tx: Tx, host_id: UUID) -> int:
 # Resources
 
 
-async def resource(tx: Tx, resource_id: UUID, *, tenant_id: UUID | None = None) -> Resource | None:
+async def get_resource(tx: Tx, resource_id: UUID, *, tenant_id: UUID | None = None) -> Resource | None:
     """A resource of a tenant, or (None) of any."""
     values = {"id": resource_id, "tenant_id": tenant_id}
     return await tx.first(Resource, f"{sql.resources} {sql.resource_by_id}", values)
 
 
-async def resources_named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Resource]:
+async def list_resources_named(tx: Tx, name: str, *, tenant_id: UUID | None = None) -> list[Resource]:
     """The resource with this id, and the resources with this name: of several kinds or tenants."""
     values = {"name": name, "tenant_id": tenant_id}
     return await tx.all(Resource, f"{sql.resources} {sql.resources_named}", values)
 
 
-async def resources(
+async def list_resources(
     tx: Tx, *, tenant_id: UUID | None, host_id: UUID | None, kind: str | None, after: UUID | None, limit: int
 ) -> Page[Resource]:
     """Resources, oldest first."""
     values = {"tenant_id": tenant_id, "host_id": host_id, "kind": kind, "after": after}
     query = f"{sql.resources} {sql.resources_page}"
-    return await bounded.page(tx, Resource, query, values, limit=limit, weighed=("name", "kind"))
+    return await bounded_page.fetch_page(tx, Resource, query, values, limit=limit, weighed=("name", "kind"))
 
 
 async def add_resource(
@@ -202,12 +204,12 @@ async def begin_session(tx: Tx, host_id: UUID, *, session_id: UUID, version: str
     return bool(await tx.values(sql.begin_session, values))
 
 
-async def states(tx: Tx, ids: Sequence[UUID]) -> list[HostState]:
+async def list_states(tx: Tx, ids: Sequence[UUID]) -> list[HostState]:
     """The states of these hosts."""
     return await tx.all(HostState, sql.states, {"ids": list(ids)})
 
 
-async def seen(tx: Tx, ids: Sequence[UUID]) -> None:
+async def mark_seen(tx: Tx, ids: Sequence[UUID]) -> None:
     """Note that the agents of these hosts are online."""
     await tx.run(sql.seen, {"ids": list(ids)})
 
@@ -221,7 +223,7 @@ async def deliver(tx: Tx, host_id: UUID, session_id: UUID, *, token: UUID) -> di
     return {job_id: run_id for job_id, run_id in await tx.values(sql.deliver, values)}  # noqa: C416 - rows are longer to mypy
 
 
-async def with_work(tx: Tx) -> list[UUID]:
+async def list_with_work(tx: Tx) -> list[UUID]:
     """Hosts with waiting jobs and room for them."""
     return [host_id for (host_id,) in await tx.values(sql.with_work)]
 
@@ -234,25 +236,25 @@ async def has_work(tx: Tx, host_id: UUID) -> bool:
 
 async def accept(tx: Tx, lease: Lease, *, host_id: UUID | None, lease_seconds: float) -> bool | None:
     """Note that the host's agent accepted a job. Whether a cancel was requested; None if the host does not hold the lease."""
-    values = {**leases.named(lease), "host_id": host_id, "lease_seconds": lease_seconds}
+    values = {**leases.lease_params(lease), "host_id": host_id, "lease_seconds": lease_seconds}
     found = await tx.values(sql.accept, values)
     return bool(found[0][0]) if found else None
 
 
-async def undelivered(tx: Tx, host_id: UUID, session_id: UUID, *, limit: int) -> list[Lease]:
+async def list_undelivered(tx: Tx, host_id: UUID, session_id: UUID, *, limit: int) -> list[Lease]:
     """The leases that were delivered to a host's agent and not accepted, if this is still its session."""
     values = {"host_id": host_id, "session_id": session_id, "limit": limit}
     return [Lease(*row) for row in await tx.values(sql.undelivered, values)]
 
 
-async def leases_of(tx: Tx, host_id: UUID | None, held: Sequence[Lease]) -> list[Lease]:
+async def filter_leases(tx: Tx, host_id: UUID | None, held: Sequence[Lease]) -> list[Lease]:
     """Those of the leases whose jobs are this host's."""
     found = await tx.values(sql.leases_of, {"host_id": host_id, "jobs": [lease.job_id for lease in held]})
     there = {job_id for (job_id,) in found}
     return [lease for lease in held if lease.job_id in there]
 
 
-async def forget(tx: Tx) -> None:
+async def remove_leftovers(tx: Tx) -> None:
     """Remove expired codes, ended deliveries, and limit locks of removed hosts."""
     await tx.run(sql.forget_codes)
     await tx.run(sql.forget_deliveries)

@@ -11,7 +11,7 @@ from fairlead.db.tx import Tx, json_text
 sql = queries_beside(__file__)
 
 
-class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+class EarlierRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The earlier request with this key, and its response."""
 
     body_hash: bytes
@@ -19,20 +19,20 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any
 
 
-async def begin(tx: Tx, *, scope_id: UUID, key: str, body_hash: bytes) -> Earlier | None:
+async def take_key(tx: Tx, *, scope_id: UUID, key: str, body_hash: bytes) -> EarlierRequest | None:
     """Take the key for this transaction and return None, or return the earlier request."""
     values = {"scope_id": scope_id, "key": key, "body_hash": body_hash}
     if await tx.values(sql.begin, values):
         return None
-    return await tx.first(Earlier, sql.earlier, values)
+    return await tx.first(EarlierRequest, sql.earlier, values)
 
 
-async def keep(tx: Tx, *, scope_id: UUID, key: str, status_code: int, answer: Any) -> None:
+async def store_response(tx: Tx, *, scope_id: UUID, key: str, status_code: int, answer: Any) -> None:
     """Store the response to the create."""
     values = {"scope_id": scope_id, "key": key, "status_code": status_code, "answer": json_text(answer)}
     await tx.run(sql.keep, values)
 
 
-async def forget(tx: Tx) -> int:
+async def remove_old(tx: Tx) -> int:
     """Remove entries older than a day. Their number."""
     return await tx.run(sql.forget)

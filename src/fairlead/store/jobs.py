@@ -13,7 +13,7 @@ from fairlead.model.job import Attempt, Job, JobStatus, NewJob
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.redact import Mask, Patterns, build_mask, find_secrets, mask_dedupe_key, mask_payload
-from fairlead.store import bounded, events, stats
+from fairlead.store import bounded_page, events, stats
 
 sql = queries_beside(__file__)
 
@@ -38,7 +38,7 @@ _INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
 _BY_INDEX = {"dedupe_key": sql.where_key}
 
 
-class Answer(msgspec.Struct, frozen=True):
+class EnqueueOutcome(msgspec.Struct, frozen=True):
     """The result of enqueue_one."""
 
     job_id: UUID | None
@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
     quota: Any = None
 
 
-class Target(msgspec.Struct, frozen=True):
+class JobTarget(msgspec.Struct, frozen=True):
     """The host and the resource that a job is for, or a refusal."""
 
     host_id: UUID | None
@@ -61,7 +61,7 @@ class Target(msgspec.Struct, frozen=True):
 
 async def enqueue(
     tx: Tx, new: NewJob, *, payload: bytes, version: int, actor: str, trace: str | None = None
-) -> Answer:
+) -> EnqueueOutcome:
     """Enqueue a checked request whose payload was validated against that version of its definition."""
     arguments = {
         "tenant": new.tenant,
@@ -83,8 +83,8 @@ async def enqueue(
     named = ", ".join(f"{name} => %({name})s" for name in arguments)
     # before the statement, so that its commit notifies the listeners even if its answer is lost
     tx.notify("ready" if new.scheduled_for is None else "later")
-    [values] = await tx.quick(f"{sql.enqueue}({named})", arguments)
-    answer = Answer(*values)
+    [values] = await tx.run_quick(f"{sql.enqueue}({named})", arguments)
+    answer = EnqueueOutcome(*values)
     if answer.waits is not None:
         tx.notify("later" if answer.waits else "ready")
     return answer
@@ -98,25 +98,25 @@ async def enqueue_plain(
     """
     values = (new.id, actor, JsonText(payload), tenant_id, definition_id, version, new.definition)
     tx.notify("ready")
-    return bool(await tx.quick(sql.enqueue_plain, values))
+    return bool(await tx.run_quick(sql.enqueue_plain, values))
 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
     """A job of a tenant, or (None) of any."""
-    asked, values = conditions(tx, {"id": job_id, "tenant_id": tenant_id})
+    asked, values = build_conditions(tx, {"id": job_id, "tenant_id": tenant_id})
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked)]
-    found = await tx.first(_Recorded, "\n".join(query), values)
-    return None if found is None else _shown(found, tx.redact_patterns)
+    found = await tx.first(_UnmaskedJob, "\n".join(query), values)
+    return None if found is None else _mask_job(found, tx.redact_patterns)
 
 
 async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> Page[Job]:
     """Jobs that match every filter that is not None, newest first, without a bound on the search."""
-    asked, values = conditions(tx, filters)
+    asked, values = build_conditions(tx, filters)
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked or ["true"]), sql.paged]
-    return await _jobs(tx, query, {**values, "offset": offset}, limit=limit)
+    return await _fetch_jobs(tx, query, {**values, "offset": offset}, limit=limit)
 
 
-async def page(
+async def list_page(
     tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0
 ) -> tuple[list[Job], UUID | None]:
     """Jobs that match, newest first, and the id after which the next page starts, if there may be more.
@@ -124,30 +124,30 @@ async def page(
     It searches at most LOOK jobs, so that its time does not grow with the tenant's history, and ends at MOST_PAGE_BYTES:
     a page may be short or empty without being the last.
     """
-    await tx.by_index()
+    await tx.prefer_indexes()
     await tx.values(sql.plan_each)
-    asked = _Asked(tx, filters)
+    asked = _FilterConditions(tx, filters)
     values = {**asked.values, "offset": offset, "look": LOOK + offset}
-    indexed = "\nand ".join([*asked.indexed(), *await _living(tx, asked, values)] or ["true"])
+    indexed = "\nand ".join([*asked.indexed(), *await _queue_conditions(tx, asked, values)] or ["true"])
     others = asked.others()
     looked_at = [sql.looked_at, indexed, sql.looked_at_end]
     query = [sql.selected, *looked_at, sql.named, "\nand ".join(others or ["true"]), sql.paged]
-    found = await _jobs(tx, query, values, limit=limit)
+    found = await _fetch_jobs(tx, query, values, limit=limit)
     if found.last is not None:
         return found, found.last.id
     if not others:
         return found, None
     last = await tx.values(f"{sql.last_looked_at}\n{indexed}\n{sql.last_looked_at_end}", values)
-    return found, last[0][0] if last and await _any_left(tx, asked) else None
+    return found, last[0][0] if last and await _has_more(tx, asked) else None
 
 
-def conditions(tx: Tx, filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def build_conditions(tx: Tx, filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The SQL conditions of filters on a job `j` and its definition `d`, and their parameters."""
-    asked = _Asked(tx, filters)
+    asked = _FilterConditions(tx, filters)
     return [*asked.indexed(), *asked.others()], asked.values
 
 
-class _Asked:
+class _FilterConditions:
     """Filters, divided into those that an index answers in the order of ids, and the others."""
 
     def __init__(self, tx: Tx, filters: Mapping[str, Any]) -> None:
@@ -185,7 +185,7 @@ class _Asked:
         return [str(getattr(sql, f"where_{name}")) for name in self.given if name not in skipped]
 
 
-async def _living(tx: Tx, asked: _Asked, values: Mapping[str, Any]) -> list[str]:
+async def _queue_conditions(tx: Tx, asked: _FilterConditions, values: Mapping[str, Any]) -> list[str]:
     """Conditions that find few waiting or running jobs through the queue's own tables."""
     if not asked.of_tenant or not asked.statuses:
         return [sql.where_running] if asked.statuses == {JobStatus.RUNNING} else []
@@ -197,11 +197,11 @@ async def _living(tx: Tx, asked: _Asked, values: Mapping[str, Any]) -> list[str]
     return [f"{sql.where_waiting}\n{sql.waiting_jobs}))"] if waiting <= LOOK else []
 
 
-async def _any_left(tx: Tx, asked: _Asked) -> bool:
+async def _has_more(tx: Tx, asked: _FilterConditions) -> bool:
     """Whether the counts have any jobs of those statuses."""
     if not asked.of_tenant or not asked.statuses:
         return True
-    levels = await stats.counts(tx, tenant_id=asked.given["tenant_id"])
+    levels = await stats.count_jobs(tx, tenant_id=asked.given["tenant_id"])
     return any(levels.by_status[status] for status in asked.statuses)
 
 
@@ -212,12 +212,14 @@ def _as_uuid(text: str) -> UUID | None:
         return None
 
 
-async def _jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any], *, limit: int) -> Page[Job]:
-    found = await bounded.page(tx, _Recorded, "\n".join(query), values, limit=limit, weighed=_LARGE)
-    return found.map(lambda job: _shown(job, tx.redact_patterns))
+async def _fetch_jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any], *, limit: int) -> Page[Job]:
+    found = await bounded_page.fetch_page(
+        tx, _UnmaskedJob, "\n".join(query), values, limit=limit, weighed=_LARGE
+    )
+    return found.map(lambda job: _mask_job(job, tx.redact_patterns))
 
 
-class _Recorded(Job, frozen=True, kw_only=True):
+class _UnmaskedJob(Job, frozen=True, kw_only=True):
     """A job with its unmasked secrets: never shown to users."""
 
     secret_paths: tuple[str, ...]
@@ -231,7 +233,7 @@ _CHOSEN = ("correlation_id", "source_ref")
 _VALUES = ("output", "error", "last_error", "progress")
 
 
-def _shown(job: _Recorded, patterns: Patterns) -> Job:
+def _mask_job(job: _UnmaskedJob, patterns: Patterns) -> Job:
     """The job as users may see it, with the secrets of its payload masked in all its fields."""
     shown = {name: getattr(job, name) for name in _SHOWN}
     if job.secret_paths or patterns:
@@ -244,21 +246,21 @@ def _shown(job: _Recorded, patterns: Patterns) -> Job:
     return Job(**shown)
 
 
-async def attempts(tx: Tx, job_id: UUID, *, after: int = 0, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
+async def list_attempts(tx: Tx, job_id: UUID, *, after: int = 0, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
     """The attempts of a job after one of them, first to last."""
-    return await _attempts(
+    return await _fetch_attempts(
         tx, f"{sql.attempts} {sql.attempts_after}", {"id": job_id, "after": after}, limit=limit
     )
 
 
-async def last_attempts(tx: Tx, job_id: UUID, *, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
+async def list_last_attempts(tx: Tx, job_id: UUID, *, limit: int = MOST_ATTEMPTS) -> Page[Attempt]:
     """The newest attempts of a job, first to last; `more` means earlier ones."""
-    found = await _attempts(tx, f"{sql.attempts} {sql.attempts_newest}", {"id": job_id}, limit=limit)
+    found = await _fetch_attempts(tx, f"{sql.attempts} {sql.attempts_newest}", {"id": job_id}, limit=limit)
     return found.with_rows(reversed(found))
 
 
-async def _attempts(tx: Tx, query: str, values: Mapping[str, Any], *, limit: int) -> Page[Attempt]:
-    found = await bounded.page(tx, Attempt, query, values, limit=limit, weighed=_TAILS)
+async def _fetch_attempts(tx: Tx, query: str, values: Mapping[str, Any], *, limit: int) -> Page[Attempt]:
+    found = await bounded_page.fetch_page(tx, Attempt, query, values, limit=limit, weighed=_TAILS)
     mask = await mask_of(tx, values["id"])
     if mask is None:
         return found
@@ -270,17 +272,17 @@ _TAILS = ("error_text", "stdout_tail", "stderr_tail")
 
 async def mask_of(tx: Tx, job_id: UUID) -> Mask | None:
     """The mask for a job's secrets in texts about it; None if there is nothing to mask."""
-    payload, paths = await secrets_of(tx, job_id)
+    payload, paths = await get_secrets(tx, job_id)
     return build_mask(payload, paths, tx.redact_patterns)
 
 
-async def payload(tx: Tx, job_id: UUID) -> Any:
+async def get_payload(tx: Tx, job_id: UUID) -> Any:
     """A job's unmasked payload."""
     [(found,)] = await tx.values(sql.payload, {"id": job_id})
     return found
 
 
-async def secrets_of(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
+async def get_secrets(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
     """A job's unmasked payload and the paths of its secrets; (None, []) for a job without secrets."""
     found = await tx.values(sql.secrets, {"id": job_id})
     return found[0] if found else (None, [])
@@ -290,7 +292,7 @@ async def cancel_queued(tx: Tx, job_id: UUID) -> bool:
     """Cancel a waiting job; False if it is not waiting."""
     canceled = bool(await tx.values(sql.cancel_queued, {"id": job_id}))
     if canceled:
-        await events.tell_ends(tx, [job_id])
+        await events.emit_ends(tx, [job_id])
     return canceled
 
 
@@ -301,23 +303,23 @@ async def request_cancel(tx: Tx, job_id: UUID) -> bool:
     return bool(await tx.values(sql.request_cancel, {"id": job_id}))
 
 
-async def hide(tx: Tx, job_id: UUID, paths: Sequence[str]) -> None:
+async def add_secret_paths(tx: Tx, job_id: UUID, paths: Sequence[str]) -> None:
     """Mark these paths of a job's payload as secret, in addition to those of its definition."""
     await tx.run(sql.hide, {"id": job_id, "paths": list(paths)})
 
 
-async def hold_terminal(tx: Tx, job_id: UUID) -> bool:
+async def lock_terminal(tx: Tx, job_id: UUID) -> bool:
     """Lock a job against other retries until the transaction ends; False if it cannot be retried."""
     return bool(await tx.values(sql.hold_terminal, {"id": job_id}))
 
 
-async def dedupe_key(tx: Tx, job_id: UUID) -> str | None:
+async def get_dedupe_key(tx: Tx, job_id: UUID) -> str | None:
     """A job's unmasked dedupe key."""
     [(key,)] = await tx.values(sql.dedupe_key, {"id": job_id})
     return cast("str | None", key)
 
 
-async def chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
+async def get_chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
     """The unmasked texts that a caller chose for a job beside its payload; a dedupe key without its payload values."""
     [(definition_key, paths, key, *chosen)] = await tx.values(sql.chosen_texts, {"id": job_id})
     found = dict(zip(_CHOSEN, chosen, strict=True))
@@ -326,25 +328,25 @@ async def chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
     return {name: text for name, text in found.items() if text is not None}
 
 
-async def target(tx: Tx, job: Job, *, payload: bytes) -> Target:
+async def find_target(tx: Tx, job: Job, *, payload: bytes) -> JobTarget:
     """The host and resource of a payload, if it were enqueued now as this job's."""
-    [found] = await tx.all(Target, sql.target, {"id": job.id, "payload": JsonText(payload)})
+    [found] = await tx.all(JobTarget, sql.target, {"id": job.id, "payload": JsonText(payload)})
     return found
 
 
-async def requeue(tx: Tx, job: Job, target: Target, *, payload: bytes | None) -> None:
+async def requeue(tx: Tx, job: Job, target: JobTarget, *, payload: bytes | None) -> None:
     """Requeue a locked terminal job for this host, with a fresh retry budget."""
     values = {"id": job.id, "host_id": target.host_id, "resource_id": target.resource_id}
     text = None if payload is None else JsonText(payload)
     await tx.run(sql.requeue, {**values, "payload": text, "was": job.status.value})
 
 
-async def inconsistencies(tx: Tx) -> list[tuple[UUID | None, str]]:
+async def list_inconsistencies(tx: Tx) -> list[tuple[UUID | None, str]]:
     """Every disagreement between the queue and the record. Empty if they agree."""
     return [(job_id, problem) for job_id, problem in await tx.values(sql.inconsistencies)]
 
 
-def joined(
+def encode_joined(
     requests: list[tuple[NewJob, bytes, int]],
     *,
     actor: str,

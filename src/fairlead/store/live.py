@@ -25,7 +25,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     session_hash: bytes | None
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class AuditChange(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of an audit entry that the live feed needs."""
 
     at: datetime
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt and its progress."""
 
     job_id: UUID
@@ -50,7 +50,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     progress: Any
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an attempt; `status` is its job's."""
 
     job_id: UUID
@@ -80,59 +80,61 @@ async def add_ticket(tx: Tx, *, ticket_hash: bytes, ticket: Ticket, seconds: flo
     await tx.run(sql.add_ticket, values)
 
 
-async def redeem(tx: Tx, ticket_hash: bytes) -> Ticket | None:
+async def use_ticket(tx: Tx, ticket_hash: bytes) -> Ticket | None:
     """Use up a ticket. None if it was used before or has expired."""
     return await tx.first(Ticket, sql.redeem, {"ticket_hash": ticket_hash})
 
 
-async def good_tokens(tx: Tx, ids: Sequence[UUID]) -> set[UUID]:
+async def filter_valid_tokens(tx: Tx, ids: Sequence[UUID]) -> set[UUID]:
     """Those of the tokens that are neither revoked nor expired."""
     return {one for (one,) in await tx.values(sql.good_tokens, {"ids": list(ids)})}
 
 
-async def good_sessions(tx: Tx, hashes: Sequence[bytes]) -> set[bytes]:
+async def filter_valid_sessions(tx: Tx, hashes: Sequence[bytes]) -> set[bytes]:
     """Those of the sessions that have neither ended nor expired."""
     return {bytes(one) for (one,) in await tx.values(sql.good_sessions, {"hashes": list(hashes)})}
 
 
-async def now(tx: Tx) -> datetime:
+async def read_clock(tx: Tx) -> datetime:
     """The database's time."""
     [(time,)] = await tx.values(sql.now)
     return time  # type: ignore[no-any-return]
 
 
-async def stirring(tx: Tx, tenants: Sequence[UUID]) -> set[UUID]:
+async def filter_active_tenants(tx: Tx, tenants: Sequence[UUID]) -> set[UUID]:
     """Those of the tenants that have running jobs or recent changes."""
     return {one for (one,) in await tx.values(sql.stirring, {"tenants": list(tenants)})}
 
 
-async def tail(tx: Tx, *, tenant_id: UUID | None, since: datetime, limit: int) -> list[Change]:
+async def list_changes(tx: Tx, *, tenant_id: UUID | None, since: datetime, limit: int) -> list[AuditChange]:
     """The newest changes since then, newest first."""
-    return await tx.all(Change, sql.tail, {"tenant_id": tenant_id, "since": since, "limit": limit})
+    return await tx.all(AuditChange, sql.tail, {"tenant_id": tenant_id, "since": since, "limit": limit})
 
 
-async def system_tail(tx: Tx, *, since: datetime, limit: int) -> list[Change]:
+async def list_system_changes(tx: Tx, *, since: datetime, limit: int) -> list[AuditChange]:
     """Changes that belong to no tenant, newest first."""
-    return await tx.all(Change, sql.system_tail, {"since": since, "limit": limit})
+    return await tx.all(AuditChange, sql.system_tail, {"since": since, "limit": limit})
 
 
-async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Running]:
+async def list_running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningAttempt]:
     """Up to `limit` of the attempts that run now."""
-    return await tx.all(Running, sql.running, {"tenant_id": tenant_id, "limit": limit})
+    return await tx.all(RunningAttempt, sql.running, {"tenant_id": tenant_id, "limit": limit})
 
 
-async def newer(tx: Tx, known: Mapping[UUID, int], *, since: datetime) -> list[tuple[UUID, int]]:
+async def list_newer_attempts(
+    tx: Tx, known: Mapping[UUID, int], *, since: datetime
+) -> list[tuple[UUID, int]]:
     """The attempts of these jobs after each job's last known one that began since then and have ended."""
     values = {"jobs": list(known), "attempts": list(known.values()), "since": since}
     return [(job, number) for job, number in await tx.values(sql.newer, values)]
 
 
-async def attempts(tx: Tx, wanted: Sequence[tuple[UUID, int]]) -> list[Attempt]:
+async def list_attempts(tx: Tx, wanted: Sequence[tuple[UUID, int]]) -> list[AttemptState]:
     """The states of these attempts; removed attempts are missing."""
     jobs, numbers = [job for job, _ in wanted], [number for _, number in wanted]
-    return await tx.all(Attempt, sql.attempts, {"jobs": jobs, "attempts": numbers})
+    return await tx.all(AttemptState, sql.attempts, {"jobs": jobs, "attempts": numbers})
 
 
-async def workers(tx: Tx, *, limit: int) -> set[str]:
+async def list_worker_ids(tx: Tx, *, limit: int) -> set[str]:
     """The ids of the workers that are alive."""
     return {one for (one,) in await tx.values(sql.workers, {"limit": limit})}

@@ -38,27 +38,27 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Appended(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True):
     """The number of stored chunks, and whether the log was cut off."""
 
     kept: int
     truncated: bool
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A position in a job's log: after this chunk of this attempt."""
 
     attempt_no: int = 0
     seq: int = -1
 
 
-BEGINNING = Place()
-END = Place(LAST_SEQ, LAST_SEQ)
+BEGINNING = LogPosition()
+END = LogPosition(LAST_SEQ, LAST_SEQ)
 
 
 async def append(
     tx: Tx, lease: Lease, tenant_id: UUID, chunks: Sequence[NewChunk], *, max_bytes: int = MAX_BYTES
-) -> Appended | None:
+) -> AppendResult | None:
     """Store chunks of an attempt's log up to its limits, in one statement. None if its lease is over: nothing is stored."""
     values = {
         "job_id": lease.job_id,
@@ -72,11 +72,11 @@ async def append(
         "mark": f"… this attempt has logged more than {max_bytes} bytes: the rest was not stored …\n",
     }
     [(kept, truncated)] = await tx.values(sql.append, values)
-    return None if kept is None else Appended(kept, truncated)
+    return None if kept is None else AppendResult(kept, truncated)
 
 
 async def read(
-    tx: Tx, job_id: UUID, *, after: Place = BEGINNING, attempt_no: int | None = None, limit: int
+    tx: Tx, job_id: UUID, *, after: LogPosition = BEGINNING, attempt_no: int | None = None, limit: int
 ) -> list[Chunk]:
     """The log of a job's attempts, or of one, in order, after a position: at most `limit` chunks, and about 1 MiB."""
     values = {
@@ -94,7 +94,7 @@ async def read_back(
     tx: Tx,
     job_id: UUID,
     *,
-    before: Place = END,
+    before: LogPosition = END,
     attempt_no: int | None = None,
     limit: int,
     page_bytes: int = PAGE_BYTES,

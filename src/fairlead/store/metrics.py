@@ -18,7 +18,7 @@ RECENT_SECONDS = 300.0
 MOST_RECENT = 200
 
 
-class Levels(msgspec.Struct, frozen=True, kw_only=True):
+class TenantLevels(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant's jobs by status, the number ever enqueued, and the changes of the last whole minute."""
 
     tenant: str
@@ -43,7 +43,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     runs_lost: int
 
 
-class Recent(msgspec.Struct, frozen=True, kw_only=True):
+class RecentTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The recent waiting and run times of a tenant (None: all) and definition, at each of QUANTILES."""
 
     tenant: str | None
@@ -61,18 +61,18 @@ class Fleet(NamedTuple):
     online: bool
 
 
-async def levels(tx: Tx) -> list[Levels]:
+async def list_levels(tx: Tx) -> list[TenantLevels]:
     """Every tenant that has or had jobs, the deepest queue first."""
-    return await tx.all(Levels, sql.levels)
+    return await tx.all(TenantLevels, sql.levels)
 
 
-async def oldest(tx: Tx, tenants: Sequence[UUID], *, most: int = 200) -> dict[UUID, float]:
+async def measure_oldest(tx: Tx, tenants: Sequence[UUID], *, most: int = 200) -> dict[UUID, float]:
     """The seconds that each tenant's oldest due job has waited; reads `most` definitions and priorities of each."""
     found = await tx.values(sql.oldest, {"tenants": list(tenants), "most": most})
     return {tenant: float(seconds) for tenant, seconds in found}
 
 
-async def recent(tx: Tx, *, by_tenant: bool) -> list[Recent]:
+async def list_recent_times(tx: Tx, *, by_tenant: bool) -> list[RecentTimes]:
     """Waiting and run times of the last minutes, the groups with the most attempts first."""
     values = {
         "by_tenant": by_tenant,
@@ -81,9 +81,9 @@ async def recent(tx: Tx, *, by_tenant: bool) -> list[Recent]:
         "seconds": RECENT_SECONDS,
         "most": MOST_RECENT,
     }
-    return await tx.all(Recent, sql.recent, values)
+    return await tx.all(RecentTimes, sql.recent, values)
 
 
-async def fleet(tx: Tx) -> Fleet:
+async def read_fleet(tx: Tx) -> Fleet:
     [row] = await tx.values(sql.fleet)
     return Fleet(*row)

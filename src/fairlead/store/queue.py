@@ -27,19 +27,19 @@ _UNKNOWN: Any = None
 
 
 @lru_cache(10_000)
-def _whose(name: str, slug: str) -> "Whose":
+def _tenant_name(name: str, slug: str) -> "TenantName":
     """Cached: the same tenants come with every claim, and parsing a UUID costs more than starting a job."""
-    return Whose(UUID(name), slug)
+    return TenantName(UUID(name), slug)
 
 
-class Whose(msgspec.Struct, frozen=True):
+class TenantName(msgspec.Struct, frozen=True):
     """The tenant of claimed jobs."""
 
     id: UUID
     slug: str
 
 
-class Terms(msgspec.Struct, array_like=True, frozen=True):
+class AttemptTerms(msgspec.Struct, array_like=True, frozen=True):
     """The settings of a definition that apply to every attempt."""
 
     key: str
@@ -62,8 +62,8 @@ class Claimed(msgspec.Struct, array_like=True):
     parent_id: UUID | None
     correlation_id: str | None
     # looked up from `tenant_named` and `definition_place`
-    whose: Whose = _UNKNOWN
-    terms: Terms = _UNKNOWN
+    whose: TenantName = _UNKNOWN
+    terms: AttemptTerms = _UNKNOWN
     trace: str | None = None
     # seconds from its due time to this claim, if requested
     waited: float = 0.0
@@ -108,7 +108,7 @@ class _Document(msgspec.Struct):
     busy: bool = False
     crowded: bool | None = False
     tenants: dict[str, str] = {}
-    definitions: list[Terms] = []
+    definitions: list[AttemptTerms] = []
     jobs: list[Claimed] = []
     # only jobs that belong to a trace
     traces: dict[UUID, str] | None = None
@@ -123,7 +123,7 @@ class _Document(msgspec.Struct):
     # whether a suspect waits, for `only_look`
     waiting: bool = False
 
-    def tell_each(self) -> None:
+    def copy_job_values(self) -> None:
         """Copy the values of single jobs into the jobs."""
         if self.traces:
             for job in self.jobs:
@@ -192,16 +192,16 @@ async def claim(
         "host": host,
         "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
     }
-    [(text,)] = await tx.quick(sql.claim_with_waits if waits else sql.claim, values)
-    return _claim(_document.decode(text), token, cursor)
+    [(text,)] = await tx.run_quick(sql.claim_with_waits if waits else sql.claim, values)
+    return _read_claim(_document.decode(text), token, cursor)
 
 
-def _claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
-    tenants = {name: _whose(name, slug) for name, slug in document.tenants.items()}
+def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
+    tenants = {name: _tenant_name(name, slug) for name, slug in document.tenants.items()}
     for job in document.jobs:
         job.whose = tenants[job.tenant_named]
         job.terms = document.definitions[job.definition_place]
-    document.tell_each()
+    document.copy_job_values()
     for job in document.jobs if document.probations else ():
         job.probation = (document.probations or {})[job.job_id]
     go_on = Cursor(*document.cursor) if document.cursor else cursor
@@ -224,13 +224,13 @@ async def claim_suspect(
 ) -> Claim:
     """Claim one job that has to be started alone, if one is due. `idle`: the worker runs nothing; None: check its leases."""
     token = token or uuid4()
-    values = _for_suspect(worker, token, lease_seconds, served, served_pairs)
+    values = _suspect_params(worker, token, lease_seconds, served, served_pairs)
     values |= {"idle": idle, "with_waits": waits}
-    [(text,)] = await tx.quick(sql.claim_suspect, values)
-    return _claim(_document.decode(text), token, Cursor())
+    [(text,)] = await tx.run_quick(sql.claim_suspect, values)
+    return _read_claim(_document.decode(text), token, Cursor())
 
 
-async def suspects_wait(
+async def has_suspect(
     tx: Tx,
     *,
     worker: str,
@@ -239,12 +239,12 @@ async def suspects_wait(
     served_pairs: Sequence[tuple[UUID, UUID]] = (),
 ) -> bool:
     """Whether an idle worker of these definitions would get a suspect."""
-    values = _for_suspect(worker, None, lease_seconds, served, served_pairs) | {"only_look": True}
-    [(text,)] = await tx.quick(sql.claim_suspect, values)
+    values = _suspect_params(worker, None, lease_seconds, served, served_pairs) | {"only_look": True}
+    [(text,)] = await tx.run_quick(sql.claim_suspect, values)
     return _document.decode(text).waiting
 
 
-def _for_suspect(
+def _suspect_params(
     worker: str,
     token: UUID | None,
     lease_seconds: float,
@@ -263,13 +263,13 @@ def _for_suspect(
     }
 
 
-async def of_claims(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> dict[Lease, bool]:
+async def list_claimed_leases(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> dict[Lease, bool]:
     """The leases that a worker's claims with these tokens still hold; True for steps of runs and jobs that wait for runs."""
     values = {"worker": worker, "tokens": list(tokens), "engine_run": ENGINE_RUN}
     return {Lease(*lease): of_run for *lease, of_run in await tx.values(sql.of_claims, values)}
 
 
-class Beat(NamedTuple):
+class HeartbeatResult(NamedTuple):
     """The result of a heartbeat for a lease that still exists: whether it was renewed, and whether a cancel was requested.
 
     A lease that a finish has locked at that moment is not renewed.
@@ -279,10 +279,10 @@ class Beat(NamedTuple):
     cancel: bool = False
 
 
-async def again(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
+async def repeat_claim(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
     """Return again what a claim returned of the jobs whose leases still exist."""
     found = {}
-    for row in await tx.values(sql.again, _columns(leases)):
+    for row in await tx.values(sql.again, _lease_columns(leases)):
         job_id, attempt_no, payload, most, failures, losses, parent_id, correlation_id, *about = row
         tenant_id, slug, key, timeout, backoff, secret_paths, run_id = about
         found[job_id] = Claimed(
@@ -296,18 +296,18 @@ async def again(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
             losses,
             parent_id,
             correlation_id,
-            whose=Whose(tenant_id, slug),
-            terms=Terms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths)),
+            whose=TenantName(tenant_id, slug),
+            terms=AttemptTerms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths)),
             run_id=run_id,
         )
     return found
 
 
-async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[Lease, Beat]:
+async def heartbeat(tx: Tx, leases: Sequence[Lease], *, lease_seconds: float) -> dict[Lease, HeartbeatResult]:
     """Renew leases. Those that are missing from the result are lost."""
-    values = {**_columns(leases), "lease_seconds": lease_seconds}
+    values = {**_lease_columns(leases), "lease_seconds": lease_seconds}
     return {
-        leases[at - 1]: Beat(renewed, cancel)
+        leases[at - 1]: HeartbeatResult(renewed, cancel)
         for at, renewed, cancel in await tx.values(sql.heartbeat, values)
     }
 
@@ -316,27 +316,27 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
     """Write the ends of attempts. Their jobs' statuses, without jobs whose leases were lost.
 
     Safe to repeat when the answer was lost: a lease that its owner has already ended with the same report is returned
-    again, and nothing changes. For steps of runs use the `finish` of the workflow actions.
+    again, and nothing changes. For steps of runs use `workflow_progress.finish_attempts`.
     """
-    done = await end(tx, ends, actor=actor)
+    done = await end_attempts(tx, ends, actor=actor)
     if len(done) < len(ends):
-        done |= await ended_before(tx, [one for one in ends if one[0].job_id not in done])
+        done |= await find_ended_before(tx, [one for one in ends if one[0].job_id not in done])
     return done
 
 
-async def end(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
+async def end_attempts(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
     """Write the ends of attempts. The statuses of the jobs whose leases still existed."""
-    [(text, stored_events)] = await tx.quick(sql.finish, {"ends": _ends(ends), "actor": actor})
+    [(text, stored_events)] = await tx.run_quick(sql.finish, {"ends": _encode_ends(ends), "actor": actor})
     if stored_events:
         tx.notify("event")
     return _statuses.decode(text or "{}") or {}
 
 
-async def ended_before(tx: Tx, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+async def find_ended_before(tx: Tx, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
     """For attempts without a lease: the statuses of those that the same report ended before."""
     if not ends:
         return {}
-    [(text,)] = await tx.quick(sql.finished_before, {"ends": _ends(ends)})
+    [(text,)] = await tx.run_quick(sql.finished_before, {"ends": _encode_ends(ends)})
     return _statuses.decode(text or "{}") or {}
 
 
@@ -362,11 +362,11 @@ class _End(msgspec.Struct, omit_defaults=True):
     ran: Any = None
 
 
-def _ends(ends: Sequence[tuple[Lease, Change]]) -> JsonText:
-    return json_text([_end_of(lease, change) for lease, change in ends])
+def _encode_ends(ends: Sequence[tuple[Lease, Change]]) -> JsonText:
+    return json_text([_encode_end(lease, change) for lease, change in ends])
 
 
-def _end_of(lease: Lease, change: Change) -> _End:
+def _encode_end(lease: Lease, change: Change) -> _End:
     return _End(
         lease.job_id,
         lease.attempt_no,
@@ -388,7 +388,7 @@ def _end_of(lease: Lease, change: Change) -> _End:
     )
 
 
-async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUID]:
+async def store_progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUID]:
     """Store the progress of attempts whose leases exist. The ids of their jobs."""
     document = [
         {
@@ -402,19 +402,19 @@ async def progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUI
     return {job_id for (job_id,) in await tx.values(sql.progress, {"steps": json_text(document)})}
 
 
-async def stage(tx: Tx, *, limit: int = 1000) -> int:
+async def stage_due(tx: Tx, *, limit: int = 1000) -> int:
     """Move due jobs from later to ready. Their number."""
     [(moved,)] = await tx.values(sql.stage, {"limit": limit})
     return int(moved)
 
 
-async def next_due(tx: Tx) -> float | None:
+async def seconds_until_due(tx: Tx) -> float | None:
     """Seconds until the next waiting job falls due; None if none waits."""
     rows = await tx.values(sql.next_due)
     return float(rows[0][0]) if rows else None
 
 
-def _columns(leases: Sequence[Lease]) -> dict[str, Any]:
+def _lease_columns(leases: Sequence[Lease]) -> dict[str, Any]:
     return {
         "jobs": [lease.job_id for lease in leases],
         "attempts": [lease.attempt_no for lease in leases],

@@ -9,7 +9,7 @@ from fairlead.model.job import JobStatus
 sql = queries_beside(__file__)
 
 
-async def hold(tx: Tx, job_id: UUID) -> UUID | None:
+async def lock_job(tx: Tx, job_id: UUID) -> UUID | None:
     """Lock a job until the transaction ends. Its tenant; None if it is gone or locked by another transaction."""
     rows = await tx.values(sql.hold, {"id": job_id})
     return rows[0][0] if rows else None

@@ -11,7 +11,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.blame import EarlierLoss, WorkerLease, assign_blame
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Blame, RetryBudget, Change, Lost, Outcome, Released, decide
+from fairlead.model.outcome import Backoff, Blame, Change, Lost, Outcome, Released, RetryBudget, decide
 from fairlead.store import queue
 
 sql = queries_beside(__file__)
@@ -24,7 +24,7 @@ class Pulse(NamedTuple):
     has_work: bool
 
 
-async def pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> Pulse:
+async def record_pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> Pulse:
     """Note that the database is up and a watchdog looks.
 
     If the last pulse is older than `gap_seconds`, the database was away: owners then get one lease's time to report.
@@ -34,7 +34,7 @@ async def pulse(tx: Tx, *, lease_seconds: float, gap_seconds: float) -> Pulse:
     return Pulse(until if isinstance(until, datetime) else None, has_work)
 
 
-class _Expired(msgspec.Struct, frozen=True):
+class _ExpiredLease(msgspec.Struct, frozen=True):
     """A lease whose owner did not renew it."""
 
     job_id: UUID
@@ -88,30 +88,34 @@ async def rescue(
         "but": list(but),
     }
     values["runs"] = [run_id for (run_id,) in await tx.values(sql.runs_of_expired, values)]
-    expired = await tx.all(_Expired, sql.expired, values)
+    expired = await tx.all(_ExpiredLease, sql.expired, values)
     if not expired:
         return {}
-    blames = await _blames(tx, [one.borne() for one in expired if not one.unaccepted], lease_seconds)
-    return await queue.end(tx, [(one.lease, _left(one, blames)) for one in expired], actor=actor)
+    blames = await _assign_blame(tx, [one.borne() for one in expired if not one.unaccepted], lease_seconds)
+    return await queue.end_attempts(
+        tx, [(one.lease, _change_of(one, blames)) for one in expired], actor=actor
+    )
 
 
-async def _blames(tx: Tx, lost: Sequence[WorkerLease], lease_seconds: float) -> dict[UUID, Blame]:
+async def _assign_blame(tx: Tx, lost: Sequence[WorkerLease], lease_seconds: float) -> dict[UUID, Blame]:
     """The blame of each lost job. It is stored, for leases of the same workers that expire a little later."""
     if not lost:
         return {}
     workers = {"workers": sorted({one.worker_id for one in lost})}
-    held = _by_worker(await tx.all(WorkerLease, sql.borne, workers))
+    held = _group_by_worker(await tx.all(WorkerLease, sql.borne, workers))
     before = {one.worker_id: one for one in await tx.all(EarlierLoss, sql.lost_before, workers)}
     blames = {
-        one.job_id: assign_blame(one, held[one.worker_id], before.get(one.worker_id), lease_seconds=lease_seconds)
+        one.job_id: assign_blame(
+            one, held[one.worker_id], before.get(one.worker_id), lease_seconds=lease_seconds
+        )
         for one in lost
     }
-    memory = [_memory(of_worker, blames) for of_worker in _by_worker(lost).values()]
+    memory = [_loss_record(of_worker, blames) for of_worker in _group_by_worker(lost).values()]
     await tx.run(sql.remember_lost, {"lost": json_text(memory)})
     return blames
 
 
-def _memory(lost: Sequence[WorkerLease], blames: Mapping[UUID, Blame]) -> dict[str, Any]:
+def _loss_record(lost: Sequence[WorkerLease], blames: Mapping[UUID, Blame]) -> dict[str, Any]:
     """The stored record of a worker: when it lost these leases, and which job was blamed."""
     charged = [one for one in lost if blames[one.job_id] is Blame.CHARGED]
     return {
@@ -123,24 +127,24 @@ def _memory(lost: Sequence[WorkerLease], blames: Mapping[UUID, Blame]) -> dict[s
     }
 
 
-def _by_worker(leases: Sequence[WorkerLease]) -> dict[str, list[WorkerLease]]:
+def _group_by_worker(leases: Sequence[WorkerLease]) -> dict[str, list[WorkerLease]]:
     found: dict[str, list[WorkerLease]] = {}
     for one in leases:
         found.setdefault(one.worker_id, []).append(one)
     return found
 
 
-async def uncharge(tx: Tx) -> list[UUID]:
+async def undo_charges(tx: Tx) -> list[UUID]:
     """Undo the charge of jobs whose workers were seen again. Their ids."""
     return [job_id for (job_id,) in await tx.values(sql.uncharge)]
 
 
-async def forget_lost(tx: Tx, *, seconds: float) -> int:
+async def remove_loss_records(tx: Tx, *, seconds: float) -> int:
     """Remove the records of workers that lost their last lease more than `seconds` ago. Their number."""
     return await tx.run(sql.forget_lost, {"seconds": seconds})
 
 
-async def overdue(
+async def list_overdue(
     tx: Tx, *, limit: int, until: datetime | None = None, but: Collection[UUID] = ()
 ) -> list[UUID]:
     """Jobs whose leases expired, oldest first."""
@@ -148,7 +152,7 @@ async def overdue(
     return [job_id for (job_id,) in await tx.values(sql.overdue, values)]
 
 
-def _left(lost: _Expired, blames: Mapping[UUID, Blame]) -> Change:
+def _change_of(lost: _ExpiredLease, blames: Mapping[UUID, Blame]) -> Change:
     outcome: Outcome = Released()
     if not lost.unaccepted:
         outcome = Lost(blames[lost.job_id], lost.suspected, lost.on_host)

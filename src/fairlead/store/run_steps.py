@@ -11,12 +11,12 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.workflow_run import RunStatus, StepState
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 
-class RunMark(msgspec.Struct, frozen=True, kw_only=True):
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as a list of workflows shows it."""
 
     key: str
@@ -25,7 +25,7 @@ class RunMark(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class StepMark(msgspec.Struct, frozen=True, kw_only=True):
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A step as a drawing shows it."""
 
     place: int
@@ -35,7 +35,7 @@ class StepMark(msgspec.Struct, frozen=True, kw_only=True):
     state: StepState
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class ItemJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of one item of a step."""
 
     item: int
@@ -47,19 +47,19 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
-async def recent(tx: Tx, *, tenant_id: UUID, keys: Sequence[str], each: int) -> list[RunMark]:
+async def list_recent_runs(tx: Tx, *, tenant_id: UUID, keys: Sequence[str], each: int) -> list[RunSummary]:
     """The last few runs of each of these workflows, newest first."""
-    return await tx.all(RunMark, sql.recent, {"tenant_id": tenant_id, "keys": list(keys), "each": each})
+    return await tx.all(RunSummary, sql.recent, {"tenant_id": tenant_id, "keys": list(keys), "each": each})
 
 
-async def shape(tx: Tx, run_id: UUID) -> list[StepMark]:
+async def list_step_summaries(tx: Tx, run_id: UUID) -> list[StepSummary]:
     """Every step of a run, with only the fields of the drawing."""
-    return await tx.all(StepMark, sql.shape, {"run_id": run_id})
+    return await tx.all(StepSummary, sql.shape, {"run_id": run_id})
 
 
-async def items(
+async def list_items(
     tx: Tx, run_id: UUID, place: int, *, first: int, status: JobStatus | None, limit: int
-) -> Page[Item]:
+) -> Page[ItemJob]:
     """The jobs of a for_each step, from an item on."""
     values = {"run_id": run_id, "place": place, "first": first, "status": status}
-    return await bounded.page(tx, Item, sql.items, values, limit=limit, weighed=("last_error",))
+    return await bounded_page.fetch_page(tx, ItemJob, sql.items, values, limit=limit, weighed=("last_error",))

@@ -35,7 +35,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return sum(number for status, number in self.by_status.items() if status.terminal)
 
 
-class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+class RunningJobSummary(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID
     attempt_no: int
     definition_key: str
@@ -44,7 +44,7 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class FailureSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A job that ended as failed or dead_letter."""
 
     job_id: UUID
@@ -63,7 +63,7 @@ class Percentiles(msgspec.Struct, frozen=True):
     p99: int
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting and run times of jobs in milliseconds; of all definitions if `definition_key` is None."""
 
     definition_key: str | None
@@ -72,37 +72,37 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     run_ms: Percentiles | None
 
 
-async def counts(tx: Tx, *, tenant_id: UUID | None) -> Counts:
+async def count_jobs(tx: Tx, *, tenant_id: UUID | None) -> Counts:
     [found] = await tx.all(Counts, sql.counts, {"tenant_id": tenant_id})
     return found
 
 
-async def oldest_ready(tx: Tx, *, tenant_id: UUID) -> datetime | None:
+async def find_oldest_ready(tx: Tx, *, tenant_id: UUID) -> datetime | None:
     """The due time of a tenant's oldest ready job; None if it has none."""
     [(moment,)] = await tx.values(sql.oldest_ready, {"tenant_id": tenant_id})
     return cast("datetime | None", moment)
 
 
-async def times(tx: Tx, *, tenant_id: UUID, look: int) -> list[Times]:
+async def list_times(tx: Tx, *, tenant_id: UUID, look: int) -> list[JobTimes]:
     """Percentiles of a tenant's newest `look` jobs: first of all of them, then by definition."""
-    return await tx.all(Times, sql.times, {"tenant_id": tenant_id, "look": look})
+    return await tx.all(JobTimes, sql.times, {"tenant_id": tenant_id, "look": look})
 
 
-async def running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningJob]:
+async def list_running(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[RunningJobSummary]:
     """The jobs that run now, the longest running first."""
-    return await tx.all(RunningJob, sql.running, {"tenant_id": tenant_id, "limit": limit})
+    return await tx.all(RunningJobSummary, sql.running, {"tenant_id": tenant_id, "limit": limit})
 
 
-async def failures(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Failure]:
+async def list_failures(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[FailureSummary]:
     """The jobs that failed for good, latest first."""
-    found = await tx.all(Failure, sql.failures, {"tenant_id": tenant_id, "limit": limit})
+    found = await tx.all(FailureSummary, sql.failures, {"tenant_id": tenant_id, "limit": limit})
     if not tx.redact_patterns:
         return found
     mask = Mask((), tx.redact_patterns)
     return [replace(one, last_error=mask.value(one.last_error)) for one in found]
 
 
-async def queued(tx: Tx, *, tenant_id: UUID) -> int:
+async def count_queued(tx: Tx, *, tenant_id: UUID) -> int:
     """The number of a tenant's queued jobs."""
     [(number,)] = await tx.values(sql.queued, {"tenant_id": tenant_id})
     return int(number)

@@ -8,12 +8,12 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.page import Page
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 
-class Facts(msgspec.Struct, frozen=True):
+class DatabaseFacts(msgspec.Struct, frozen=True):
     version_num: int
     version: str
     encoding: str
@@ -49,33 +49,35 @@ class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):
     oldest_queued_seconds: float | None
 
 
-async def gate(tx: Tx) -> SystemGate:
+async def get_gate(tx: Tx) -> SystemGate:
     [found] = await tx.all(SystemGate, sql.gate)
     return found
 
 
-async def queue(tx: Tx, *, after: str, limit: int) -> Page[TenantQueue]:
+async def list_queues(tx: Tx, *, after: str, limit: int) -> Page[TenantQueue]:
     """Each tenant's part of the queue, ordered by slug, after the given slug."""
-    await tx.by_index()
-    return await bounded.page(tx, TenantQueue, sql.queue, {"after": after}, limit=limit, weighed=("name",))
+    await tx.prefer_indexes()
+    return await bounded_page.fetch_page(
+        tx, TenantQueue, sql.queue, {"after": after}, limit=limit, weighed=("name",)
+    )
 
 
-async def row_security_faults(tx: Tx) -> list[str]:
+async def list_row_security_faults(tx: Tx) -> list[str]:
     """The faults of row-level security."""
     return [what for (what,) in await tx.values(sql.row_security)]
 
 
-async def facts(tx: Tx) -> Facts:
-    [found] = await tx.all(Facts, sql.facts)
+async def read_facts(tx: Tx) -> DatabaseFacts:
+    [found] = await tx.all(DatabaseFacts, sql.facts)
     return found
 
 
-async def missing_rights(tx: Tx) -> list[str]:
+async def list_missing_rights(tx: Tx) -> list[str]:
     """The rights that the role needs and lacks."""
     return [what for (what,) in await tx.values(sql.rights)]
 
 
-async def audit_days(tx: Tx) -> int:
+async def count_audit_days(tx: Tx) -> int:
     """The number of days, today included, that have a partition of the audit log."""
     [(days,)] = await tx.values(sql.audit_days)
     return int(days)

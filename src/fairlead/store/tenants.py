@@ -7,7 +7,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Tenant
 from fairlead.model.page import Page
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
@@ -17,14 +17,14 @@ async def get(tx: Tx, tenant: str) -> Tenant | None:
     return await tx.first(Tenant, sql.get, {"tenant": tenant})
 
 
-async def every(tx: Tx) -> list[Tenant]:
+async def list_all(tx: Tx) -> list[Tenant]:
     return await tx.all(Tenant, sql.every)
 
 
-async def page(tx: Tx, *, after: str, limit: int) -> Page[Tenant]:
+async def list_page(tx: Tx, *, after: str, limit: int) -> Page[Tenant]:
     """Tenants ordered by slug, after the given slug."""
     weighed = ("name", "pause_note")
-    return await bounded.page(tx, Tenant, sql.page, {"after": after}, limit=limit, weighed=weighed)
+    return await bounded_page.fetch_page(tx, Tenant, sql.page, {"after": after}, limit=limit, weighed=weighed)
 
 
 async def change(
@@ -41,7 +41,7 @@ async def change(
     return await tx.first(Tenant, sql.change, values)
 
 
-async def ids(tx: Tx, names: Iterable[str]) -> dict[str, UUID]:
+async def get_ids(tx: Tx, names: Iterable[str]) -> dict[str, UUID]:
     """The ids of tenants by slug or id; unknown names are missing."""
     return dict(await tx.values(sql.ids, {"names": list(names)}))
 

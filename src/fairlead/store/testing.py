@@ -6,6 +6,6 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 
-async def bring_forward(tx: Tx) -> int:
+async def make_all_due(tx: Tx) -> int:
     """Make every job in later due now. Their number."""
     return await tx.run(sql.bring_forward)

@@ -11,7 +11,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
@@ -36,7 +36,7 @@ class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
     next_fire_at: datetime | None = None
 
 
-class Moved(msgspec.Struct, frozen=True):
+class NextFiring(msgspec.Struct, frozen=True):
     """The next firing of a schedule after a round, and its last firing if it fired."""
 
     trigger_id: UUID
@@ -44,7 +44,7 @@ class Moved(msgspec.Struct, frozen=True):
     fired_at: datetime | None
 
 
-async def _found(tx: Tx, which: str, **values: Any) -> list[Trigger]:
+async def _list_triggers(tx: Tx, which: str, **values: Any) -> list[Trigger]:
     return await tx.all(Trigger, f"{sql.selected} {which}", values)
 
 
@@ -52,80 +52,84 @@ async def get(
     tx: Tx, trigger_id: UUID, *, tenant_id: UUID | None = None, hold: bool = False
 ) -> Trigger | None:
     """A trigger of a tenant, or (None) of any; `hold` locks it against changes and firings."""
-    found = await _found(tx, sql.by_id_held if hold else sql.by_id, id=trigger_id, tenant_id=tenant_id)
+    found = await _list_triggers(
+        tx, sql.by_id_held if hold else sql.by_id, id=trigger_id, tenant_id=tenant_id
+    )
     return found[0] if found else None
 
 
-async def page(
+async def list_page(
     tx: Tx, filters: Mapping[str, Any], *, tenant_id: UUID | None, before: UUID | None, limit: int
 ) -> Page[Trigger]:
     """Triggers, newest first, that match every given filter."""
     asked = dict.fromkeys(("trigger_type", "event_name", "is_enabled", "definition_key")) | dict(filters)
-    return await _page(tx, sql.page, {"tenant_id": tenant_id, "before": before, **asked}, limit=limit)
+    return await _list_page(tx, sql.page, {"tenant_id": tenant_id, "before": before, **asked}, limit=limit)
 
 
-async def for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
+async def list_for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
     """The enabled triggers for events of these tenants and names."""
-    return await _found(tx, sql.for_events, **_pairs(wanted))
+    return await _list_triggers(tx, sql.for_events, **_event_params(wanted))
 
 
-async def with_secrets(
+async def list_with_secrets(
     tx: Tx, wanted: Iterable[tuple[UUID, str]], *, after: UUID | None, limit: int
 ) -> Page[Trigger]:
     """The triggers for events of these tenants and names, enabled or not, whose jobs have secrets; after the given id."""
-    return await _page(tx, sql.with_secrets, {**_pairs(wanted), "after": after}, limit=limit)
+    return await _list_page(tx, sql.with_secrets, {**_event_params(wanted), "after": after}, limit=limit)
 
 
-async def _page(tx: Tx, which: str, values: Mapping[str, Any], *, limit: int) -> Page[Trigger]:
+async def _list_page(tx: Tx, which: str, values: Mapping[str, Any], *, limit: int) -> Page[Trigger]:
     query = f"{sql.selected} {which}"
-    return await bounded.page(tx, Trigger, query, values, limit=limit, weighed=("filter", "payload_template"))
+    return await bounded_page.fetch_page(
+        tx, Trigger, query, values, limit=limit, weighed=("filter", "payload_template")
+    )
 
 
-def _pairs(wanted: Iterable[tuple[UUID, str]]) -> dict[str, Any]:
+def _event_params(wanted: Iterable[tuple[UUID, str]]) -> dict[str, Any]:
     pairs = sorted(set(wanted))
     return {"tenants": [tenant for tenant, _ in pairs], "names": [name for _, name in pairs]}
 
 
-async def due(tx: Tx, *, limit: int) -> list[Trigger]:
+async def lock_due(tx: Tx, *, limit: int) -> list[Trigger]:
     """Due schedules, locked until the transaction ends."""
-    return await _found(tx, sql.due, limit=limit)
+    return await _list_triggers(tx, sql.due, limit=limit)
 
 
-async def named(tx: Tx, *, tenant_id: UUID, owner: str, name: str) -> Trigger | None:
+async def lock_named(tx: Tx, *, tenant_id: UUID, owner: str, name: str) -> Trigger | None:
     """The trigger that code declares under this name, locked."""
-    found = await _found(tx, sql.named, tenant_id=tenant_id, owner=owner, name=name)
+    found = await _list_triggers(tx, sql.named, tenant_id=tenant_id, owner=owner, name=name)
     return found[0] if found else None
 
 
-async def of_owners(tx: Tx, owners: Sequence[str]) -> list[Trigger]:
+async def lock_of_owners(tx: Tx, owners: Sequence[str]) -> list[Trigger]:
     """All triggers that these code bases declare, locked."""
-    return await _found(tx, sql.of_owners, owners=list(owners))
+    return await _list_triggers(tx, sql.of_owners, owners=list(owners))
 
 
-async def in_tenants_zone(tx: Tx, tenant_id: UUID) -> list[Trigger]:
+async def lock_in_tenants_zone(tx: Tx, tenant_id: UUID) -> list[Trigger]:
     """The schedules of a tenant that use its time zone, locked."""
-    return await _found(tx, sql.in_tenants_zone, tenant_id=tenant_id)
+    return await _list_triggers(tx, sql.in_tenants_zone, tenant_id=tenant_id)
 
 
-async def labels(tx: Tx, ids: Iterable[UUID]) -> dict[UUID, tuple[UUID, str]]:
+async def get_labels(tx: Tx, ids: Iterable[UUID]) -> dict[UUID, tuple[UUID, str]]:
     """The tenants and labels of these triggers, also of deleted ones."""
     found = await tx.values(sql.labels, {"ids": list(ids)})
     return {trigger_id: (tenant_id, label) for trigger_id, tenant_id, label in found}
 
 
-async def moment(tx: Tx) -> datetime:
+async def read_clock(tx: Tx) -> datetime:
     """The database's clock."""
     [(now,)] = await tx.values(sql.moment)
     return cast("datetime", now)
 
 
-async def next_due(tx: Tx) -> float | None:
+async def seconds_until_due(tx: Tx) -> float | None:
     """Seconds until the next instant of any schedule; None if there is none."""
     [(seconds,)] = await tx.values(sql.next_due)
     return None if seconds is None else float(seconds)
 
 
-async def lead(tx: Tx, *, patience_seconds: float) -> bool:
+async def try_to_lead(tx: Tx, *, patience_seconds: float) -> bool:
     """Whether no other scheduler is active; PostgreSQL ends this transaction if it is idle for `patience_seconds`."""
     [(leads, _)] = await tx.values(sql.lead, {"patience": f"{int(patience_seconds * 1000)}ms"})
     return bool(leads)
@@ -141,14 +145,19 @@ async def add(
     name: str | None = None,
 ) -> UUID | None:
     """Add a trigger. Its id; None if its name in the code is taken."""
-    values = _values(spec) | {"tenant_id": tenant_id, "created_by": created_by, "owner": owner, "name": name}
+    values = _spec_params(spec) | {
+        "tenant_id": tenant_id,
+        "created_by": created_by,
+        "owner": owner,
+        "name": name,
+    }
     found = await tx.values(sql.add, values)
     return found[0][0] if found else None
 
 
 async def change(tx: Tx, trigger_id: UUID, spec: TriggerSpec) -> None:
     """Change a locked trigger."""
-    await tx.run(sql.change, _values(spec) | {"id": trigger_id})
+    await tx.run(sql.change, _spec_params(spec) | {"id": trigger_id})
 
 
 async def remove(tx: Tx, trigger_id: UUID) -> bool:
@@ -156,7 +165,7 @@ async def remove(tx: Tx, trigger_id: UUID) -> bool:
     return bool(await tx.run(sql.remove, {"id": trigger_id}))
 
 
-async def fired(tx: Tx, moved: Sequence[Moved]) -> None:
+async def store_firings(tx: Tx, moved: Sequence[NextFiring]) -> None:
     """Store the next firings of locked schedules."""
     values = {
         "ids": [one.trigger_id for one in moved],
@@ -166,12 +175,12 @@ async def fired(tx: Tx, moved: Sequence[Moved]) -> None:
     await tx.run(sql.fired, values)
 
 
-async def set_off(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
+async def mark_fired(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
     """Set the last firing of these triggers to now; skips rows that another transaction is updating."""
     await tx.run(sql.set_off, {"ids": sorted(trigger_ids)})
 
 
-def _values(spec: TriggerSpec) -> dict[str, Any]:
+def _spec_params(spec: TriggerSpec) -> dict[str, Any]:
     values = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
     return values | {
         "filter": json_text(spec.filter or {}),

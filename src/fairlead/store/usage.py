@@ -15,19 +15,19 @@ from fairlead.model.usage import Per, Period, Usage
 sql = queries_beside(__file__)
 
 
-class Clock(msgspec.Struct, frozen=True):
+class TenantClock(msgspec.Struct, frozen=True):
     """The database's time, and a tenant's zone."""
 
     now: datetime
     timezone: str | None
 
 
-async def clock(tx: Tx, *, tenant_id: UUID | None) -> Clock:
-    [found] = await tx.all(Clock, sql.clock, {"tenant_id": tenant_id})
+async def read_clock(tx: Tx, *, tenant_id: UUID | None) -> TenantClock:
+    [found] = await tx.all(TenantClock, sql.clock, {"tenant_id": tenant_id})
     return found
 
 
-async def used(
+async def list_usage(
     tx: Tx, period: Period, *, tenant_id: UUID | None, per: Per, limit: int | None = None
 ) -> list[Usage]:
     """The usage of each step with any, of a tenant or (None) of all; the newest first."""
@@ -48,44 +48,44 @@ async def used(
 # Events for triggers
 
 
-class Closing(NamedTuple):
+class ClosingHour(NamedTuple):
     """An hour that has begun: usage before it is visible when all transactions with lower ids have ended."""
 
     hour: datetime
     numbered: str
 
 
-class Listener(NamedTuple):
+class UsageListener(NamedTuple):
     """A tenant with a trigger for its usage, and the hour up to which events were emitted."""
 
     tenant_id: UUID
     until: datetime
 
 
-async def closing(tx: Tx) -> Closing:
+async def read_closing_hour(tx: Tx) -> ClosingHour:
     [found] = await tx.values(sql.closing)
-    return Closing(*found)
+    return ClosingHour(*found)
 
 
-async def closed(tx: Tx, closing: Closing) -> bool:
+async def is_closed(tx: Tx, closing: ClosingHour) -> bool:
     """Whether all usage before that hour is visible now."""
     [(done,)] = await tx.values(sql.closed, {"numbered": closing.numbered})
     return bool(done)
 
 
-async def until_next_hour(tx: Tx) -> float:
+async def seconds_until_next_hour(tx: Tx) -> float:
     """The seconds until the next hour."""
     [(seconds,)] = await tx.values(sql.until_next_hour)
     return float(seconds)
 
 
-async def listeners(tx: Tx, *, name: str, hour: datetime, limit: int) -> list[Listener]:
+async def list_listeners(tx: Tx, *, name: str, hour: datetime, limit: int) -> list[UsageListener]:
     """Tenants with triggers for this event that lack events of hours before this one."""
     found = await tx.values(sql.listeners, {"name": name, "hour": hour, "limit": limit})
-    return [Listener(*one) for one in found]
+    return [UsageListener(*one) for one in found]
 
 
-async def tell(
+async def emit_hours(
     tx: Tx, *, name: str, tenant_id: UUID, hours: Sequence[tuple[datetime, Any]], until: datetime
 ) -> None:
     """Emit an event for each hour, and store up to which hour the tenant has its events."""

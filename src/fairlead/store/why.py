@@ -9,8 +9,8 @@ from fairlead.model.why import (
     MOST_HOLDERS,
     SEEN_SECONDS,
     ClosedGate,
-    Limit,
     JobSnapshot,
+    Limit,
     QueueConditions,
     WorkerCounts,
 )
@@ -18,16 +18,16 @@ from fairlead.model.why import (
 sql = queries_beside(__file__)
 
 
-async def standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> JobSnapshot | None:
+async def find_standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> JobSnapshot | None:
     """The state of a job of a tenant, or (None) of any."""
     return await tx.first(JobSnapshot, sql.standing, {"id": job_id, "tenant_id": tenant_id})
 
 
-async def surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
+async def find_surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
     """The gates, limits, workers and jobs that may hold back a queued job."""
     of_job = {"id": job.job_id}
     serving = {"definition_key": job.definition_key, "tenant_id": str(job.tenant_id), "seconds": SEEN_SECONDS}
-    await tx.by_index()
+    await tx.prefer_indexes()
     [workers] = await tx.all(WorkerCounts, sql.workers, serving)
     [(ahead,)] = await tx.values(sql.ahead, {**of_job, "bound": MOST_AHEAD + 1})
     return QueueConditions(

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
-from fairlead.store import bounded
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
@@ -18,7 +18,7 @@ sql = queries_beside(__file__)
 MOST_OF_A_TENANT = 100
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it last described itself."""
 
     worker_id: str
@@ -36,7 +36,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool
 
 
-async def seen(
+async def register(
     tx: Tx,
     *,
     worker_id: str,
@@ -63,17 +63,19 @@ async def seen(
     await tx.run(sql.seen, values)
 
 
-async def page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> Page[Worker]:
+async def list_page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> Page[RegisteredWorker]:
     """Workers ordered by id, after the given id; `stale`: not seen for `stale_seconds`."""
     values = {"stale_seconds": stale_seconds, "after": after}
-    return await bounded.page(tx, Worker, sql.page, values, limit=limit, weighed=("metadata", "queues"))
+    return await bounded_page.fetch_page(
+        tx, RegisteredWorker, sql.page, values, limit=limit, weighed=("metadata", "queues")
+    )
 
 
-async def gone(tx: Tx, worker_id: str) -> None:
+async def remove(tx: Tx, worker_id: str) -> None:
     """Remove a worker that stops."""
     await tx.run(sql.gone, {"worker_id": worker_id})
 
 
-async def prune(tx: Tx, *, seconds: float) -> int:
+async def remove_stale(tx: Tx, *, seconds: float) -> int:
     """Remove the workers that were not seen for `seconds`. Their number."""
     return await tx.run(sql.prune, {"seconds": seconds})

@@ -13,8 +13,8 @@ from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.workflow_graph import Node
 from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
-from fairlead.store import bounded
-from fairlead.store.jobs import Target
+from fairlead.store import bounded_page
+from fairlead.store.jobs import JobTarget
 
 sql = queries_beside(__file__)
 T = TypeVar("T")
@@ -25,7 +25,7 @@ MOST_OUTPUT_BYTES = 33_554_432
 MOST_RELEASED_BYTES = 8_388_608
 
 
-class Held(msgspec.Struct, kw_only=True):
+class LockedRun(msgspec.Struct, kw_only=True):
     """A run whose row this transaction has locked, with its state as it changes."""
 
     id: UUID
@@ -50,7 +50,7 @@ class Held(msgspec.Struct, kw_only=True):
     answered: bool = False
 
 
-class Free(msgspec.Struct, array_like=True, frozen=True):
+class FreeStep(msgspec.Struct, array_like=True, frozen=True):
     """A step that waits for no other step."""
 
     run_id: UUID
@@ -77,17 +77,17 @@ class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
     only_tenants: tuple[UUID, ...] | None = None
 
 
-class Advanced(msgspec.Struct):
+class AdvancedRuns(msgspec.Struct):
     """Locked runs, and those of their steps that are free now."""
 
-    runs: list[Held] = []
-    free: list[Free] | None = None
+    runs: list[LockedRun] = []
+    free: list[FreeStep] | None = None
     definitions: dict[str, StepDefinition] | None = None
     # jobs that went back to the queue although their run is being canceled
     back: list[UUID] | None = None
 
 
-class Over(msgspec.Struct):
+class EndedStep(msgspec.Struct):
     """A step that ended before it ran."""
 
     run_id: UUID
@@ -96,7 +96,7 @@ class Over(msgspec.Struct):
     error: Any = None
 
 
-class Begun(msgspec.Struct):
+class StartedStep(msgspec.Struct):
     """The state of a free step that is not exactly one job."""
 
     run_id: UUID
@@ -109,7 +109,7 @@ class Begun(msgspec.Struct):
 
 
 class StepJob(msgspec.Struct):
-    """A job of a step, as `release` reads it."""
+    """A job of a step, as `insert_jobs` writes it."""
 
     id: UUID
     run_id: UUID
@@ -129,20 +129,20 @@ class StepJob(msgspec.Struct):
     resource_id: UUID | None = None
 
 
-_advanced = msgspec.json.Decoder(Advanced | None)
-_free = msgspec.json.Decoder(list[Free] | None)
+_advanced = msgspec.json.Decoder(AdvancedRuns | None)
+_free = msgspec.json.Decoder(list[FreeStep] | None)
 _definitions = msgspec.json.Decoder(dict[str, StepDefinition] | None)
 
 
 # Workflows
 
 
-async def hold_key(tx: Tx, *, tenant_id: UUID, key: str) -> None:
+async def lock_key(tx: Tx, *, tenant_id: UUID, key: str) -> None:
     """Lock a workflow against other publications until the transaction ends."""
     await tx.values(sql.hold_key, {"tenant_id": tenant_id, "key": key})
 
 
-async def newest(
+async def find_newest(
     tx: Tx, *, tenant_id: UUID, key: str, version: int | None = None, or_shared: bool = True
 ) -> PublishedWorkflow | None:
     """A tenant's workflow, or the shared one; its newest version, or the given one."""
@@ -150,7 +150,7 @@ async def newest(
     return await tx.first(PublishedWorkflow, sql.newest, values)
 
 
-async def add(
+async def add_version(
     tx: Tx,
     *,
     tenant_id: UUID,
@@ -173,18 +173,20 @@ async def add(
     return made
 
 
-async def listed(
+async def list_newest(
     tx: Tx, *, tenant_id: UUID | None, after: str, after_tenant: UUID | None = None, limit: int
 ) -> Page[PublishedWorkflow]:
     """The newest versions of the workflows that a tenant can start, by key; (None) of all tenants, by key and tenant."""
     values = {"tenant_id": tenant_id, "after": after, "after_tenant": after_tenant}
-    return await bounded.page(tx, PublishedWorkflow, sql.listed, values, limit=limit, weighed=("spec",))
+    return await bounded_page.fetch_page(
+        tx, PublishedWorkflow, sql.listed, values, limit=limit, weighed=("spec",)
+    )
 
 
 # Runs
 
 
-async def start(
+async def add_run(
     tx: Tx,
     *,
     run_id: UUID,
@@ -219,12 +221,12 @@ async def start(
         "output_template": None if output_template is None else json_text(output_template),
         "secret_paths": list(secret_paths),
         "created_by": created_by,
-        "nodes": json_text([_row(place, node) for place, node in enumerate(nodes)]),
+        "nodes": json_text([_step_row(place, node) for place, node in enumerate(nodes)]),
     }
     return bool(await tx.values(sql.start, values))
 
 
-def _row(place: int, node: Node) -> dict[str, Any]:
+def _step_row(place: int, node: Node) -> dict[str, Any]:
     return {
         "place": place,
         "name": node.step.name,
@@ -238,63 +240,65 @@ def _row(place: int, node: Node) -> dict[str, Any]:
     }
 
 
-async def with_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID | None:
+async def find_by_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID | None:
     rows = await tx.values(sql.with_unique_key, {"tenant_id": tenant_id, "unique_key": unique_key})
     return rows[0][0] if rows else None
 
 
-async def depth_below(tx: Tx, job_id: UUID) -> int:
+async def measure_depth(tx: Tx, job_id: UUID) -> int:
     """The nesting depth of a run that this job waits for."""
     rows = await tx.values(sql.depth_below, {"job_id": job_id})
     return int(rows[0][0]) if rows else 0
 
 
-async def hold_running(tx: Tx, job_id: UUID) -> bool:
+async def lock_running_job(tx: Tx, job_id: UUID) -> bool:
     """Lock a running job, so that it cannot end before the transaction; False if it does not run."""
     return bool(await tx.values(sql.hold_running, {"job_id": job_id}))
 
 
-async def of_job(tx: Tx, job_id: UUID) -> UUID | None:
+async def find_awaited_run(tx: Tx, job_id: UUID) -> UUID | None:
     """The run that a job waits for."""
     rows = await tx.values(sql.of_job, {"job_id": job_id})
     return rows[0][0] if rows else None
 
 
-async def hold(tx: Tx, ids: Collection[UUID]) -> dict[UUID, Held]:
+async def lock_runs(tx: Tx, ids: Collection[UUID]) -> dict[UUID, LockedRun]:
     """Lock runs in the order of their ids: only the transaction that locks a run changes its steps."""
-    return {run.id: run for run in await tx.all(Held, sql.hold, {"ids": list(ids)})}
+    return {run.id: run for run in await tx.all(LockedRun, sql.hold, {"ids": list(ids)})}
 
 
-async def begin_roots(tx: Tx, run: Held) -> Advanced:
+async def start_roots(tx: Tx, run: LockedRun) -> AdvancedRuns:
     """Mark the steps of a locked run that wait for no other step as running."""
     [(free, definitions)] = await tx.values(sql.begin_roots, {"run_id": run.id})
     begun = _free.decode(free or "null")
     run.live += len(begun or ())
-    return Advanced([run], begun, _definitions.decode(definitions or "null"))
+    return AdvancedRuns([run], begun, _definitions.decode(definitions or "null"))
 
 
-async def move_on(tx: Tx, jobs: Mapping[UUID, JobStatus], *, over: Sequence[Over] = ()) -> Advanced | None:
+async def move_on(
+    tx: Tx, jobs: Mapping[UUID, JobStatus], *, over: Sequence[EndedStep] = ()
+) -> AdvancedRuns | None:
     """Decrement the counters of steps that wait for these jobs, which ended or went back, or for these ended steps.
 
     Locks their runs. None if none of the jobs is a step.
     """
     values = {"ended": json_text(jobs), "over": json_text(over)}
-    [(text,)] = await tx.quick(sql.move_on, values)
-    advanced: Advanced | None = _advanced.decode(text or "null")
+    [(text,)] = await tx.run_quick(sql.move_on, values)
+    advanced: AdvancedRuns | None = _advanced.decode(text or "null")
     return advanced
 
 
-async def runs_of(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID | None]:
+async def get_runs_of_steps(tx: Tx, job_ids: Collection[UUID]) -> dict[UUID, UUID | None]:
     """The run that each of these jobs is a step of, if any."""
     return dict(await tx.values(sql.runs_of, {"ids": list(job_ids)}))
 
 
-async def waited_for_by(tx: Tx, job_ids: Collection[UUID]) -> list[tuple[UUID, UUID]]:
+async def list_awaited_runs(tx: Tx, job_ids: Collection[UUID]) -> list[tuple[UUID, UUID]]:
     """The runs that these jobs wait for, each with its job."""
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.waited_for_by, {"ids": list(job_ids)})]
 
 
-async def ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[str, Any]]:
+async def get_step_ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[str, Any]]:
     """The output, status and error of named steps of runs."""
     values = {
         "runs": [run_id for run_id, _ in wanted],
@@ -313,36 +317,36 @@ async def ends(tx: Tx, wanted: Collection[tuple[UUID, str]]) -> dict[UUID, dict[
     return found
 
 
-async def items_done(tx: Tx, run_id: UUID, place: int) -> set[int]:
+async def list_items_done(tx: Tx, run_id: UUID, place: int) -> set[int]:
     """The items of a step whose jobs succeeded."""
     return {item for (item,) in await tx.values(sql.items_done, {"run_id": run_id, "place": place})}
 
 
-async def leaves(tx: Tx, run_id: UUID) -> list[str]:
+async def list_leaves(tx: Tx, run_id: UUID) -> list[str]:
     """The names of the steps that no other step waits for."""
     return [name for (name,) in await tx.values(sql.leaves, {"run_id": run_id})]
 
 
-async def stored_output(tx: Tx, run_id: UUID) -> int:
+async def measure_output(tx: Tx, run_id: UUID) -> int:
     """The stored bytes of the outputs of the leaves."""
     [(size,)] = await tx.values(sql.stored_output, {"run_id": run_id})
     return int(size)
 
 
-async def correct(tx: Tx, begun: Sequence[Begun]) -> None:
+async def correct_steps(tx: Tx, begun: Sequence[StartedStep]) -> None:
     """Write the states of free steps that are not exactly one job."""
     await tx.run(sql.correct, {"begun": json_text(begun)})
 
 
-async def release(tx: Tx, jobs: Sequence[StepJob]) -> None:
+async def insert_jobs(tx: Tx, jobs: Sequence[StepJob]) -> None:
     """Insert the jobs of steps, ready to run."""
-    for part in _parts(jobs, lambda job: len(job.payload)):
+    for part in _split_by_bytes(jobs, lambda job: len(job.payload)):
         await tx.run(sql.release, {"jobs": json_text(part)})
     if jobs:
         tx.notify("ready")
 
 
-def _parts(things: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+def _split_by_bytes(things: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Split a sequence, in order, into parts of at most about MOST_RELEASED_BYTES."""
     part, size = list[T](), 0
     for thing in things:
@@ -355,7 +359,7 @@ def _parts(things: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]
         yield part
 
 
-async def targets(
+async def find_targets(
     tx: Tx,
     payloads: Sequence[bytes],
     *,
@@ -363,7 +367,7 @@ async def targets(
     definition_id: UUID,
     host_id: UUID | None,
     resource_id: UUID | None,
-) -> list[Target]:
+) -> list[JobTarget]:
     """The host and resource of each payload, or a refusal; locks the hosts against removal until the transaction ends."""
     about = {
         "tenant_id": tenant_id,
@@ -371,14 +375,14 @@ async def targets(
         "host_id": host_id,
         "resource_id": resource_id,
     }
-    found = list[Target]()
-    for part in _parts(payloads, len):
+    found = list[JobTarget]()
+    for part in _split_by_bytes(payloads, len):
         asked = JsonText(b"[" + b",".join(part) + b"]")
-        found += await tx.all(Target, sql.targets, {**about, "payloads": asked})
+        found += await tx.all(JobTarget, sql.targets, {**about, "payloads": asked})
     return found
 
 
-async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
+async def end_run(tx: Tx, run: LockedRun, status: RunStatus, *, output: Any) -> None:
     """End a run and its waiting steps."""
     values = {
         "id": run.id,
@@ -390,7 +394,7 @@ async def end(tx: Tx, run: Held, status: RunStatus, *, output: Any) -> None:
     await tx.run(sql.end, values)
 
 
-async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error: str | None) -> None:
+async def emit_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error: str | None) -> None:
     """Store an event for the end of a run, if a trigger listens."""
     values = {"id": run_id, "failed_step": failed_step, "last_error": last_error}
     [(stored,)] = await tx.values(sql.tell_end, values)
@@ -398,34 +402,34 @@ async def tell_end(tx: Tx, run_id: UUID, *, failed_step: str | None, last_error:
         tx.notify("event")
 
 
-async def wake(tx: Tx, run_id: UUID, job_id: UUID) -> bool:
+async def wake_job(tx: Tx, run_id: UUID, job_id: UUID) -> bool:
     """Make a job that waits for its run ready; False if it does not wait, or another transaction has locked its row.
 
-    In the latter case the run, which is locked, is added to `sleepers`.
+    In the latter case the run, which is locked, is added to the runs of `take_sleeping_jobs`.
     """
     return bool(await tx.run(sql.wake, {"run_id": run_id, "job_id": job_id}))
 
 
-async def sleepers(tx: Tx, *, limit: int) -> list[tuple[UUID, UUID]]:
+async def take_sleeping_jobs(tx: Tx, *, limit: int) -> list[tuple[UUID, UUID]]:
     """Take ended runs that could not wake the job that waits for them, locked until the transaction ends."""
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.sleepers, {"limit": limit})]
 
 
-async def ask_to_stop(tx: Tx, run_id: UUID) -> None:
+async def request_cancel(tx: Tx, run_id: UUID) -> None:
     await tx.run(sql.ask_to_stop, {"id": run_id})
 
 
-async def active_jobs(tx: Tx, run_id: UUID) -> list[UUID]:
+async def list_active_jobs(tx: Tx, run_id: UUID) -> list[UUID]:
     """The jobs of a run that have not ended."""
     return [job_id for (job_id,) in await tx.values(sql.active_jobs, {"run_id": run_id})]
 
 
-async def troubled_jobs(tx: Tx, run_id: UUID) -> dict[UUID, int]:
+async def lock_failed_jobs(tx: Tx, run_id: UUID) -> dict[UUID, int]:
     """The jobs of the steps for which a run failed, locked, with the steps' places."""
     return dict(await tx.values(sql.troubled_jobs, {"run_id": run_id}))
 
 
-async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
+async def continue_run(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
     """Continue an ended run: these steps retry that many jobs each, its other failed steps start again."""
     values = {
         "run_id": run_id,
@@ -436,17 +440,17 @@ async def reopen(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:
     await tx.run(sql.reopen, values)
 
 
-async def gave_itself_back(tx: Tx, job_id: UUID) -> bool:
+async def was_released(tx: Tx, job_id: UUID) -> bool:
     """Whether the last attempt of a requeued job released it, and did not fail."""
     return bool(await tx.values(sql.gave_itself_back, {"job_id": job_id}))
 
 
-async def forgo(tx: Tx, run_id: UUID) -> None:
+async def forget_waiting_job(tx: Tx, run_id: UUID) -> None:
     """Note that no job waits for the end of a run any more."""
     await tx.run(sql.forgo, {"id": run_id})
 
 
-async def undone(tx: Tx, run_id: UUID) -> str | None:
+async def find_compensation(tx: Tx, run_id: UUID) -> str | None:
     """The name of a compensation step that ran or started, if any."""
     rows = await tx.values(sql.undone, {"run_id": run_id})
     return rows[0][0] if rows else None
@@ -455,11 +459,11 @@ async def undone(tx: Tx, run_id: UUID) -> str | None:
 # Reading
 
 
-async def run(tx: Tx, run_id: UUID, *, tenant_id: UUID | None) -> Run | None:
+async def get_run(tx: Tx, run_id: UUID, *, tenant_id: UUID | None) -> Run | None:
     return await tx.first(Run, f"{sql.run} {sql.run_with_id}", {"id": run_id, "tenant_id": tenant_id})
 
 
-async def runs(
+async def list_runs(
     tx: Tx,
     *,
     tenant_id: UUID | None,
@@ -471,28 +475,30 @@ async def runs(
     """Runs, the newest first."""
     values = {"tenant_id": tenant_id, "key": key, "status": status, "before": before}
     query = f"{sql.run} {sql.runs_page}"
-    return await bounded.page(tx, Run, query, values, limit=limit, weighed=("input", "output", "error"))
+    return await bounded_page.fetch_page(
+        tx, Run, query, values, limit=limit, weighed=("input", "output", "error")
+    )
 
 
-async def run_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000) -> Page[RunStep]:
+async def list_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000) -> Page[RunStep]:
     """The steps of a run from a place on."""
     values = {"run_id": run_id, "first": first}
-    return await bounded.page(
+    return await bounded_page.fetch_page(
         tx, RunStep, sql.run_steps, values, limit=limit, weighed=("spec", "error", "last_error")
     )
 
 
-async def step_counts(tx: Tx, run_id: UUID) -> dict[StepState, int]:
+async def count_steps(tx: Tx, run_id: UUID) -> dict[StepState, int]:
     """How many steps of a run are in each state."""
     rows = await tx.values(sql.step_counts, {"run_id": run_id})
     return {StepState(state): int(steps) for state, steps in rows}
 
 
-async def forget(tx: Tx, *, days: int, limit: int) -> int:
+async def remove_old(tx: Tx, *, days: int, limit: int) -> int:
     """Remove up to `limit` runs that ended more than `days` ago. Their number."""
     return await tx.run(sql.forget, {"days": days, "limit": limit})
 
 
-async def inconsistencies(tx: Tx) -> list[tuple[UUID, str]]:
+async def list_inconsistencies(tx: Tx) -> list[tuple[UUID, str]]:
     """Every disagreement between runs, steps and jobs."""
     return [(run_id, problem) for run_id, problem in await tx.values(sql.inconsistencies)]

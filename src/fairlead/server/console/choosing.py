@@ -12,5 +12,5 @@ OFFERED = 200
 async def choose_tenant(visit: Visit, *, what: str, to: str) -> Response:
     """Ask for the tenant of `what`, and continue at `to`."""
     async with visit.transaction() as tx:
-        offered = await tenants.page(tx, visit.principal, after="", limit=OFFERED)
+        offered = await tenants.list_page(tx, visit.principal, after="", limit=OFFERED)
     return visit.page("choose_tenant.html", what=what, to=to, offered=[one.slug for one in offered])

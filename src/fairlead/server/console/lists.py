@@ -47,4 +47,4 @@ async def tenant_slugs(tx: Tx, visit: Visit) -> dict[UUID, str]:
     """The slugs of all tenants, if the visitor looks at all of them."""
     if visit.tenant_id is not None:
         return {}
-    return {one.id: one.slug for one in await tenants.every(tx, visit.principal)}
+    return {one.id: one.slug for one in await tenants.list_all(tx, visit.principal)}

@@ -99,7 +99,8 @@ def of_payload(faults: Iterable[Fault]) -> list[Fault]:
 def refuse_masked(payload: Any) -> None:
     """Reject a payload that contains the mask of a secret, such as a copied one."""
     if faults := [
-        Fault(json_pointer(path), f"Type it again: {MASK} stands for a secret.") for path in _masked(payload, ())
+        Fault(json_pointer(path), f"Type it again: {MASK} stands for a secret.")
+        for path in _masked(payload, ())
     ]:
         raise InvalidInput("Secrets are not copied: type them again.", faults)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.model.workflow_run import Run, RunStep, StepState
 from fairlead.server.console.graph import Drawing, Shape, drawing_of, layers_of
-from fairlead.store.run_steps import StepMark
+from fairlead.store.run_steps import StepSummary
 
 # For a graph that is too large to draw: the layers to show, and the steps to name in each state.
 MOST_LAYERS = 40
@@ -96,7 +96,7 @@ def of_run(steps: Sequence[RunStep]) -> Picture:
     return _picture(shape, [_running(step) for step in steps], [step.state for step in steps])
 
 
-def of_marks(marks: Sequence[StepMark]) -> Picture:
+def of_marks(marks: Sequence[StepSummary]) -> Picture:
     """Summarize a run that is too large to draw."""
     shape = Shape.of(
         [mark.before for mark in marks],
@@ -105,7 +105,7 @@ def of_marks(marks: Sequence[StepMark]) -> Picture:
     return _layered(shape, [mark.state for mark in marks])
 
 
-def named(marks: Sequence[StepMark]) -> dict[StepState, Sequence[StepMark]]:
+def named(marks: Sequence[StepSummary]) -> dict[StepState, Sequence[StepSummary]]:
     """The first failed and running steps of a run that is too large to draw."""
     return {
         state: [mark for mark in marks if mark.state is state][:MOST_NAMED]

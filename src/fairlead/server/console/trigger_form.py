@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from fairlead.actions.trigger_spec import first_of
+from fairlead.actions.trigger_spec import find_first
 from fairlead.errors import (
     DefinitionInactive,
     DefinitionUnknown,
@@ -24,7 +24,7 @@ from fairlead.errors import (
 )
 from fairlead.model.filter import parse_filter
 from fairlead.model.request import EARLIEST
-from fairlead.model.schedule import ScheduledRun, Schedule, in_words, preview_runs
+from fairlead.model.schedule import Schedule, ScheduledRun, in_words, preview_runs
 from fairlead.model.template import compile_template
 from fairlead.model.trigger import (
     EVENT_ROOTS,
@@ -176,7 +176,7 @@ def _schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
 def runs_of(draft: Draft, zone: str, now: datetime) -> tuple[str, list[ScheduledRun]]:
     """The schedule in words and its next runs; requires that the fields in TIMES have no faults."""
     schedule = _schedule(draft.document, zone, now)
-    first = first_of(schedule, now)  # an interval that starts now also runs now
+    first = find_first(schedule, now)  # an interval that starts now also runs now
     after = now if first is None else first - timedelta.resolution
     return in_words(schedule), preview_runs(schedule, after, zone=draft.document["timezone"] or zone)
 

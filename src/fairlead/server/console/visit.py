@@ -68,7 +68,7 @@ class Visits(Requires):
         caller = await super().__call__(request)
         async with caller.fl.database.transaction() as tx:
             tenant = None if caller.tenant_id is None else await tenants.get(tx, str(caller.tenant_id))
-            gate = await system.gate(tx)
+            gate = await system.get_gate(tx)
         return Visit(
             caller.fl,
             caller.principal,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pydantic import Field, JsonValue
 
 from fairlead.actions import agents, hosts, leases
-from fairlead.actions.leases import Ending
+from fairlead.actions.leases import AttemptDetails
 from fairlead.app import Fairlead
 from fairlead.errors import EnrolmentRefused
 from fairlead.model.access import Permission
@@ -164,7 +164,7 @@ class ResultBody(EndBody):
     timed_out: bool = False
     duration_ms: int | None = Field(None, ge=0, le=LONGEST_MS)
 
-    def ending(self) -> Ending:
+    def ending(self) -> AttemptDetails:
         """The ending with the attempt's duration."""
         return replace(super().ending(), duration_ms=self.duration_ms)
 
@@ -193,8 +193,8 @@ async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(Op
 async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
     """Replace the agent's token. The old one stays valid for ten minutes."""
     async with caller.transaction() as tx:
-        await agents.own_host(tx, caller.principal, host_id)
-        enrolled = await hosts.rotate(tx, caller.principal, _token(caller))
+        await agents.get_own_host(tx, caller.principal, host_id)
+        enrolled = await hosts.rotate_token(tx, caller.principal, _token(caller))
     return _enrolled(enrolled, caller.fl.settings.lease_seconds)
 
 
@@ -202,7 +202,7 @@ async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
 async def begin(host_id: UUID, body: SessionBody, caller: Agent) -> SessionView:
     """Begin a session as the host's agent. The session before it ends."""
     async with caller.transaction(as_system=True) as tx:
-        session = await agents.begin(tx, caller.principal, host_id, version=body.version)
+        session = await agents.begin_session(tx, caller.principal, host_id, version=body.version)
     host = session.host
     return SessionView(
         session_id=session.id,
@@ -309,7 +309,7 @@ async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -
                 timed_out=body.timed_out,
                 ending=body.ending(),
             )
-        await agents.freed(tx, caller.principal)
+        await agents.notify_if_work_waits(tx, caller.principal)
     return EndedView(job_id=job_id, status=status)
 
 
@@ -319,7 +319,7 @@ async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: Agent)
     agents.check_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
         status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
-        await agents.freed(tx, caller.principal)
+        await agents.notify_if_work_waits(tx, caller.principal)
     return EndedView(job_id=job_id, status=status)
 
 
@@ -344,7 +344,7 @@ async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> App
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     return AppendedView.of(
         await caller.fl.database.single(
-            lambda tx: leases.say(tx, caller.principal, body.lease(job_id), chunks)
+            lambda tx: leases.append_log(tx, caller.principal, body.lease(job_id), chunks)
         )
     )
 
@@ -355,7 +355,7 @@ def _token(caller: Caller) -> UUID:
     return caller.token_id
 
 
-def _enrolled(enrolled: hosts.Enrolled, lease_seconds: float) -> EnrolledView:
+def _enrolled(enrolled: hosts.EnrolledAgent, lease_seconds: float) -> EnrolledView:
     return EnrolledView(
         token=enrolled.secret,
         host_id=enrolled.host.id,

@@ -11,7 +11,7 @@ from fairlead.actions import audit
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, Guarded, Requires
 from fairlead.server.views import Id, ListOf, Parameters, Time, View
-from fairlead.store.audit import Filter
+from fairlead.store.audit import AuditFilter
 
 router = APIRouter(route_class=Guarded, tags=["audit"])
 
@@ -31,9 +31,9 @@ class AuditQuery(Parameters):
     limit: int = Field(50, ge=1, le=audit.MAX_PAGE)
     cursor: str | None = Field(None, max_length=1000)
 
-    def filter(self) -> Filter:
+    def filter(self) -> AuditFilter:
         """The filter for the action."""
-        return Filter(**self.model_dump(exclude={"limit", "cursor"}))
+        return AuditFilter(**self.model_dump(exclude={"limit", "cursor"}))
 
 
 class EntryView(View):
@@ -55,7 +55,7 @@ class EntryView(View):
 async def listed(query: Annotated[AuditQuery, Query()], caller: Reader) -> ListOf[EntryView]:
     """The audit log, newest first."""
     async with caller.transaction() as tx:
-        page = await audit.listed(
+        page = await audit.list_entries(
             tx, caller.principal, query.filter(), limit=query.limit, cursor=query.cursor
         )
     return ListOf[EntryView](items=[EntryView.of(one) for one in page.items], next_cursor=page.next_cursor)

@@ -153,5 +153,5 @@ async def change(definition: str, body: DefinitionPatch, caller: Manager) -> Def
 
 async def _page(query: PageQuery, caller: Caller) -> ListOf[DefinitionView]:
     async with caller.transaction() as tx:
-        found = await definitions.page(tx, caller.principal, after=query.after, limit=query.limit)
+        found = await definitions.list_page(tx, caller.principal, after=query.after, limit=query.limit)
     return page_of(DefinitionView, found, lambda one: one.key)

@@ -129,7 +129,7 @@ async def emit(
 async def listed(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
     """Events, newest first."""
     async with caller.transaction() as tx:
-        found = await events.listed(
+        found = await events.list_events(
             tx,
             caller.principal,
             name=query.name,

@@ -126,7 +126,7 @@ class ResourcesQuery(PageQuery):
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
     """Hosts, oldest first."""
     async with caller.transaction() as tx:
-        found = await hosts.listed(tx, caller.principal, after=query.after_id, limit=query.limit)
+        found = await hosts.list_hosts(tx, caller.principal, after=query.after_id, limit=query.limit)
     return page_of(HostView, found, lambda one: one.id)
 
 
@@ -168,7 +168,7 @@ async def remove(host_id: UUID, caller: Manager) -> HostView:
 async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeView:
     """Create an enrolment code for this host's agent: valid once, for 15 minutes."""
     async with caller.transaction() as tx:
-        made = await hosts.enrolment_code(tx, caller.principal, host_id)
+        made = await hosts.create_enrolment_code(tx, caller.principal, host_id)
     server = str(request.base_url).rstrip("/")
     command = f"fairlead agent --server {server} --enrol {made.code}"
     return CodeView(host_id=made.host.id, code=made.code, expires_at=made.expires_at, command=command)
@@ -186,7 +186,7 @@ async def revoke(host_id: UUID, caller: Manager) -> RevokedView:
 async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -> ListOf[ResourceView]:
     """Resources, oldest first."""
     async with caller.transaction() as tx:
-        found = await hosts.resources(
+        found = await hosts.list_resources(
             tx,
             caller.principal,
             host_id=query.host_id,
@@ -213,7 +213,7 @@ async def create_resource(request: Request, body: ResourceBody, caller: Manager)
 async def resource(resource_id: UUID, caller: Reader) -> ResourceView:
     """A resource."""
     async with caller.transaction() as tx:
-        return ResourceView.of(await hosts.resource(tx, caller.principal, resource_id))
+        return ResourceView.of(await hosts.get_resource(tx, caller.principal, resource_id))
 
 
 @router.patch("/resources/{resource_id}")

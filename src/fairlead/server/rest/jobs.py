@@ -140,11 +140,11 @@ class FilterQuery(Parameters):
         description="A job's id, a part of a definition's key, or the beginning of a correlation id or dedupe key.",
     )
 
-    def filter(self) -> jobs.Filter:
+    def filter(self) -> jobs.JobFilter:
         """The filter for the action."""
         given = self.model_dump(include=set(FilterQuery.model_fields))
         key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
-        return jobs.Filter(**{**given, "definition_key": key})
+        return jobs.JobFilter(**{**given, "definition_key": key})
 
 
 class BulkFilterBody(Body):
@@ -195,7 +195,7 @@ async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONRespo
     async def enqueued(tx: Any) -> tuple[int, Any]:
         with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
-        job, _ = await jobs.show(tx, caller.principal, made.id)
+        job, _ = await jobs.show_job(tx, caller.principal, made.id)
         view = EnqueuedView.of(job, deduplicated=made.deduplicated)
         return (200 if made.deduplicated else 201), plain(view)
 
@@ -220,7 +220,7 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
 async def listed(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPage:
     """A page of jobs, newest first."""
     async with caller.transaction() as tx:
-        page = await jobs.listed(
+        page = await jobs.list_jobs(
             tx, caller.principal, query.filter(), limit=query.limit, offset=query.offset, cursor=query.cursor
         )
     return JobsPage(items=[JobView.of(job) for job in page.items], next_cursor=page.next_cursor)
@@ -231,7 +231,7 @@ async def summary(caller: Reader) -> SummaryView:
     """Count the jobs of each status, and show how long the oldest ready job has waited."""
     tenant = str(caller.tenant)
     async with caller.transaction() as tx:
-        found = await stats.summary(tx, caller.principal, tenant=tenant)
+        found = await stats.get_summary(tx, caller.principal, tenant=tenant)
     counts = found.counts
     return SummaryView(
         counts=counts.by_status,
@@ -247,7 +247,7 @@ async def times(caller: Reader) -> TimesView:
     """How long the newest 1,000 jobs waited and ran: percentiles of all of them and by definition."""
     tenant = str(caller.tenant)
     async with caller.transaction() as tx:
-        return TimesView.of(await stats.times(tx, caller.principal, tenant=tenant))
+        return TimesView.of(await stats.get_times(tx, caller.principal, tenant=tenant))
 
 
 @router.post("/jobs/cancel")
@@ -283,7 +283,7 @@ async def tick(caller: Ticker, body: TickBody | None = None) -> TickView:
 async def show(job_id: UUID, caller: Reader) -> JobView:
     """A job."""
     async with caller.transaction() as tx:
-        job, _ = await jobs.show(tx, caller.principal, job_id)
+        job, _ = await jobs.show_job(tx, caller.principal, job_id)
     return JobView.of(job)
 
 
@@ -293,7 +293,9 @@ async def attempts(
 ) -> ListOf[AttemptView]:
     """A job's attempts, the first one first."""
     async with caller.transaction() as tx:
-        found = await jobs.attempts(tx, caller.principal, job_id, after=query.after_number, limit=query.limit)
+        found = await jobs.list_attempts(
+            tx, caller.principal, job_id, after=query.after_number, limit=query.limit
+        )
     return page_of(AttemptView, found, lambda one: one.attempt_no)
 
 
@@ -333,7 +335,7 @@ async def why(job_id: UUID, caller: Reader) -> WhyView:
     """Why a job is not running."""
     # limits count every tenant's leases; the response names no other tenant's jobs
     async with caller.transaction(as_system=True) as tx:
-        return WhyView.of(await explanation.why(tx, caller.principal, job_id))
+        return WhyView.of(await explanation.explain_job(tx, caller.principal, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel")

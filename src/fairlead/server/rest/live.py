@@ -6,8 +6,8 @@ from uuid import UUID
 import structlog
 from fastapi import APIRouter, Depends, Request, WebSocket
 
-from fairlead.db.refusals import as_refusal
-from fairlead.db.tx import Acting
+from fairlead.db.database_errors import translate_error
+from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import (
     CrossSite,
     FairleadError,
@@ -17,8 +17,8 @@ from fairlead.errors import (
     Unauthenticated,
 )
 from fairlead.model.access import GRANTS, Permission, Principal, missing_permission_error
-from fairlead.model.request import unknown_tenant
 from fairlead.model.generated_secret import generate_secret, hash_secret
+from fairlead.model.request import unknown_tenant
 from fairlead.server.addresses import address
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires, same_site, session_secret
 from fairlead.server.limits import from_address
@@ -71,7 +71,7 @@ async def watch(websocket: WebSocket) -> None:
         await _refuse(websocket, error)
         return
     except Exception as error:
-        if (refusal := as_refusal(error, websocket.app.state.fl.database.url)) is None:
+        if (refusal := translate_error(error, websocket.app.state.fl.database.url)) is None:
             raise
         await _refuse(websocket, refusal)
         return
@@ -111,7 +111,7 @@ async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holde
 async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, Holder]:
     ip = address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
-        found = await live.redeem(tx, hash_secret(text))
+        found = await live.use_ticket(tx, hash_secret(text))
     if found is None:
         await gatekeeper.failures.count(from_address(ip))
         raise Unauthenticated(
@@ -126,14 +126,16 @@ async def _room(websocket: WebSocket, principal: Principal) -> UUID | None:
     if named is None:
         return principal.tenant_id
     async with websocket.app.state.fl.database.transaction() as tx:
-        found = (await tenants.ids(tx, [named])).get(named) if named.isprintable() else None
+        found = (await tenants.get_ids(tx, [named])).get(named) if named.isprintable() else None
     if found is None or principal.tenant_id not in (None, found):
         raise unknown_tenant(named)
     return found
 
 
 async def _record_denial(caller: Caller) -> None:
-    async with caller.fl.database.transaction(Acting(None, caller.ip, caller.principal.id)) as tx:
+    async with caller.fl.database.transaction(
+        TransactionIdentity(None, caller.ip, caller.principal.id)
+    ) as tx:
         await audit.write(
             tx,
             actor=caller.principal.actor,

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr
 
 from fairlead.actions import access
 from fairlead.app import Fairlead
-from fairlead.db.tx import Acting
+from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import GRANTS, Principal, Role
 from fairlead.server.auth import Caller, Guarded, Open, Requires
 from fairlead.server.signing import let_in, sign_in, sign_out
@@ -63,7 +63,7 @@ async def me(caller: Somebody) -> MeView:
 async def _me(fl: Fairlead, principal: Principal) -> MeView:
     slug = None
     if principal.tenant_id is not None:
-        async with fl.database.transaction(Acting(principal.tenant_id)) as tx:
+        async with fl.database.transaction(TransactionIdentity(principal.tenant_id)) as tx:
             found = await tenants.get(tx, str(principal.tenant_id))
             slug = None if found is None else found.slug
     return MeView(

@@ -73,7 +73,7 @@ async def show_checks(caller: Manager) -> ListOf[CheckView]:
 async def show(caller: Manager) -> GateView:
     """The system's gate."""
     async with caller.transaction() as tx:
-        return GateView.of(await system.gate(tx, caller.principal))
+        return GateView.of(await system.get_gate(tx, caller.principal))
 
 
 @router.put("/admin/system")
@@ -88,5 +88,5 @@ async def change(body: GateBody, caller: Manager) -> GateView:
 async def queue(query: Annotated[PageQuery, Query()], caller: QueueReader) -> ListOf[TenantQueueView]:
     """The queue by tenant, ordered by slug."""
     async with caller.transaction() as tx:
-        found = await system.queue(tx, caller.principal, after=query.after, limit=query.limit)
+        found = await system.list_queues(tx, caller.principal, after=query.after, limit=query.limit)
     return page_of(TenantQueueView, found, lambda one: one.tenant)

@@ -79,7 +79,7 @@ class QuotaView(View):
 async def own_quotas(caller: UsageReader) -> ListOf[QuotaView]:
     """The tenant's use of its quotas."""
     async with caller.transaction() as tx:
-        found = await quotas.uses(tx, caller.principal, caller.tenant)
+        found = await quotas.list_uses(tx, caller.principal, caller.tenant)
     return ListOf(items=[QuotaView.of(one) for one in found], next_cursor=None)
 
 
@@ -90,7 +90,7 @@ async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
         found = await tenants.find(tx, caller.principal, tenant)
         if found is None:
             raise unknown_tenant(tenant)
-        used = await quotas.uses(tx, caller.principal, found.id)
+        used = await quotas.list_uses(tx, caller.principal, found.id)
     return ListOf(items=[QuotaView.of(one) for one in used], next_cursor=None)
 
 
@@ -98,7 +98,7 @@ async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[TenantView]:
     """Tenants, by slug."""
     async with caller.transaction() as tx:
-        found = await tenants.page(tx, caller.principal, after=query.after, limit=query.limit)
+        found = await tenants.list_page(tx, caller.principal, after=query.after, limit=query.limit)
     return page_of(TenantView, found, lambda one: one.slug)
 
 

@@ -72,7 +72,7 @@ class NewTokenView(TokenView):
 async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
     """The tenant's tokens, oldest first; all tokens for a super admin without X-Tenant."""
     async with caller.transaction() as tx:
-        found = await access.tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
+        found = await access.list_tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
     return page_of(TokenView, found, lambda one: one.id)
 
 

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from fairlead.actions import preview as previews
 from fairlead.actions import triggers
-from fairlead.actions.preview import Wanted, Would
-from fairlead.actions.preview_subject import WantedTrigger
-from fairlead.actions.triggers import Made
+from fairlead.actions.preview import PreviewRequest, PreviewResult
+from fairlead.actions.preview_subject import TriggerChoice
+from fairlead.actions.triggers import SavedTrigger
 from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
@@ -164,7 +164,7 @@ class PreviewView(View):
     """What a trigger would do. `payload`, `valid` and `errors` are for the event, or for the first run."""
 
     trigger_type: TriggerType
-    would: Would
+    would: PreviewResult
     payload: Any
     valid: bool | None
     errors: list[FaultView]
@@ -178,7 +178,7 @@ class PreviewView(View):
 async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> ListOf[TriggerView]:
     """Triggers, newest first."""
     async with caller.transaction() as tx:
-        found = await triggers.listed(
+        found = await triggers.list_triggers(
             tx, caller.principal, before=query.after_id, limit=query.limit, **query.filters()
         )
     return page_of(TriggerView, found, lambda one: one.id)
@@ -198,15 +198,17 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
 @router.post("/jobs/triggers/preview")
 async def preview(body: PreviewBody, caller: Reader) -> PreviewView:
     """Preview a trigger: a schedule's next runs, or its answer to an event. Nothing is changed."""
-    trigger = WantedTrigger(
+    trigger = TriggerChoice(
         id=body.trigger_id,
         tenant=None if body.trigger_id is not None else str(caller.tenant),
         document=body.given(),
     )
-    wanted = Wanted(trigger=trigger, event_id=body.event_id, sample=body.sample, count=body.count)
+    wanted = PreviewRequest(trigger=trigger, event_id=body.event_id, sample=body.sample, count=body.count)
     grace = caller.fl.settings.schedule_grace_seconds
     async with caller.transaction() as tx:
-        found = await previews.preview(tx, caller.principal, caller.fl.catalog, wanted, grace_seconds=grace)
+        found = await previews.preview_trigger(
+            tx, caller.principal, caller.fl.catalog, wanted, grace_seconds=grace
+        )
     return PreviewView.of(found)
 
 
@@ -248,7 +250,7 @@ async def firings(
 ) -> ListOf[FiringView]:
     """A trigger's firings, newest first."""
     async with caller.transaction() as tx:
-        found = await triggers.history(
+        found = await triggers.list_firings(
             tx,
             caller.principal,
             trigger_id,
@@ -259,7 +261,7 @@ async def firings(
     return page_of(FiringView, found, lambda one: one.id)
 
 
-def _made(made: Made) -> MadeView:
+def _made(made: SavedTrigger) -> MadeView:
     warnings = [FaultView.of(one) for one in made.warnings]
     return MadeView.of(made.trigger).model_copy(update={"warnings": warnings})
 

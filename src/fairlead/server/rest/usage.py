@@ -89,7 +89,7 @@ async def used(
     as CSV.
     """
     async with caller.transaction() as tx:
-        report = await usage.report(
+        report = await usage.report_usage(
             tx, caller.principal, by=by, per=per, since=since, until=until, timezone=timezone
         )
     if form == "csv" or (form is None and _accepts_csv(request)):

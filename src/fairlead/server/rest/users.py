@@ -121,7 +121,7 @@ async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedView:
 
 async def _page(query: PageQuery, caller: Caller) -> ListOf[UserView]:
     async with caller.transaction() as tx:
-        found = await access.users(tx, caller.principal, after=query.after_id, limit=query.limit)
+        found = await access.list_users(tx, caller.principal, after=query.after_id, limit=query.limit)
     return page_of(UserView, found, lambda one: one.id)
 
 

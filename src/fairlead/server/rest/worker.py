@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
 from fairlead.actions import leases
-from fairlead.actions.leases import Ending
+from fairlead.actions.leases import AttemptDetails
 from fairlead.handlers.context import LONGEST_SNOOZE
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Lease
@@ -66,9 +66,9 @@ class EndBody(LeaseBody):
     stderr_tail: str | None = Field(None, max_length=LONGEST_TEXT)
     exit_code: int | None = Field(None, ge=-2_147_483_648, le=2_147_483_647)
 
-    def ending(self) -> Ending:
+    def ending(self) -> AttemptDetails:
         """The ending for the action."""
-        return Ending(
+        return AttemptDetails(
             cost_cents=self.cost_cents,
             stdout_tail=self.stdout_tail,
             stderr_tail=self.stderr_tail,
@@ -196,7 +196,7 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
     A repeated `claim_id` returns the same jobs again.
     """
     async with caller.transaction(as_system=True) as tx:
-        served = await leases.served(tx, caller.principal, body.definitions)
+        served = await leases.resolve_scope(tx, caller.principal, body.definitions)
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     claims: Claims = request.app.state.claims
 
@@ -280,7 +280,7 @@ async def say(job_id: UUID, body: LogsBody, caller: Runner) -> AppendedView:
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     return AppendedView.of(
         await caller.fl.database.single(
-            lambda tx: leases.say(tx, caller.principal, body.lease(job_id), chunks)
+            lambda tx: leases.append_log(tx, caller.principal, body.lease(job_id), chunks)
         )
     )
 

@@ -38,7 +38,7 @@ class WorkerView(View):
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkerView]:
     """Workers, by id."""
     async with caller.transaction() as tx:
-        found = await system.workers_listed(
+        found = await system.list_workers(
             tx,
             caller.principal,
             lease_seconds=caller.fl.settings.lease_seconds,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from fairlead.actions.workflows import Shown, Start
+from fairlead.actions.workflows import RunDetails, RunRequest
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow import MAX_ITEMS
 from fairlead.model.workflow_run import PublishedWorkflow, RunStatus, RunStep, StepState
@@ -66,9 +66,9 @@ class StartBody(Body):
     key: Text | None = Field(default=None, description="A tenant has one run with a key.")
     correlation_id: Text | None = None
 
-    def asked(self, tenant_id: UUID) -> Start:
+    def asked(self, tenant_id: UUID) -> RunRequest:
         """The start request for the action."""
-        return Start(
+        return RunRequest(
             tenant=str(tenant_id),
             input=self.input,
             version=self.version,
@@ -194,7 +194,7 @@ class ShownView(View):
     next_first: int | None
 
     @classmethod
-    def of(cls, thing: Shown) -> Self:
+    def of(cls, thing: RunDetails) -> Self:
         """The view of a run and its steps."""
         return cls(
             run=RunView.of(thing.run),

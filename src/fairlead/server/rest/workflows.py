@@ -57,12 +57,12 @@ class StepsQuery(Parameters):
 @router.get("/workflows", operation_id="listed_api_v1_workflows_get")
 async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[ListedView]:
     """The workflows that the tenant can start, by key: its own, and shared ones that it does not replace."""
-    key, tenant_id = workflows.read_place(query.after)
+    key, tenant_id = workflows.decode_place(query.after)
     async with caller.transaction() as tx:
-        found = await workflows.listed(
+        found = await workflows.list_workflows(
             tx, caller.principal, after=key, after_tenant=tenant_id, limit=query.limit
         )
-    return page_of(ListedView, found, workflows.place_of)
+    return page_of(ListedView, found, workflows.encode_place)
 
 
 @router.post(
@@ -76,7 +76,7 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
     tenant = _tenant(caller)
 
     async def published(tx: Tx) -> tuple[int, Any]:
-        made, is_new = await workflows.put(tx, caller.principal, tenant, body.document())
+        made, is_new = await workflows.publish(tx, caller.principal, tenant, body.document())
         shown = await workflows.get(tx, caller.principal, tenant, made.key, version=made.version)
         return (201 if is_new else 200), plain(PublishedView.of(shown))
 
@@ -90,7 +90,7 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
 async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListOf[RunView]:
     """Runs, newest first."""
     async with caller.transaction() as tx:
-        found = await workflows.runs(
+        found = await workflows.list_runs(
             tx,
             caller.principal,
             key=query.key,
@@ -105,7 +105,7 @@ async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListO
 async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: RunReader) -> ShownView:
     """A run, its steps, and the number of steps in each state."""
     async with caller.transaction() as tx:
-        return ShownView.of(await workflows.show(tx, caller.principal, run_id, first=query.first))
+        return ShownView.of(await workflows.show_run(tx, caller.principal, run_id, first=query.first))
 
 
 @router.post("/workflows/runs/{run_id}/cancel")
@@ -142,7 +142,7 @@ async def start(request: Request, key: str, caller: Starter, body: StartBody | N
 
     async def started(tx: Tx) -> tuple[int, Any]:
         made = await workflows.start(tx, caller.principal, key, asked)
-        run = (await workflows.show(tx, caller.principal, made.id, limit=1)).run
+        run = (await workflows.show_run(tx, caller.principal, made.id, limit=1)).run
         view = StartedView.of(run).model_copy(update={"deduplicated": made.deduplicated})
         return (200 if made.deduplicated else 201), plain(view)
 

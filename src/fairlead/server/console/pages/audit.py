@@ -18,7 +18,7 @@ from fairlead.server.auth import Guarded
 from fairlead.server.console import render
 from fairlead.server.console.lists import tenant_slugs
 from fairlead.server.console.visit import Visit, Visits
-from fairlead.store.audit import Filed, Filter
+from fairlead.store.audit import AuditFilter, StoredEntry
 
 router = APIRouter(route_class=Guarded)
 
@@ -84,10 +84,10 @@ class Wanted(msgspec.Struct, frozen=True):
         """Whether some entries are left out."""
         return any(self.given.values())
 
-    def filter(self) -> Filter:
+    def filter(self) -> AuditFilter:
         """The filter for the action; raises InvalidInput for an invalid time or id."""
         texts = {name: self.given[name] or None for name in NAMES[:4]}
-        return Filter(
+        return AuditFilter(
             **texts,
             principal_id=_id(self.given["principal_id"]),
             after=self._time("after"),
@@ -104,7 +104,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     """The audit entries, newest first."""
     wanted = Wanted.of(request)
     fault: InvalidInput | None = None
-    page, new = audit.Page([], None), 0
+    page, new = audit.AuditPage([], None), 0
     async with visit.transaction() as tx:
         try:
             page, new = await _rows(tx, visit, wanted)
@@ -127,20 +127,20 @@ async def listed(request: Request, visit: Reader) -> Response:
     )
 
 
-async def _rows(tx: Tx, visit: Visit, wanted: Wanted) -> tuple[audit.Page, int]:
+async def _rows(tx: Tx, visit: Visit, wanted: Wanted) -> tuple[audit.AuditPage, int]:
     """The entries to show, and how many newer ones there are."""
     asked = wanted.filter()
     if wanted.top is None or wanted.cursor is not None:
-        return await audit.listed(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
+        return await audit.list_entries(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
     # the range excludes both ends, but must include the entry at `top`
     until = wanted.top + timedelta(microseconds=1)
     shown = replace(asked, before=until if asked.before is None else min(until, asked.before))
     newer = replace(asked, after=wanted.top if asked.after is None else max(wanted.top, asked.after))
-    page = await audit.listed(tx, visit.principal, shown, limit=ROWS)
-    return page, len((await audit.listed(tx, visit.principal, newer, limit=MOST_NEW)).items)
+    page = await audit.list_entries(tx, visit.principal, shown, limit=ROWS)
+    return page, len((await audit.list_entries(tx, visit.principal, newer, limit=MOST_NEW)).items)
 
 
-def _link(visit: Visit, entry: Filed) -> str | None:
+def _link(visit: Visit, entry: StoredEntry) -> str | None:
     """The URL of the entry's resource, if it has a page that the visitor may see."""
     path, permission = PAGES.get(entry.resource_type, ("", Permission.READ_AUDIT))
     thing = entry.resource_id

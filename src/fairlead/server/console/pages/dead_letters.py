@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import bulk_jobs, troubles
-from fairlead.actions.troubles import Troubles
+from fairlead.actions import bulk_jobs, failed_jobs
+from fairlead.actions.failed_jobs import ErrorReport
 from fairlead.errors import Fault, InvalidInput, NotFound, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission
-from fairlead.model.job import JobStatus
 from fairlead.model.error_groups import ErrorGroup
+from fairlead.model.job import JobStatus
 from fairlead.server.auth import Guarded
 from fairlead.server.console.visit import Visit, Visits
 
@@ -71,12 +71,12 @@ async def retry(request: Request, mark: str, visit: Writer) -> Response:
     return visit.done(f"Queued again: {done:,}.{left}")
 
 
-async def _found(visit: Visit, status: JobStatus) -> Troubles:
+async def _found(visit: Visit, status: JobStatus) -> ErrorReport:
     async with visit.transaction() as tx:
-        return await troubles.by_error(tx, visit.principal, status=status)
+        return await failed_jobs.group_by_error(tx, visit.principal, status=status)
 
 
-def _group(found: Troubles, mark: str) -> ErrorGroup:
+def _group(found: ErrorReport, mark: str) -> ErrorGroup:
     for one in found.groups:
         if one.mark == mark:
             return one

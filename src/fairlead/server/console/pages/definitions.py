@@ -58,7 +58,7 @@ async def _listed(
     async with visit.transaction() as tx:
         found = [
             one
-            for one in await definitions.every(tx, visit.principal)
+            for one in await definitions.list_all(tx, visit.principal)
             if one.key > after and (words in one.key.lower() or words in one.description.lower())
         ]
     return visit.page(

@@ -108,9 +108,9 @@ async def _page(
     status: int = 200,
 ) -> Response:
     async with visit.transaction() as tx:
-        known = [one for one in await definitions.every(tx, visit.principal) if one.is_active]
+        known = [one for one in await definitions.list_all(tx, visit.principal) if one.is_active]
         shown = visit.may(Permission.READ_HOSTS)
-        offered = await hosts.listed(tx, visit.principal, limit=MOST_HOSTS) if shown else []
+        offered = await hosts.list_hosts(tx, visit.principal, limit=MOST_HOSTS) if shown else []
     faults = () if error is None else error.faults
     return visit.page(
         "enqueue.html",
@@ -131,7 +131,7 @@ async def _copied(tx: Tx, visit: Visit, job_id: str) -> Job | None:
         asked = UUID(job_id) if job_id else None
     except ValueError:
         return None
-    return None if asked is None else (await jobs.show(tx, visit.principal, asked))[0]
+    return None if asked is None else (await jobs.show_job(tx, visit.principal, asked))[0]
 
 
 def _options_of(job: Job) -> dict[str, str]:

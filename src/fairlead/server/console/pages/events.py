@@ -48,12 +48,12 @@ async def listed(request: Request, visit: Reader) -> Response:
     async with visit.transaction() as tx:
 
         async def fetch(before: UUID | None, limit: int) -> Page[Event]:
-            return await events.listed(
+            return await events.list_events(
                 tx, visit.principal, name=name, correlation_id=correlation_id, before=before, limit=limit
             )
 
         page = await shown(request, ROWS, fetch)
-        tally = await events.tally(tx, visit.principal, page.items)
+        tally = await events.count_outcomes(tx, visit.principal, page.items)
     return visit.page(
         "events.html",
         **page.facts(),
@@ -106,7 +106,7 @@ async def show(event_id: UUID, visit: Reader) -> Response:
     async with visit.transaction() as tx:
         event, fired = await events.get(tx, visit.principal, event_id)
         whose = replace(visit.principal, tenant_id=event.tenant_id)
-        rules = await triggers.listed(tx, whose, event_name=event.name, limit=triggers.MAX_PAGE)
+        rules = await triggers.list_triggers(tx, whose, event_name=event.name, limit=triggers.MAX_PAGE)
     return visit.page(
         "event.html",
         event=event,
@@ -137,7 +137,9 @@ def source_of(data: Any) -> str | None:
 
 async def _form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = ()) -> Response:
     async with visit.transaction() as tx:
-        rules = await triggers.listed(tx, visit.principal, trigger_type="event", limit=triggers.MAX_PAGE)
+        rules = await triggers.list_triggers(
+            tx, visit.principal, trigger_type="event", limit=triggers.MAX_PAGE
+        )
     return visit.page(
         "emit.html",
         status=422 if faults else 200,
@@ -151,5 +153,5 @@ async def _form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = (
 async def _zone(visit: Visit) -> ZoneInfo:
     """The tenant's time zone, in which users enter times."""
     async with visit.transaction() as tx:
-        tenant = await triggers.tenant_of(tx, visit.principal, str(visit.tenant), Permission.EMIT_EVENTS)
+        tenant = await triggers.find_tenant(tx, visit.principal, str(visit.tenant), Permission.EMIT_EVENTS)
     return ZoneInfo(tenant.timezone if is_known_zone(tenant.timezone) else "UTC")

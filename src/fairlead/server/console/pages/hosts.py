@@ -35,11 +35,11 @@ NEW_RESOURCE = {"kind": "", "name": ""}
 async def listed(request: Request, visit: Reader) -> Response:
     """The hosts, their state, and their running jobs."""
     async with visit.transaction() as tx:
-        page = rows(await hosts.listed(tx, visit.principal, after=after_id(request), limit=ROWS))
+        page = rows(await hosts.list_hosts(tx, visit.principal, after=after_id(request), limit=ROWS))
         ids = [one.id for one in page.items]
-        running = await hosts.running(tx, visit.principal, ids)
+        running = await hosts.list_running(tx, visit.principal, ids)
         things = {
-            one: await hosts.resources(tx, visit.principal, host_id=one, limit=NAMED + 1) for one in ids
+            one: await hosts.list_resources(tx, visit.principal, host_id=one, limit=NAMED + 1) for one in ids
         }
         slugs = await tenant_slugs(tx, visit)
     return visit.page(
@@ -71,11 +71,11 @@ async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
     """A host: its state, running jobs, and resources."""
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id)
-        running = await hosts.running(tx, visit.principal, [host.id])
-        found = await hosts.resources(
+        running = await hosts.list_running(tx, visit.principal, [host.id])
+        found = await hosts.list_resources(
             tx, visit.principal, host_id=host.id, after=after_id(request), limit=MOST_RESOURCES
         )
-        every = await hosts.listed(tx, visit.principal, limit=MOST_HOSTS)
+        every = await hosts.list_hosts(tx, visit.principal, limit=MOST_HOSTS)
     others = [one for one in every if one.id != host.id and one.tenant_id == host.tenant_id]
     return visit.page(
         "host.html",
@@ -173,7 +173,7 @@ async def _turned(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> st
 async def enrol(request: Request, host_id: UUID, visit: Manager) -> Response:
     """Show the command that enrols an agent, with a code that is valid once."""
     async with visit.transaction() as tx:
-        made = await hosts.enrolment_code(tx, visit.principal, host_id)
+        made = await hosts.create_enrolment_code(tx, visit.principal, host_id)
     server = str(request.base_url).rstrip("/").removesuffix("/console")
     until = made.expires_at.timestamp()
     return visit.page(

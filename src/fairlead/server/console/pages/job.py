@@ -45,17 +45,17 @@ LARGEST_TREE = 60_000
 async def show(job_id: UUID, visit: Reader) -> Response:
     """A job's page."""
     async with visit.transaction() as tx:
-        job, attempts = await jobs.show(tx, visit.principal, job_id)
-        children = await jobs.children(tx, visit.principal, job, limit=MOST_CHILDREN)
+        job, attempts = await jobs.show_job(tx, visit.principal, job_id)
+        children = await jobs.list_children(tx, visit.principal, job, limit=MOST_CHILDREN)
         facts = {
-            "trail": await audit.about_job(tx, visit.principal, job),
+            "trail": await audit.list_entries_about_job(tx, visit.principal, job),
             "host": await _host(tx, visit, job),
             "origin": await _origin(tx, visit, job),
             "own_run": await _own_run(tx, visit, job),
         }
     # limits count every tenant's leases; the page names no other tenant's jobs
     async with visit.transaction(as_system=True) as tx:
-        why = await explanation.why(tx, visit.principal, job_id)
+        why = await explanation.explain_job(tx, visit.principal, job_id)
     return visit.page(
         "job.html",
         job=job,
@@ -142,7 +142,7 @@ async def _own_run(tx: Tx, visit: Visit, job: Job) -> UUID | None:
     """The workflow run that the job waits for, if the visitor may see it."""
     if job.definition_key != ENGINE_RUN or not visit.may(Permission.READ_WORKFLOWS):
         return None
-    return await run_steps.waited_for(tx, visit.principal, job.id)
+    return await run_steps.find_awaited_run(tx, visit.principal, job.id)
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -160,9 +160,9 @@ async def _origin(tx: Tx, visit: Visit, job: Job) -> Origin:
         return Origin(trigger=reference) if visit.may(Permission.READ_TRIGGERS) else Origin()
     if reference is None or not visit.may(Permission.READ_EVENTS):
         return Origin()
-    if not await events.is_kept(tx, visit.principal, reference):
+    if not await events.is_stored(tx, visit.principal, reference):
         return Origin()  # retention has removed it
-    firing = await events.firing_of_job(tx, visit.principal, reference, job.id)
+    firing = await events.find_firing_of_job(tx, visit.principal, reference, job.id)
     return Origin(None if firing is None else firing.trigger_id, reference)
 
 
@@ -228,7 +228,7 @@ async def _log_page(visit: Visit, job_id: UUID, attempt: int | None, cursor: str
 async def edit(job_id: UUID, visit: Writer) -> Response:
     """A form to retry the job with another payload."""
     async with visit.transaction() as tx:
-        job, _ = await jobs.show(tx, visit.principal, job_id)
+        job, _ = await jobs.show_job(tx, visit.principal, job_id)
         schema = await _schema(tx, visit, job)
     return _edit_page(visit, job, PayloadForm.new(schema, job.payload))
 
@@ -238,7 +238,7 @@ async def retry_edited(job_id: UUID, visit: Writer) -> Response:
     """Retry the job with the form's payload; with `show`, switch between fields and JSON."""
     given = await visit.form()
     async with visit.transaction() as tx:
-        job, _ = await jobs.show(tx, visit.principal, job_id)
+        job, _ = await jobs.show_job(tx, visit.principal, job_id)
         form = PayloadForm.sent(await _schema(tx, visit, job), given)
     try:
         if "show" in given:

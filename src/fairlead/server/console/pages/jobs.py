@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from msgspec.structs import replace
 
 from fairlead.actions import bulk_jobs, definitions, jobs, stats
-from fairlead.actions.jobs import Filter
+from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission
@@ -92,12 +92,12 @@ class Wanted(msgspec.Struct, frozen=True):
         return any((self.q, self.status, self.definition, self.source, self.host, self.key))
 
 
-async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> Filter:
+async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> JobFilter:
     """The filter of the URL and its search; raises InvalidInput for an unknown value."""
     typed = parsed(wanted.q)
     statuses = typed.by.get("status") or list(wanted.status)
     host = typed.one("host") or wanted.host
-    return Filter(
+    return JobFilter(
         status=[_as(JobStatus, "status", one) for one in statuses] or None,
         source=_as(Source, "source", text) if (text := typed.one("source") or wanted.source) else None,
         definition_key=typed.one("definition") or wanted.definition or None,
@@ -113,17 +113,17 @@ async def listed(request: Request, visit: Reader) -> Response:
     """The jobs page: counts, throughput, and the table."""
     wanted = Wanted.of(request)
     fault: FairleadError | None = None
-    page, new = jobs.Page([], None), 0
+    page, new = jobs.JobPage([], None), 0
     async with visit.transaction() as tx:
         counts, oldest = await _levels(tx, visit)
         seconds, step = RANGES[wanted.span]
-        flow = await stats.throughput(tx, visit.principal, seconds=seconds, step=step)
+        flow = await stats.get_throughput(tx, visit.principal, seconds=seconds, step=step)
         try:
             asked = await wanted_filter(tx, visit, wanted)
             page, new = await _rows(tx, visit, asked, wanted)
         except InvalidInput as error:
             fault = error
-        keys = [one.key for one in await definitions.every(tx, visit.principal)]
+        keys = [one.key for one in await definitions.list_all(tx, visit.principal)]
     return visit.page(
         "jobs.html",
         wanted=wanted,
@@ -151,20 +151,20 @@ async def listed(request: Request, visit: Reader) -> Response:
 async def _levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | None]:
     """The number of jobs by status and, for one tenant, how long the oldest ready job has waited."""
     if visit.tenant_id is None:
-        overview = await stats.overview(tx, visit.principal, rows=1)
+        overview = await stats.get_overview(tx, visit.principal, rows=1)
         return overview.counts.by_status, None
-    summary = await stats.summary(tx, visit.principal, tenant=str(visit.tenant_id))
+    summary = await stats.get_summary(tx, visit.principal, tenant=str(visit.tenant_id))
     return summary.counts.by_status, summary.oldest_ready_seconds
 
 
-async def _rows(tx: Tx, visit: Visit, asked: Filter, wanted: Wanted) -> tuple[jobs.Page, int]:
+async def _rows(tx: Tx, visit: Visit, asked: JobFilter, wanted: Wanted) -> tuple[jobs.JobPage, int]:
     """The rows to show, and the number of newer jobs."""
     if wanted.top is None or wanted.cursor is not None:
-        return await jobs.listed(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
+        return await jobs.list_jobs(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
     # a page starts after its cursor: the id after `top` gives a page that starts with `top`
     behind = str(UUID(int=min(wanted.top.int + 1, (1 << 128) - 1)))
-    page = await jobs.listed(tx, visit.principal, asked, limit=ROWS, cursor=behind)
-    newest = await jobs.listed(tx, visit.principal, asked, limit=MOST_NEW)
+    page = await jobs.list_jobs(tx, visit.principal, asked, limit=ROWS, cursor=behind)
+    newest = await jobs.list_jobs(tx, visit.principal, asked, limit=MOST_NEW)
     return page, sum(one.id > wanted.top for one in newest.items)
 
 
@@ -234,7 +234,7 @@ async def change_matching(request: Request, action: str, visit: Writer) -> Respo
 
 async def _matching(
     request: Request, action: str, visit: Visit, *, limit: int, dry_run: bool
-) -> bulk_jobs.Bulk:
+) -> bulk_jobs.BulkResult:
     changes = {"cancel": bulk_jobs.cancel, "retry": bulk_jobs.retry}
     if action not in changes:
         raise unknown_action(action)
@@ -267,7 +267,7 @@ def _as(kind: Any, name: str, text: str) -> Any:
 
 async def _host(tx: Tx, visit: Visit, name: str) -> UUID:
     """The id of a host by name or id; a removed host still has jobs."""
-    found = await hosts.named(tx, name, tenant_id=visit.tenant_id)
+    found = await hosts.list_named(tx, name, tenant_id=visit.tenant_id)
     return found[0].id if found else _uuid(name) or NOWHERE
 
 

@@ -32,7 +32,7 @@ NEW_MEMBER = {"email": "", "role": Role.OPERATOR.value, "how": "generated"}
 async def listed(request: Request, visit: Manager) -> Response:
     """The members and their roles."""
     async with visit.transaction() as tx:
-        found = await access.users(tx, visit.principal, after=after_id(request), limit=ROWS)
+        found = await access.list_users(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
     return visit.page(
         "members.html",

@@ -32,9 +32,9 @@ async def show(visit: Manager) -> Response:
 async def _shown(visit: Visit, findings: Sequence[Finding] | None = None) -> Response:
     outdated: FairleadError | None = None
     async with visit.transaction() as tx:
-        gate = await system.gate(tx, visit.principal)
-        facts = await stored.facts(tx)
-        workers = await system.workers_listed(
+        gate = await system.get_gate(tx, visit.principal)
+        facts = await stored.read_facts(tx)
+        workers = await system.list_workers(
             tx,
             visit.principal,
             lease_seconds=visit.fl.settings.lease_seconds,
@@ -42,7 +42,7 @@ async def _shown(visit: Visit, findings: Sequence[Finding] | None = None) -> Res
             limit=MOST_WORKERS,
         )
         try:
-            await migrate.check_through(tx.connection, tx.schema)
+            await migrate.check_connection(tx.connection, tx.schema)
         except FairleadError as error:
             outdated = error
     return visit.page(
@@ -50,7 +50,7 @@ async def _shown(visit: Visit, findings: Sequence[Finding] | None = None) -> Res
         gate=gate,
         facts=facts,
         schema=visit.fl.settings.schema,
-        newest=migrate.migrations()[-1],
+        newest=migrate.list_migrations()[-1],
         outdated=outdated,
         alive=sum(not one.stale for one in workers),
         stale=sum(one.stale for one in workers),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from fairlead.actions import quotas, system, tenants
-from fairlead.actions.system import TenantPart
+from fairlead.actions.system import TenantComparison
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model.access import Permission, Tenant
@@ -41,7 +41,7 @@ QUOTAS = {
 }
 
 # By column: what to sort by, and whether the largest comes first.
-ORDERS: dict[str, tuple[Callable[[TenantPart], Any], bool]] = {
+ORDERS: dict[str, tuple[Callable[[TenantComparison], Any], bool]] = {
     "tenant": (lambda one: one.queue.tenant, False),
     "backlog": (lambda one: one.queue.queued, True),
     "oldest": (lambda one: one.queue.oldest_queued_seconds or 0, True),
@@ -100,7 +100,7 @@ class Wanted(msgspec.Struct, frozen=True):
             return "none"
         return "descending" if ORDERS[column][1] != self.turned else "ascending"
 
-    def rows(self, parts: list[TenantPart]) -> list[TenantPart]:
+    def rows(self, parts: list[TenantComparison]) -> list[TenantComparison]:
         """The matching tenants, sorted; a refresh keeps the order of the first load."""
         words = self.q.lower()
         found = [one for one in parts if words in one.queue.tenant or words in one.queue.name.lower()]
@@ -123,7 +123,7 @@ async def _listed(
 ) -> Response:
     wanted = Wanted.of(request)
     async with visit.transaction() as tx:
-        parts = await system.side_by_side(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST)
+        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST)
     rows = wanted.rows(parts)
     shown = rows[wanted.page * ROWS : (wanted.page + 1) * ROWS]
     return visit.page(
@@ -167,8 +167,8 @@ async def _shown(
 ) -> Response:
     async with visit.transaction() as tx:
         tenant = await _tenant(tx, visit, slug)
-        parts = await system.side_by_side(tx, visit.principal, seconds=SPANS["24h"], limit=MOST)
-        uses = await quotas.uses(tx, visit.principal, tenant.id)
+        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS["24h"], limit=MOST)
+        uses = await quotas.list_uses(tx, visit.principal, tenant.id)
     return visit.page(
         "tenant.html",
         status=200 if error is None else 422,

@@ -57,7 +57,7 @@ NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions":
 async def listed(request: Request, visit: Manager) -> Response:
     """The tokens and their last use."""
     async with visit.transaction() as tx:
-        found = await access.tokens(tx, visit.principal, after=after_id(request), limit=ROWS)
+        found = await access.list_tokens(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
         named = await _hosts(tx, visit)
     return visit.page(
@@ -105,7 +105,7 @@ async def revoke(token_id: UUID, visit: Manager) -> Response:
 
 
 async def _hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:
-    return [(one.id, one.name) for one in await hosts.listed(tx, visit.principal, limit=MOST_HOSTS)]
+    return [(one.id, one.name) for one in await hosts.list_hosts(tx, visit.principal, limit=MOST_HOSTS)]
 
 
 def _offered(

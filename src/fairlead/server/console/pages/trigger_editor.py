@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from fairlead.actions import definitions, events, triggers
 from fairlead.actions import preview as previews
-from fairlead.actions.preview import Preview, Wanted, Would
-from fairlead.actions.preview_subject import WantedTrigger
-from fairlead.actions.triggers import Made
+from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview
+from fairlead.actions.preview_subject import TriggerChoice
+from fairlead.actions.triggers import SavedTrigger
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused
 from fairlead.model.access import Permission, Tenant
@@ -28,7 +28,7 @@ from fairlead.server.console.choosing import choose_tenant
 from fairlead.server.console.forms import Form
 from fairlead.server.console.trigger_form import Draft
 from fairlead.server.console.visit import Visit, Visits
-from fairlead.store.triggers import moment
+from fairlead.store.triggers import read_clock
 
 router = APIRouter(route_class=Guarded)
 
@@ -126,12 +126,14 @@ async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response
     sample = Form(given)
     data = trigger_form.json_in(sample, "sample")
     faults = [*draft.faults, *(sample.faults if choice == SAMPLE else ())]
-    found: Preview | None = None
+    found: TriggerPreview | None = None
     if not faults:
         wanted = _wanted(draft, old, tenant, choice, data)
         grace = visit.fl.settings.schedule_grace_seconds
         try:
-            found = await previews.preview(tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace)
+            found = await previews.preview_trigger(
+                tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace
+            )
         except Refused as error:
             faults = trigger_form.faults_of(error)
     scheduled = draft.texts["trigger_type"] != TriggerType.EVENT
@@ -147,7 +149,7 @@ async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response
         event=next((one for one in past if str(one.id) == choice), None),
         scheduled=scheduled,
         definition_key=draft.texts["definition_key"],
-        Would=Would,
+        Would=PreviewResult,
     )
 
 
@@ -155,12 +157,12 @@ async def _runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[
     """When a schedule would run, if only its other fields have faults."""
     if {one.path for one in draft.faults} & trigger_form.TIMES:
         return None, []
-    return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await moment(tx))
+    return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await read_clock(tx))
 
 
-def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> Wanted:
+def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> PreviewRequest:
     """The preview request; it needs no label."""
-    trigger = WantedTrigger(
+    trigger = TriggerChoice(
         id=None if old is None else old.id,
         tenant=None if old is not None else str(tenant.id),
         document=draft.changes
@@ -168,10 +170,10 @@ def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, samp
         else draft.document | {"label": draft.texts["label"] or "preview"},
     )
     if draft.texts["trigger_type"] != TriggerType.EVENT:
-        return Wanted(trigger=trigger)
+        return PreviewRequest(trigger=trigger)
     if choice == SAMPLE:
-        return Wanted(trigger=trigger, sample=sample)
-    return Wanted(trigger=trigger, event_id=UUID(choice))
+        return PreviewRequest(trigger=trigger, sample=sample)
+    return PreviewRequest(trigger=trigger, event_id=UUID(choice))
 
 
 async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Event]:
@@ -180,7 +182,7 @@ async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Even
     if draft.texts["trigger_type"] != TriggerType.EVENT or not name:
         return []
     whose = replace(visit.principal, tenant_id=tenant.id)
-    return await events.listed(tx, whose, name=name, limit=CHOICES)
+    return await events.list_events(tx, whose, name=name, limit=CHOICES)
 
 
 def _choice(given: dict[str, str], past: Sequence[Event]) -> str:
@@ -201,7 +203,7 @@ async def _editor(
     faults: Sequence[Fault] = (),
 ) -> Response:
     whose = replace(visit.principal, tenant_id=tenant.id)
-    recent = await events.listed(tx, whose, limit=CHOICES * 2)
+    recent = await events.list_events(tx, whose, limit=CHOICES * 2)
     return visit.page(
         "trigger_editor.html",
         status=422 if faults else 200,
@@ -209,7 +211,7 @@ async def _editor(
         texts=draft.texts,
         faults=_by_field(faults),
         tenant=tenant,
-        definitions=[one for one in await definitions.every(tx, visit.principal) if one.is_active],
+        definitions=[one for one in await definitions.list_all(tx, visit.principal) if one.is_active],
         event_names=sorted({*END_EVENTS, *(one.name for one in recent)}),
         zones=sorted(list_zone_names()),
         units=list(trigger_form.UNITS),
@@ -228,7 +230,7 @@ def _by_field(faults: Sequence[Fault]) -> dict[str, str]:
 async def _tenant(tx: Tx, visit: Visit, trigger: Trigger | None = None) -> Tenant:
     """The trigger's tenant."""
     whose = visit.tenant if trigger is None else trigger.tenant_id
-    return await triggers.tenant_of(tx, visit.principal, str(whose), Permission.READ_TRIGGERS)
+    return await triggers.find_tenant(tx, visit.principal, str(whose), Permission.READ_TRIGGERS)
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -236,7 +238,7 @@ def _zone(name: str) -> ZoneInfo:
     return ZoneInfo(name if is_known_zone(name) else "UTC")
 
 
-def _told(what: str, made: Made) -> str:
+def _told(what: str, made: SavedTrigger) -> str:
     if not made.warnings:
         return what
     first = made.warnings[0]

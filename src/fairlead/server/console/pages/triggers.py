@@ -9,8 +9,8 @@ from fastapi.responses import Response
 
 from fairlead.actions import definitions, triggers
 from fairlead.actions import preview as previews
-from fairlead.actions.preview import Preview, Wanted
-from fairlead.actions.preview_subject import WantedTrigger
+from fairlead.actions.preview import PreviewRequest, TriggerPreview
+from fairlead.actions.preview_subject import TriggerChoice
 from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
@@ -80,9 +80,11 @@ async def listed(request: Request, visit: Reader) -> Response:
     """The triggers, newest first."""
     asked = Asked.of(request)
     async with visit.transaction() as tx:
-        found = await triggers.listed(tx, visit.principal, before=asked.cursor, limit=ROWS, **asked.filters())
-        recent = await triggers.recent(tx, visit.principal, found, each=MARKS)
-        keys = [one.key for one in await definitions.every(tx, visit.principal)]
+        found = await triggers.list_triggers(
+            tx, visit.principal, before=asked.cursor, limit=ROWS, **asked.filters()
+        )
+        recent = await triggers.list_recent_firings(tx, visit.principal, found, each=MARKS)
+        keys = [one.key for one in await definitions.list_all(tx, visit.principal)]
     return visit.page(
         "triggers.html",
         asked=asked,
@@ -103,12 +105,12 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         trigger = await triggers.get(tx, visit.principal, trigger_id)
 
         async def fetch(before: UUID | None, limit: int) -> Page[Firing]:
-            return await triggers.history(
+            return await triggers.list_firings(
                 tx, visit.principal, trigger_id, outcome=outcome, before=before, limit=limit
             )
 
         page = await shown(request, ROWS, fetch)
-        latest = (await triggers.latest(tx, visit.principal, [trigger])).get(trigger_id)
+        latest = (await triggers.list_latest_firings(tx, visit.principal, [trigger])).get(trigger_id)
         preview = await _next_runs(tx, visit, trigger)
     return visit.page(
         "trigger.html",
@@ -125,14 +127,16 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
     )
 
 
-async def _next_runs(tx: Tx, visit: Visit, trigger: Trigger) -> Preview | None:
+async def _next_runs(tx: Tx, visit: Visit, trigger: Trigger) -> TriggerPreview | None:
     """The next runs and the payload of a schedule; None if they cannot be computed."""
     if trigger.trigger_type is TriggerType.EVENT:
         return None
-    wanted = Wanted(trigger=WantedTrigger(id=trigger.id))
+    wanted = PreviewRequest(trigger=TriggerChoice(id=trigger.id))
     grace = visit.fl.settings.schedule_grace_seconds
     try:
-        return await previews.preview(tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace)
+        return await previews.preview_trigger(
+            tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace
+        )
     except Refused:  # such as an unknown time zone: its firings report that
         return None
 

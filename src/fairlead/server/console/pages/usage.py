@@ -41,7 +41,7 @@ async def shown(request: Request, visit: Reader) -> Response:
     """The usage page."""
     by = _by(request)
     async with visit.transaction() as tx:
-        report = await usage.report(tx, visit.principal, by=by)
+        report = await usage.report_usage(tx, visit.principal, by=by)
     steps = _grouped(report.items, lambda one: one.starts_at.timestamp())
     return visit.page(
         "usage.html",
@@ -67,7 +67,7 @@ async def shown(request: Request, visit: Reader) -> Response:
 async def table(request: Request, visit: Reader) -> Response:
     """The usage as CSV."""
     async with visit.transaction() as tx:
-        report = await usage.report(tx, visit.principal, by=_by(request))
+        report = await usage.report_usage(tx, visit.principal, by=_by(request))
     return as_table(report, whose=visit.tenant_slug)
 
 

@@ -23,7 +23,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     lease = visit.fl.settings.lease_seconds
     after = request.query_params.get("after", "")
     async with visit.transaction() as tx:
-        found = await system.workers_listed(tx, visit.principal, lease_seconds=lease, after=after, limit=ROWS)
+        found = await system.list_workers(tx, visit.principal, lease_seconds=lease, after=after, limit=ROWS)
     alive = [one for one in found if not one.stale]
     return visit.page(
         "workers.html",

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from fairlead.actions import run_steps, workflows
-from fairlead.actions.workflows import Shown
+from fairlead.actions.workflows import RunDetails
 from fairlead.db.tx import Tx
 from fairlead.errors import NotFound
 from fairlead.model.access import Permission
@@ -22,7 +22,7 @@ from fairlead.server.console.newest import shown as newest_shown
 from fairlead.server.console.pages.job import LARGEST_TREE, mark
 from fairlead.server.console.picture import Picture
 from fairlead.server.console.visit import Visit, Visits
-from fairlead.store.run_steps import StepMark
+from fairlead.store.run_steps import StepSummary
 
 router = APIRouter(route_class=Guarded)
 
@@ -43,7 +43,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     async with visit.transaction() as tx:
 
         async def fetch(before: UUID | None, limit: int) -> Page[Run]:
-            return await workflows.runs(
+            return await workflows.list_runs(
                 tx, visit.principal, key=key, status=status, before=before, limit=limit
             )
 
@@ -61,7 +61,7 @@ async def listed(request: Request, visit: Reader) -> Response:
 async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
     """A run and its steps."""
     async with visit.transaction() as tx:
-        shown = await workflows.show(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
+        shown = await workflows.show_run(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
         seen, marks = await _picture(tx, visit, shown)
         run = shown.run
         culprit = await _culprit(tx, visit, shown, marks)
@@ -87,14 +87,14 @@ async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
     )
 
 
-async def _culprit(tx: Tx, visit: Visit, shown: Shown, marks: Sequence[StepMark]) -> RunStep | None:
+async def _culprit(tx: Tx, visit: Visit, shown: RunDetails, marks: Sequence[StepSummary]) -> RunStep | None:
     """The step whose failure failed the run, also if it is not on this page."""
     name = (shown.run.error or {}).get("step")
     if name is None:
         return None
     place = next((one.place for one in marks if one.name == name), None)
     if place is not None and all(one.place != place for one in shown.steps):
-        shown = await workflows.show(tx, visit.principal, shown.run.id, first=place, limit=1)
+        shown = await workflows.show_run(tx, visit.principal, shown.run.id, first=place, limit=1)
     return next((one for one in shown.steps if one.name == name), None)
 
 
@@ -105,11 +105,11 @@ def _leads_to(visit: Visit, run: Run, one: RunStep) -> str:
     return visit.to(f"/workflow-runs/{run.id}/step", place=one.place)
 
 
-async def _picture(tx: Tx, visit: Visit, shown: Shown) -> tuple[Picture, list[StepMark]]:
+async def _picture(tx: Tx, visit: Visit, shown: RunDetails) -> tuple[Picture, list[StepSummary]]:
     """The drawing; for a run that is too large, its layers and a mark for each step."""
     if shown.run.steps <= MOST_STEPS and len(shown.steps) == shown.run.steps:
         return picture.of_run(shown.steps), []
-    marks = await run_steps.shape(tx, visit.principal, shown.run)
+    marks = await run_steps.list_step_summaries(tx, visit.principal, shown.run)
     return picture.of_marks(marks), marks
 
 
@@ -118,10 +118,10 @@ async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", 
     """One step of a run, and the job of each of its items."""
     wanted = JobStatus(status) if status in list(JobStatus) else None
     async with visit.transaction() as tx:
-        shown = await workflows.show(tx, visit.principal, run_id, first=place, limit=1)
+        shown = await workflows.show_run(tx, visit.principal, run_id, first=place, limit=1)
         if not shown.steps:
             raise NotFound(f"There is no such step of run {run_id}.")
-        items = await run_steps.items(
+        items = await run_steps.list_items(
             tx, visit.principal, shown.run, place, first=first, status=wanted, limit=ITEMS
         )
     return visit.page(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from fairlead.actions import run_steps, workflows
-from fairlead.actions.workflows import Start, Started
+from fairlead.actions.workflows import RunRequest, StartedRun
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
@@ -37,12 +37,14 @@ OPTIONS = ("key", "correlation_id")
 @router.get("/workflows")
 async def listed(request: Request, visit: Reader) -> Response:
     """The workflows, by key."""
-    key, tenant_id = workflows.read_place(request.query_params.get("after", ""))
+    key, tenant_id = workflows.decode_place(request.query_params.get("after", ""))
     async with visit.transaction() as tx:
-        found = await workflows.listed(tx, visit.principal, after=key, after_tenant=tenant_id, limit=ROWS)
+        found = await workflows.list_workflows(
+            tx, visit.principal, after=key, after_tenant=tenant_id, limit=ROWS
+        )
         shown = _startable(visit, found)
-        recent = await run_steps.recent(tx, visit.principal, {one.key for one in shown}, each=MARKS)
-        inline = await workflows.runs(tx, visit.principal, limit=1)
+        recent = await run_steps.list_recent_runs(tx, visit.principal, {one.key for one in shown}, each=MARKS)
+        inline = await workflows.list_runs(tx, visit.principal, limit=1)
         slugs = await tenant_slugs(tx, visit)
     return visit.page(
         "workflows.html",
@@ -51,7 +53,7 @@ async def listed(request: Request, visit: Reader) -> Response:
         slugs=slugs,
         after=key,
         has_runs=bool(inline),
-        next_after=None if found.last is None else workflows.place_of(found.last),
+        next_after=None if found.last is None else workflows.encode_place(found.last),
     )
 
 
@@ -67,7 +69,7 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
     async with visit.transaction() as tx:
         workflow = await workflows.get(tx, visit.principal, visit.tenant_slug, workflow_key, version=version)
         newest = workflow if version is None else await _newest(tx, visit, workflow_key)
-        runs = await workflows.runs(tx, visit.principal, key=workflow_key, limit=RUNS)
+        runs = await workflows.list_runs(tx, visit.principal, key=workflow_key, limit=RUNS)
     return visit.page(
         "workflow.html",
         workflow=workflow,
@@ -118,9 +120,11 @@ async def start(workflow_key: str, visit: Runner) -> Response:
     return visit.done(told, to=visit.to(f"/workflow-runs/{made.id}"))
 
 
-async def _started(visit: Visit, workflow: PublishedWorkflow, given: Any, options: dict[str, str]) -> Started:
+async def _started(
+    visit: Visit, workflow: PublishedWorkflow, given: Any, options: dict[str, str]
+) -> StartedRun:
     refuse_masked(given)
-    asked = Start(
+    asked = RunRequest(
         tenant=str(visit.tenant_slug),
         input=given,
         version=workflow.version,
@@ -165,4 +169,4 @@ def _form_page(
 
 async def _copied(tx: Tx, visit: Visit, run_id: str) -> Run | None:
     asked: UUID | None = uuid_of(run_id)
-    return None if asked is None else (await workflows.show(tx, visit.principal, asked, limit=1)).run
+    return None if asked is None else (await workflows.show_run(tx, visit.principal, asked, limit=1)).run

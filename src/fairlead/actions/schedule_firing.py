@@ -9,16 +9,22 @@ import structlog
 from msgspec.structs import replace
 
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.firing import Shot, failed, fire_all, skipped
-from fairlead.db.refusals import as_refusal
+from fairlead.actions.firing import TriggerShot, failed_record, fire_all, skipped_record
+from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
 from fairlead.model.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
 from fairlead.model.job import Source
-from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, build_schedule_context, schedule_of_trigger
+from fairlead.model.trigger import (
+    CatchUp,
+    FiringOutcome,
+    Trigger,
+    build_schedule_context,
+    schedule_of_trigger,
+)
 from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
-from fairlead.store.triggers import Moved, TriggerSpec
+from fairlead.store.triggers import NextFiring, TriggerSpec
 
 log = structlog.get_logger(__name__)
 
@@ -26,11 +32,11 @@ log = structlog.get_logger(__name__)
 MOST_AT_ONCE = 1000
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TriggerPlan(msgspec.Struct, frozen=True):
     """The due instants of a trigger: shots to fire, records of skipped instants, and the next firing."""
 
     trigger: Trigger
-    shots: list[Shot] = msgspec.field(default_factory=list)
+    shots: list[TriggerShot] = msgspec.field(default_factory=list)
     told: list[NewFiring] = msgspec.field(default_factory=list)
     next_fire_at: datetime | None = None
 
@@ -39,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
         slots = [one.slot for one in self.told] + [one.slot for one in self.shots]
         return [(self.trigger.id, slot) for slot in slots]
 
-    def without(self, known: set[tuple[UUID, str]]) -> "Plan":
+    def without(self, known: set[tuple[UUID, str]]) -> "TriggerPlan":
         """The plan without recorded slots: an instant can come up again after a schedule was changed."""
         left = {slot for trigger_id, slot in self.slots if (trigger_id, slot) not in known}
         return replace(
@@ -56,13 +62,13 @@ async def fire_due(
 
     With `careful`, an unexpected error of one schedule is recorded as a failure, and does not stop the others.
     """
-    await tx.by_index()
-    found = await triggers.due(tx, limit=limit)
+    await tx.prefer_indexes()
+    found = await triggers.lock_due(tx, limit=limit)
     if not found:
         return 0
-    now = await triggers.moment(tx)
-    plans = _plans(found, now, timedelta(seconds=grace_seconds), careful=careful)
-    known = await firings.recorded(tx, [slot for plan in plans for slot in plan.slots])
+    now = await triggers.read_clock(tx)
+    plans = _build_plans(found, now, timedelta(seconds=grace_seconds), careful=careful)
+    known = await firings.filter_recorded(tx, [slot for plan in plans for slot in plan.slots])
     plans = [plan.without(known) for plan in plans]
     records = [record for plan in plans for record in plan.told]
     if careful:
@@ -71,62 +77,66 @@ async def fire_due(
     else:
         records += await fire_all(tx, catalog, [shot for plan in plans for shot in plan.shots])
     await firings.add(tx, records)
-    await triggers.fired(tx, [_moved(plan) for plan in plans])
+    await triggers.store_firings(tx, [_next_firing(plan) for plan in plans])
     return len(found)
 
 
-def _plans(found: Iterable[Trigger], now: datetime, grace: timedelta, *, careful: bool) -> list[Plan]:
-    plans: list[Plan] = []
+def _build_plans(
+    found: Iterable[Trigger], now: datetime, grace: timedelta, *, careful: bool
+) -> list[TriggerPlan]:
+    plans: list[TriggerPlan] = []
     instants = 0
     for trigger in found:
-        plans.append(_plan(trigger, now, grace, careful=careful))
+        plans.append(_build_plan(trigger, now, grace, careful=careful))
         instants += len(plans[-1].slots)
         if instants >= MOST_AT_ONCE:
             break
     return plans
 
 
-def _plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -> Plan:
+def _build_plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -> TriggerPlan:
     first = trigger.next_fire_at or now
     try:
         verdict = decide_due(schedule_of_trigger(trigger), first, now, trigger.catch_up, grace)
-        shots = [instant_shot(trigger, at) for at in verdict.fire]
+        shots = [build_instant_shot(trigger, at) for at in verdict.fire]
     except Refused as refusal:
         # for example an unknown time zone: the schedule stops, and its record says why
-        return Plan(trigger, told=[failed(_bare(trigger, first), refusal)])
+        return TriggerPlan(trigger, told=[failed_record(_bare_shot(trigger, first), refusal)])
     except Exception as error:
         if not careful:
             raise
-        return Plan(trigger, told=[failed(_bare(trigger, first), _unforeseen(trigger.id, error))])
-    told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
-    told += [skipped(_bare(trigger, at), why) for at, why in verdict.skip]
-    return Plan(trigger, shots, told, verdict.next_fire_at)
+        return TriggerPlan(
+            trigger, told=[failed_record(_bare_shot(trigger, first), _internal_error(trigger.id, error))]
+        )
+    told = [] if verdict.passed is None else [_passed_record(trigger, verdict.passed)]
+    told += [skipped_record(_bare_shot(trigger, at), why) for at, why in verdict.skip]
+    return TriggerPlan(trigger, shots, told, verdict.next_fire_at)
 
 
-async def pass_over(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
+async def record_dropped(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
     """Record the due instants of a locked trigger that a change drops. A disabled trigger has none."""
     first = old.next_fire_at
     if first is None or first > now or not spec.is_enabled or spec.next_fire_at == first:
         return
     told = [
         one
-        for one in _taken_away(old, first, now)
+        for one in _build_dropped(old, first, now)
         if not (one.scheduled_at and spec.next_fire_at and one.scheduled_at >= spec.next_fire_at)
     ]
-    known = await firings.recorded(tx, [(one.trigger_id, one.slot) for one in told])
+    known = await firings.filter_recorded(tx, [(one.trigger_id, one.slot) for one in told])
     await firings.add(tx, [one for one in told if (one.trigger_id, one.slot) not in known])
 
 
-def _taken_away(trigger: Trigger, first: datetime, now: datetime) -> list[NewFiring]:
+def _build_dropped(trigger: Trigger, first: datetime, now: datetime) -> list[NewFiring]:
     try:
         verdict = decide_due(schedule_of_trigger(trigger), first, now, CatchUp.ALL, timedelta())
     except Refused as refusal:  # the change may fix it
-        return [failed(_bare(trigger, first), refusal)]
-    told = [] if verdict.passed is None else [_passed(trigger, verdict.passed)]
-    return told + [skipped(_bare(trigger, at), CHANGED) for at in verdict.fire]
+        return [failed_record(_bare_shot(trigger, first), refusal)]
+    told = [] if verdict.passed is None else [_passed_record(trigger, verdict.passed)]
+    return told + [skipped_record(_bare_shot(trigger, at), CHANGED) for at in verdict.fire]
 
 
-def _passed(trigger: Trigger, passed: UnrecordedInstants) -> NewFiring:
+def _passed_record(trigger: Trigger, passed: UnrecordedInstants) -> NewFiring:
     return NewFiring(
         trigger_id=trigger.id,
         tenant_id=trigger.tenant_id,
@@ -139,11 +149,11 @@ def _passed(trigger: Trigger, passed: UnrecordedInstants) -> NewFiring:
     )
 
 
-def _moved(plan: Plan) -> Moved:
-    return Moved(plan.trigger.id, plan.next_fire_at, plan.shots[-1].scheduled_at if plan.shots else None)
+def _next_firing(plan: TriggerPlan) -> NextFiring:
+    return NextFiring(plan.trigger.id, plan.next_fire_at, plan.shots[-1].scheduled_at if plan.shots else None)
 
 
-async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[NewFiring]:
+async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[NewFiring]:
     """Fire the shots of one trigger; after an error, roll them back and return failure records."""
     try:
         async with tx.connection.transaction():
@@ -151,29 +161,29 @@ async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> li
     except DefinitionUnsettled:
         raise
     except Refused as refusal:
-        return [failed(shot, refusal) for shot in shots]
+        return [failed_record(shot, refusal) for shot in shots]
     except FairleadError:
         raise
     except Exception as error:
-        if as_refusal(error, "") is not None:
+        if translate_error(error, "") is not None:
             raise  # the database failed, not the trigger
-        internal = _unforeseen(shots[0].trigger.id, error)
-        return [failed(shot, internal) for shot in shots]
+        internal = _internal_error(shots[0].trigger.id, error)
+        return [failed_record(shot, internal) for shot in shots]
 
 
-def _unforeseen(trigger_id: UUID, error: Exception) -> InternalError:
+def _internal_error(trigger_id: UUID, error: Exception) -> InternalError:
     log.error("trigger_failed", trigger_id=str(trigger_id), why=repr(error), exc_info=error)
     return InternalError("An unexpected error occurred; the scheduler's log has the details.")
 
 
-def instant_shot(trigger: Trigger, instant: datetime) -> Shot:
+def build_instant_shot(trigger: Trigger, instant: datetime) -> TriggerShot:
     """The shot of a schedule at an instant."""
-    return replace(_bare(trigger, instant), context=build_schedule_context(trigger, instant))
+    return replace(_bare_shot(trigger, instant), context=build_schedule_context(trigger, instant))
 
 
-def _bare(trigger: Trigger, instant: datetime) -> Shot:
+def _bare_shot(trigger: Trigger, instant: datetime) -> TriggerShot:
     """The shot without a context, for records."""
-    return Shot(
+    return TriggerShot(
         trigger=trigger,
         slot=slot_of(instant),
         context={},

@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from fairlead.actions import metering
 from fairlead.actions import usage as actions
+from fairlead.actions import usage_events
 from fairlead.db.tx import Database, Tx
 from fairlead.model.usage import USAGE_RECORDED, By
 from fairlead.store import counts
@@ -41,7 +41,7 @@ async def told(tx: Tx, tenant: str = TENANT) -> list[dict[str, Any]]:
 
 async def tell(tx: Tx) -> float:
     """All there is to tell now; seconds until there is more."""
-    while not (done := await metering.tell(tx, await metering.noted(tx))).done:
+    while not (done := await usage_events.emit_usage(tx, await usage_events.note_hour(tx))).done:
         assert done.seconds == 0.0
     return done.seconds
 
@@ -83,7 +83,7 @@ async def test_each_hour_is_told_once_with_every_definitions_part(db: Database) 
             "cost_cents": 14,
         }
         assert new["totals"]["cost_cents"] == 21
-        month = await actions.report(tx, TESTER, tenant=TENANT, by=By.MONTH)
+        month = await actions.report_usage(tx, TESTER, tenant=TENANT, by=By.MONTH)
         # and one from before anybody listened
         assert month.totals.runs == old["totals"]["runs"] + new["totals"]["runs"] + 1
         assert await tx.values(
@@ -115,10 +115,13 @@ async def test_an_hour_waits_for_whoever_is_still_ending_runs_in_it(db: Database
         await listen(tx, 5)
     async with db.transaction() as slow:
         await ran(slow, 1)
-        note = await db.transact(metering.noted)
-        assert await db.transact(lambda tx: metering.tell(tx, note)) == (metering.AGAIN_SECONDS, False)
+        note = await db.transact(usage_events.note_hour)
+        assert await db.transact(lambda tx: usage_events.emit_usage(tx, note)) == (
+            usage_events.AGAIN_SECONDS,
+            False,
+        )
 
-    await db.transact(lambda tx: metering.tell(tx, note))
+    await db.transact(lambda tx: usage_events.emit_usage(tx, note))
 
     async with db.transaction() as tx:
         assert [data["totals"]["runs"] for data in await told(tx)] == [1]

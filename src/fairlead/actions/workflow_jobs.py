@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from fairlead.actions.workflows import Start, reopen, start
+from fairlead.actions.workflows import RunRequest, reopen, start
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.model.workflow_run import Run, RunStatus
@@ -11,7 +11,7 @@ from fairlead.model.workflow_secrets import mask_run
 from fairlead.store import jobs, workflows
 
 
-async def go_on(
+async def continue_job(
     tx: Tx,
     principal: Principal,
     job_id: UUID,
@@ -26,11 +26,11 @@ async def go_on(
 
     The first call starts the run. If the job was retried after its run failed, the run continues from its failed steps.
     """
-    if not await workflows.hold_running(tx, job_id):
+    if not await workflows.lock_running_job(tx, job_id):
         return None  # it was canceled or lost meanwhile, and nothing would stop a run that it starts
-    run_id = await workflows.of_job(tx, job_id)
+    run_id = await workflows.find_awaited_run(tx, job_id)
     if run_id is None:
-        asked = Start(
+        asked = RunRequest(
             tenant=tenant,
             input=input,
             version=version,
@@ -39,7 +39,7 @@ async def go_on(
         )
         await start(tx, principal, workflow, asked)
         return None
-    held = (await workflows.hold(tx, [run_id]))[run_id]
+    held = (await workflows.lock_runs(tx, [run_id]))[run_id]
     if held.status is RunStatus.RUNNING:
         return None
     if held.answered and held.status is not RunStatus.SUCCEEDED:
@@ -47,5 +47,5 @@ async def go_on(
         return None
     if held.status is RunStatus.CANCELED:
         await jobs.request_cancel(tx, job_id)  # so that the job, which can only fail, ends as its run did
-    run = await workflows.run(tx, run_id, tenant_id=None)
+    run = await workflows.get_run(tx, run_id, tenant_id=None)
     return None if run is None else mask_run(run, tx.redact_patterns)

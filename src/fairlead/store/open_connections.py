@@ -13,14 +13,14 @@ from fairlead.model.quota import Quota
 sql = queries_beside(__file__)
 
 
-class Key(NamedTuple):
+class ConnectionQuota(NamedTuple):
     """One quota of one tenant."""
 
     tenant_id: UUID
     quota: Quota
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaStanding(msgspec.Struct, frozen=True, kw_only=True):
     """The number that other processes hold of a quota, and the tenant's own quotas."""
 
     tenant_id: UUID
@@ -29,7 +29,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     others: int
 
 
-async def tell(tx: Tx, server_id: UUID, held: Mapping[Key, int], *, seconds: float) -> dict[Key, Standing]:
+async def store_counts(
+    tx: Tx, server_id: UUID, held: Mapping[ConnectionQuota, int], *, seconds: float
+) -> dict[ConnectionQuota, QuotaStanding]:
     """Store the number of connections that this process holds, valid for `seconds`; returns the other processes' numbers."""
     values = {
         "server_id": server_id,
@@ -38,19 +40,22 @@ async def tell(tx: Tx, server_id: UUID, held: Mapping[Key, int], *, seconds: flo
         "held": list(held.values()),
         "seconds": seconds,
     }
-    return {Key(one.tenant_id, one.quota): one for one in await tx.all(Standing, sql.tell, values)}
+    return {
+        ConnectionQuota(one.tenant_id, one.quota): one
+        for one in await tx.all(QuotaStanding, sql.tell, values)
+    }
 
 
-async def held(tx: Tx, tenant_id: UUID) -> dict[str, int]:
+async def count_connections(tx: Tx, tenant_id: UUID) -> dict[str, int]:
     """The number of connections that all processes hold for a tenant, by quota."""
     return dict(await tx.values(sql.held, {"tenant_id": tenant_id}))
 
 
-async def leave(tx: Tx, server_id: UUID) -> None:
+async def remove_server(tx: Tx, server_id: UUID) -> None:
     """Remove the rows of this process."""
     await tx.run(sql.leave, {"server_id": server_id})
 
 
-async def forget(tx: Tx) -> None:
+async def remove_expired(tx: Tx) -> None:
     """Remove the rows of dead processes."""
     await tx.run(sql.forget)

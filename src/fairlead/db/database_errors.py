@@ -21,7 +21,7 @@ TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
 STANDBY = pg.ReadOnlySqlTransaction
 # The server ended an idle transaction: nothing of it remains.
 IDLE = pg.IdleInTransactionSessionTimeout
-# Any other failure; `as_refusal` tells them apart. Check the ones above first: they are OperationalErrors too.
+# Any other failure; `translate_error` tells them apart. Check the ones above first: they are OperationalErrors too.
 FAILED = (psycopg.OperationalError, psycopg_pool.PoolTimeout, STANDBY)
 # SQLSTATEs of a lost connection, or of a server that accepts none now. An error without a SQLSTATE is the driver's own.
 _GONE = ("08", "57P", "53300")
@@ -36,15 +36,15 @@ _ADVICE = {
 _MISLEADING = re.compile(r"\w+://[^@/]*[@/][^?@]*@")
 
 
-def as_refusal(error: Exception, url: str) -> FairleadError | None:
+def translate_error(error: Exception, url: str) -> FairleadError | None:
     """The Fairlead error for a database error; None for any other error."""
     if isinstance(error, TOO_SLOW + SAFE_TO_REPEAT):
-        return busy(error)
+        return busy_error(error)
     if isinstance(error, IDLE):
-        return idle(error)
+        return idle_error(error)
     if not isinstance(error, FAILED):
         return None
-    return unreachable(url, error) if is_lost(error) else refused(error)
+    return unreachable_error(url, error) if is_lost(error) else refused_error(error)
 
 
 def is_lost(error: Exception) -> bool:
@@ -56,14 +56,14 @@ def is_lost(error: Exception) -> bool:
     return error.sqlstate is None or error.sqlstate.startswith(_GONE)
 
 
-def refused(error: Exception) -> DatabaseRefused:
+def refused_error(error: Exception) -> DatabaseRefused:
     """The error for a statement that PostgreSQL cannot run, however often it is repeated."""
     code = getattr(error, "sqlstate", None) or ""
     advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or "Its log has more"
     return DatabaseRefused(f"PostgreSQL could not run the statement ({code}): {first_line(error)}. {advice}.")
 
 
-def idle(error: Exception) -> TransactionIdle:
+def idle_error(error: Exception) -> TransactionIdle:
     """The error for a transaction that was left open and idle."""
     return TransactionIdle(
         f"PostgreSQL ended a transaction that was idle for more than a third of a lease: {first_line(error)}. "
@@ -71,7 +71,7 @@ def idle(error: Exception) -> TransactionIdle:
     )
 
 
-def busy(error: Exception) -> DatabaseBusy:
+def busy_error(error: Exception) -> DatabaseBusy:
     """The error for a timeout or a conflict that lasted."""
     return DatabaseBusy(
         f"The database did not run the statement in time: {first_line(error)}. Another transaction holds locks that this one "
@@ -79,17 +79,17 @@ def busy(error: Exception) -> DatabaseBusy:
     )
 
 
-def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
+def unreachable_error(url: str, error: Exception) -> DatabaseUnreachable:
     """The error for a connection that was lost or not established."""
     if not _can_be_read(url):
-        return _unreadable()
+        return _unreadable_error()
     return DatabaseUnreachable(
-        f"Cannot use the database at {describe(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
+        f"Cannot use the database at {describe_address(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
         "FAIRLEAD_DATABASE_URL."
     )
 
 
-def is_of_the_data(error: Exception) -> bool:
+def is_data_error(error: Exception) -> bool:
     """Whether PostgreSQL cannot store a value: a retry does not help."""
     if isinstance(error, DatabaseRefused):
         return isinstance(error.__cause__, pg.ProgramLimitExceeded)
@@ -105,7 +105,7 @@ def first_line(error: Exception) -> str:
 def check_address(url: str) -> None:
     """Refuse an unreadable address before the driver does: its message would quote the password."""
     if not _can_be_read(url):
-        raise _unreadable()
+        raise _unreadable_error()
 
 
 def _can_be_read(url: str) -> bool:
@@ -116,7 +116,7 @@ def _can_be_read(url: str) -> bool:
     return _MISLEADING.match(url) is None
 
 
-def _unreadable() -> DatabaseUnreachable:
+def _unreadable_error() -> DatabaseUnreachable:
     return DatabaseUnreachable(
         "The address of the database cannot be read (it is not shown, since a password may be in it). Correct "
         "FAIRLEAD_DATABASE_URL, or FAIRLEAD_DIRECT_URL: postgresql://user:password@host:5432/database, and in the "
@@ -124,7 +124,7 @@ def _unreadable() -> DatabaseUnreachable:
     )
 
 
-def describe(url: str) -> str:
+def describe_address(url: str) -> str:
     """Where a URL points, without its password."""
     if not _can_be_read(url):
         return "an address that cannot be read"

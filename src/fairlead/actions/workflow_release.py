@@ -9,9 +9,10 @@ from uuid import UUID
 import msgspec
 from uuid_utils.compat import uuid7
 
-from fairlead.actions.enqueue import inactive, refuse
+from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused, TemplateFailed
+from fairlead.loop_pauses import LoopPauses
 from fairlead.model.definition import Kind, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
@@ -22,10 +23,17 @@ from fairlead.model.secret_length import check_secrets
 from fairlead.model.workflow import Step
 from fairlead.model.workflow_run import StepState
 from fairlead.model.workflow_step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
-from fairlead.loop_pauses import LoopPauses
 from fairlead.store import quotas, triggers, workflows
-from fairlead.store.jobs import Target
-from fairlead.store.workflows import Advanced, Begun, Free, Held, Over, StepDefinition, StepJob
+from fairlead.store.jobs import JobTarget
+from fairlead.store.workflows import (
+    AdvancedRuns,
+    EndedStep,
+    FreeStep,
+    LockedRun,
+    StartedStep,
+    StepDefinition,
+    StepJob,
+)
 
 LONGEST_MESSAGE = 1000
 # The most bytes of all payloads of a for_each step.
@@ -37,21 +45,21 @@ _step = msgspec.json.Decoder(Step)
 
 
 @lru_cache(maxsize=4096)
-def _recipe(spec: str) -> Recipe:
+def _cached_recipe(spec: str) -> Recipe:
     return build_recipe(_step.decode(spec))
 
 
 @lru_cache(maxsize=256)
-def _validator(arg_schema: str) -> Validator:
+def _cached_validator(arg_schema: str) -> Validator:
     return compile_schema(msgspec.json.decode(arg_schema))
 
 
 @lru_cache(maxsize=256)
-def _secret_paths(arg_schema: str) -> tuple[str, ...]:
+def _cached_secret_paths(arg_schema: str) -> tuple[str, ...]:
     return tuple(secret_paths(msgspec.json.decode(arg_schema)))
 
 
-def context_of(run: Held, steps: Mapping[str, Any]) -> dict[str, Any]:
+def build_context(run: LockedRun, steps: Mapping[str, Any]) -> dict[str, Any]:
     """The context of a run's templates."""
     return {
         "input": run.input,
@@ -66,26 +74,26 @@ def context_of(run: Held, steps: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def release(tx: Tx, advanced: Advanced) -> list[Over]:
+async def release_steps(tx: Tx, advanced: AdvancedRuns) -> list[EndedStep]:
     """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused."""
     free = advanced.free or ()
-    recipes = [_recipe(step.spec) for step in free]
+    recipes = [_cached_recipe(step.spec) for step in free]
     wanted = {
         (step.run_id, name) for step, recipe in zip(free, recipes, strict=True) for name in recipe.needs
     }
-    seen = await workflows.ends(tx, sorted(wanted)) if wanted else {}
+    seen = await workflows.get_step_ends(tx, sorted(wanted)) if wanted else {}
     runs = {run.id: run for run in advanced.runs}
-    releasing = _Releasing(tx, advanced.definitions or {})
+    releasing = _StepRelease(tx, advanced.definitions or {})
     for step, recipe in zip(free, recipes, strict=True):
         run = runs[step.run_id]
-        await releasing.release(run, step, recipe, context_of(run, seen.get(run.id, {})))
+        await releasing.release(run, step, recipe, build_context(run, seen.get(run.id, {})))
         if releasing.size > MOST_STEP_BYTES:
             await releasing.write()  # keeps the payloads of many large steps out of memory
     await releasing.write()
     return releasing.over
 
 
-class Filled(NamedTuple):
+class EncodedTask(NamedTuple):
     """A task with its encoded payload: as Python values it would take many times the memory."""
 
     item: int | None
@@ -94,7 +102,7 @@ class Filled(NamedTuple):
     secret_paths: list[str] | None
 
 
-class Weight:
+class PayloadWeight:
     """Limits the bytes of a step's payloads while they are rendered, and pauses for the event loop in between.
 
     A template can expand a few megabytes of input to gigabytes.
@@ -115,26 +123,26 @@ class Weight:
                 [Fault("/payload", "too large for this number of items")],
             )
         if self._pauses.is_due:
-            await triggers.moment(self._tx)
+            await triggers.read_clock(self._tx)
             await self._pauses.pause()
 
 
-class _Releasing:
+class _StepRelease:
     """Steps that are released together, and the rows to write for them."""
 
     def __init__(self, tx: Tx, found: Mapping[str, StepDefinition]) -> None:
         self.tx = tx
         self.found = found
         # the jobs of each step, and the state of a for_each step
-        self.made: list[tuple[Free, list[StepJob], Begun | None]] = []
+        self.made: list[tuple[FreeStep, list[StepJob], StartedStep | None]] = []
         self.jobs: list[StepJob] = []
-        self.begun: list[Begun] = []
-        self.over: list[Over] = []
+        self.begun: list[StartedStep] = []
+        self.over: list[EndedStep] = []
         # the bytes of these jobs' payloads
         self.size = 0
         self._masks: dict[UUID, Mask | None] = {}
 
-    async def release(self, run: Held, step: Free, recipe: Recipe, context: dict[str, Any]) -> None:
+    async def release(self, run: LockedRun, step: FreeStep, recipe: Recipe, context: dict[str, Any]) -> None:
         """Create the jobs of a step, or end it."""
         try:
             released = None if step.parents and not step.ran else self._released(recipe, context)
@@ -147,20 +155,22 @@ class _Releasing:
             else:
                 await self._add(run, step, recipe, released)
         except Refused as refusal:
-            self._is_over(step, StepState.FAILED, error=_error(refusal, self._mask_of(run)))
+            self._is_over(step, StepState.FAILED, error=_describe_error(refusal, self._mask_of(run)))
 
     async def write(self) -> None:
         """Write the jobs and states so far, as far as the quotas allow."""
         await self._hold_to_quotas()
         if self.begun:
-            await workflows.correct(self.tx, self.begun)
+            await workflows.correct_steps(self.tx, self.begun)
         if self.jobs:
-            await workflows.release(self.tx, self.jobs)
+            await workflows.insert_jobs(self.tx, self.jobs)
         self.made, self.begun, self.jobs, self.size = [], [], [], 0
 
-    def _is_over(self, step: Free, state: StepState, *, error: Any = None, items: int | None = None) -> None:
-        self.begun.append(Begun(step.run_id, step.place, state, items=items, error=error))
-        self.over.append(Over(step.run_id, step.place, state, error))
+    def _is_over(
+        self, step: FreeStep, state: StepState, *, error: Any = None, items: int | None = None
+    ) -> None:
+        self.begun.append(StartedStep(step.run_id, step.place, state, items=items, error=error))
+        self.over.append(EndedStep(step.run_id, step.place, state, error))
 
     def _released(self, recipe: Recipe, context: dict[str, Any]) -> StepJobs | None:
         """The tasks of the step; None if its condition is false."""
@@ -170,36 +180,36 @@ class _Releasing:
             return None
         return recipe.released(context, max_bytes=self.tx.settings.max_payload_bytes)
 
-    def _active(self, run: Held, recipe: Recipe) -> StepDefinition:
+    def _active(self, run: LockedRun, recipe: Recipe) -> StepDefinition:
         definition = self.found.get(recipe.step.definition)
         if definition is None or run.tenant_id not in (definition.only_tenants or [run.tenant_id]):
             raise unknown_definition(recipe.step.definition)
         if not definition.is_active:
-            raise inactive(definition.key)
+            raise inactive_error(definition.key)
         return definition
 
-    def _is_hosted(self, run: Held, recipe: Recipe, released: StepJobs) -> bool:
+    def _is_hosted(self, run: LockedRun, recipe: Recipe, released: StepJobs) -> bool:
         definition = self._active(run, recipe)
         bound = definition.resource_pointer or definition.kind is Kind.HOST
         return bool(released.host_id or released.resource_id or bound)
 
-    async def _add(self, run: Held, step: Free, recipe: Recipe, released: StepJobs) -> None:
+    async def _add(self, run: LockedRun, step: FreeStep, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for any worker: all of them, or the step fails."""
-        definition, made, weight = self._active(run, recipe), list[StepJob](), Weight(self.tx)
+        definition, made, weight = self._active(run, recipe), list[StepJob](), PayloadWeight(self.tx)
         for task in released.tasks:
             filled = self._filled(run, definition, task)
             await weight.add(len(filled.payload))
             made.append(self._job(run, step, recipe, filled))
-        begun = None if recipe.for_each is None else _is_many(step, jobs=len(made))
+        begun = None if recipe.for_each is None else _many_jobs(step, jobs=len(made))
         self.made.append((step, made, begun))
 
     def _job(
         self,
-        run: Held,
-        step: Free,
+        run: LockedRun,
+        step: FreeStep,
         recipe: Recipe,
-        filled: Filled,
-        at: Target | None = None,
+        filled: EncodedTask,
+        at: JobTarget | None = None,
     ) -> StepJob:
         spec, definition = recipe.step, self._active(run, recipe)
         self.size += len(filled.payload)
@@ -222,24 +232,26 @@ class _Releasing:
             resource_id=None if at is None else at.resource_id,
         )
 
-    def _filled(self, run: Held, definition: StepDefinition, task: Task) -> Filled:
+    def _filled(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:
         settings = self.tx.settings
         payload, text = encode(
             task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
         )
-        check_payload(_validator(definition.arg_schema), definition.key, payload, size=len(text))
-        check_secrets(definition.key, payload, _secret_paths(definition.arg_schema))
-        return Filled(task.item, text, self._hides(run, task))
+        check_payload(_cached_validator(definition.arg_schema), definition.key, payload, size=len(text))
+        check_secrets(definition.key, payload, _cached_secret_paths(definition.arg_schema))
+        return EncodedTask(task.item, text, self._hides(run, task))
 
-    async def _add_hosted(self, run: Held, step: Free, recipe: Recipe, released: StepJobs) -> None:
+    async def _add_hosted(self, run: LockedRun, step: FreeStep, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for hosts, which one query finds for all of them; an item with an unknown host is refused alone."""
         # if the step is retried because some items were refused, the other items are done
         done = (
-            await workflows.items_done(self.tx, run.id, step.place) if recipe.for_each is not None else set()
+            await workflows.list_items_done(self.tx, run.id, step.place)
+            if recipe.for_each is not None
+            else set()
         )
         tasks = (task for task in released.tasks if task.item not in done)
         fit, refused = await self._fitting(run, self._active(run, recipe), tasks)
-        places = await workflows.targets(
+        places = await workflows.find_targets(
             self.tx,
             [filled.payload for filled in fit],
             tenant_id=run.tenant_id,
@@ -252,19 +264,19 @@ class _Releasing:
             if at.refusal is None:
                 made.append(self._job(run, step, recipe, one, at))
             else:
-                refused.append(_refusal(run, recipe, released, at.refusal))
+                refused.append(_build_refusal(run, recipe, released, at.refusal))
         if not made:
             raise refused[0]
         begun = None
         if recipe.for_each is not None:
-            begun = _is_many(step, jobs=len(made), refused=refused, done=len(done), mask=self._mask_of(run))
+            begun = _many_jobs(step, jobs=len(made), refused=refused, done=len(done), mask=self._mask_of(run))
         self.made.append((step, made, begun))
 
     async def _fitting(
-        self, run: Held, definition: StepDefinition, tasks: Iterable[Task]
-    ) -> tuple[list[Filled], list[Refused]]:
+        self, run: LockedRun, definition: StepDefinition, tasks: Iterable[Task]
+    ) -> tuple[list[EncodedTask], list[Refused]]:
         """The tasks whose payloads are valid, and the refusals of the others."""
-        fit, refused, weight = list[Filled](), list[Refused](), Weight(self.tx)
+        fit, refused, weight = list[EncodedTask](), list[Refused](), PayloadWeight(self.tx)
         for task in tasks:
             try:
                 filled = self._filled(run, definition, task)
@@ -276,12 +288,12 @@ class _Releasing:
             await weight.add(len(filled.payload))
         return fit, refused
 
-    def _hides(self, run: Held, task: Task) -> list[str] | None:
+    def _hides(self, run: LockedRun, task: Task) -> list[str] | None:
         """The paths of a payload that hold secrets of the run's input, in addition to the definition's."""
         mask = self._mask_of(run)
         return None if mask is None else find_secret_places(task.payload, mask) or None
 
-    def _mask_of(self, run: Held) -> Mask | None:
+    def _mask_of(self, run: LockedRun) -> Mask | None:
         """The mask of the secrets of the run's input."""
         if not run.secret_paths:
             return None
@@ -298,42 +310,42 @@ class _Releasing:
         for step, jobs, begun in self.made:
             if refusals := await self._refusals([*taken, jobs]):
                 refusal = quota_error_from_database(refusals[0], more=len(jobs))
-                self._is_over(step, StepState.FAILED, error=_error(refusal))
+                self._is_over(step, StepState.FAILED, error=_describe_error(refusal))
             else:
                 taken.append(jobs)
                 self._take([(step, jobs, begun)])
 
     async def _refusals(self, made: Sequence[Sequence[StepJob]]) -> list[dict[str, Any]]:
         jobs = [job for some in made for job in some]
-        found = await quotas.refusals(
+        found = await quotas.find_refusals(
             self.tx,
             tenants=Counter(job.tenant_id for job in jobs),
             runs=Counter(job.run_id for job in jobs),
         )
         return list(found.values())
 
-    def _take(self, made: Sequence[tuple[Free, list[StepJob], Begun | None]]) -> None:
+    def _take(self, made: Sequence[tuple[FreeStep, list[StepJob], StartedStep | None]]) -> None:
         for _, jobs, begun in made:
             self.jobs += jobs
             if begun is not None:
                 self.begun.append(begun)
 
 
-def _is_many(
-    step: Free, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0, mask: Mask | None = None
-) -> Begun:
-    return Begun(
+def _many_jobs(
+    step: FreeStep, *, jobs: int, refused: Sequence[Refused] = (), done: int = 0, mask: Mask | None = None
+) -> StartedStep:
+    return StartedStep(
         step.run_id,
         step.place,
         StepState.RUNNING,
         items=jobs + len(refused) + done,
         remaining=jobs,
         failed=len(refused),
-        error=_error(refused[0], mask) if refused else None,
+        error=_describe_error(refused[0], mask) if refused else None,
     )
 
 
-def _refusal(run: Held, recipe: Recipe, released: StepJobs, outcome: str) -> Refused:
+def _build_refusal(run: LockedRun, recipe: Recipe, released: StepJobs, outcome: str) -> Refused:
     """The error that an enqueue would raise."""
     new = NewJob(
         definition=recipe.step.definition,
@@ -342,12 +354,12 @@ def _refusal(run: Held, recipe: Recipe, released: StepJobs, outcome: str) -> Ref
         resource_id=released.resource_id,
     )
     try:
-        refuse(new, outcome)
+        raise_refusal(new, outcome)
     except Refused as refusal:
         return refusal
 
 
-def _error(refusal: Refused, mask: Mask | None = None) -> dict[str, Any]:
+def _describe_error(refusal: Refused, mask: Mask | None = None) -> dict[str, Any]:
     others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
     message = f"{refusal.message} Also: {others}" if others else refusal.message
     return {"code": refusal.code, "message": shorten(message, LONGEST_MESSAGE, mask)}

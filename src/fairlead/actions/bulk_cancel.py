@@ -11,7 +11,7 @@ ROUNDS = 10
 ROUND_SECONDS = 0.01
 
 
-async def cancel(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], int]:
+async def cancel_jobs(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], int]:
     """Cancel jobs. The canceled ones and the number of requests; tries jobs that are locked several times."""
     left, canceled, asked = set(ids), list[UUID](), 0
     for _ in range(ROUNDS):
@@ -19,7 +19,7 @@ async def cancel(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], int]:
         requested = await bulk_jobs.request_cancel(tx, list(left.difference(ended)))
         canceled += ended
         asked += len(requested)
-        left = set(await bulk_jobs.still_cancelable(tx, list(left.difference(ended, requested))))
+        left = set(await bulk_jobs.filter_cancelable(tx, list(left.difference(ended, requested))))
         if not left:
             break
         await asyncio.sleep(ROUND_SECONDS)

@@ -24,7 +24,7 @@ _INT8 = struct.Struct(">iq")
 _LENGTH = struct.Struct(">i")
 
 
-def start(fields: int) -> bytes:
+def start_row(fields: int) -> bytes:
     """The row header: the number of fields."""
     return struct.pack(">h", fields)
 
@@ -53,7 +53,7 @@ def timestamptz(value: datetime) -> bytes:
     return _INT8.pack(8, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 
 
-async def send(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
+async def send_rows(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
     """Stream the rows in blocks, no faster than the server takes them.
 
     Building rows takes long and a write may not block, so it yields to the event loop in between.

@@ -12,7 +12,7 @@ from fairlead.db.tx import Tx
 sql = queries_beside(__file__)
 
 
-class Step(msgspec.Struct, frozen=True):
+class ThroughputStep(msgspec.Struct, frozen=True):
     """The number of jobs that succeeded and failed in the step that starts at `at`, without jobs that were retried by hand."""
 
     at: datetime
@@ -20,7 +20,7 @@ class Step(msgspec.Struct, frozen=True):
     failed: int
 
 
-class Ended(msgspec.Struct, frozen=True):
+class TenantEnds(msgspec.Struct, frozen=True):
     """The number of a tenant's jobs that succeeded and failed, without jobs that were retried by hand."""
 
     tenant_id: UUID
@@ -28,12 +28,12 @@ class Ended(msgspec.Struct, frozen=True):
     failed: int
 
 
-async def flow(tx: Tx, *, tenant_id: UUID | None, seconds: int, step: int) -> list[Step]:
+async def list_steps(tx: Tx, *, tenant_id: UUID | None, seconds: int, step: int) -> list[ThroughputStep]:
     """The last `seconds` of a tenant or (None) of all, in steps; the oldest first."""
-    return await tx.all(Step, sql.flow, {"tenant_id": tenant_id, "seconds": seconds, "step": step})
+    return await tx.all(ThroughputStep, sql.flow, {"tenant_id": tenant_id, "seconds": seconds, "step": step})
 
 
-async def ended(tx: Tx, tenants: Sequence[UUID], *, seconds: int) -> list[Ended]:
+async def count_ends(tx: Tx, tenants: Sequence[UUID], *, seconds: int) -> list[TenantEnds]:
     """The jobs of each of these tenants that ended in the last `seconds`."""
-    await tx.by_index()
-    return await tx.all(Ended, sql.ended, {"tenants": list(tenants), "seconds": seconds})
+    await tx.prefer_indexes()
+    return await tx.all(TenantEnds, sql.ended, {"tenants": list(tenants), "seconds": seconds})

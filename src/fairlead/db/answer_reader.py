@@ -20,10 +20,10 @@ T = TypeVar("T")
 INTERVAL_SECONDS = 0.1
 # A waiting statement also reads at this interval without an event: uvloop reports a reset connection only once, even if
 # one read does not take all its data.
-UNTOLD_SECONDS = 0.5
+REREAD_SECONDS = 0.5
 
 
-class _ToWrite(NamedTuple):
+class _OtherWait(NamedTuple):
     """The generator waits for more than readability before it can continue."""
 
     wanted: Wait
@@ -48,10 +48,10 @@ class Answers:
             return end.value  # type: ignore[no-any-return]
         finally:
             self._forget_if_closed()
-        answer = await self._read(steps) if wanted == Wait.R else _ToWrite(wanted)
-        if isinstance(answer, _ToWrite):
+        answer = await self._read_answer(steps) if wanted == Wait.R else _OtherWait(wanted)
+        if isinstance(answer, _OtherWait):
             self.forget_socket()
-            return await wait_async(_go_on(steps, answer.wanted), self._line.socket, INTERVAL_SECONDS)
+            return await wait_async(_resume_steps(steps, answer.wanted), self._line.socket, INTERVAL_SECONDS)
         return answer  # type: ignore[no-any-return]
 
     def forget_socket(self) -> None:
@@ -69,27 +69,27 @@ class Answers:
         if self._end is not None and not self._end.done():
             self._end.set_exception(OperationalError("the connection is closed"))
 
-    async def _read(self, steps: PQGen[Any]) -> Any:
+    async def _read_answer(self, steps: PQGen[Any]) -> Any:
         if self._loop is None:
             self._loop, self._socket = asyncio.get_running_loop(), self._line.socket
-            self._loop.add_reader(self._socket, self._go_on_reading)
+            self._loop.add_reader(self._socket, self._resume_reading)
         self._steps, self._end = steps, self._loop.create_future()
         # one timer serves all statements until it fires: a timer per statement would double the cost of a read
         if self._timer is None:
-            self._timer = self._loop.call_later(UNTOLD_SECONDS, self._read_untold)
+            self._timer = self._loop.call_later(REREAD_SECONDS, self._read_without_event)
         try:
             return await self._end
         finally:
             self._steps = self._end = None
 
-    def _read_untold(self) -> None:
+    def _read_without_event(self) -> None:
         self._timer = None
         if self._loop is None or self._end is None or self._end.done():
             return
-        self._timer = self._loop.call_later(UNTOLD_SECONDS, self._read_untold)
-        self._go_on_reading()
+        self._timer = self._loop.call_later(REREAD_SECONDS, self._read_without_event)
+        self._resume_reading()
 
-    def _go_on_reading(self) -> None:
+    def _resume_reading(self) -> None:
         """Read what arrived. If no statement waits, the server has closed the connection: the next statement notices."""
         steps, end = self._steps, self._end
         if steps is None or end is None or end.done():
@@ -98,7 +98,7 @@ class Answers:
         try:
             wanted = steps.send(Ready.R)
             if wanted != Wait.R:
-                end.set_result(_ToWrite(wanted))
+                end.set_result(_OtherWait(wanted))
         except StopIteration as stop:
             end.set_result(stop.value)
         except Exception as error:  # noqa: BLE001 - raised in the statement that waits
@@ -112,7 +112,7 @@ class Answers:
             self.forget_socket()
 
 
-def _go_on(steps: PQGen[T], wanted: Wait) -> Generator[Wait, Ready | int, T]:
+def _resume_steps(steps: PQGen[T], wanted: Wait) -> Generator[Wait, Ready | int, T]:
     while True:
         ready = yield wanted
         try:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.actions import definitions, firing, instants, tenants, triggers
+from fairlead.actions import definitions, firing, schedule_firing, tenants, triggers
 from fairlead.actions.catalog import Catalog
-from fairlead.actions.firing import Shot
-from fairlead.actions.instants import fire_due
+from fairlead.actions.firing import TriggerShot
+from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
 from fairlead.model.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, schedule_of_trigger
@@ -28,7 +28,7 @@ async def fired(tx: Tx, *, limit: int = 100, careful: bool = False) -> int:
 
 async def of(tx: Tx, trigger: Trigger) -> list[Firing]:
     """A trigger's firings, oldest first."""
-    return (await firings.page(tx, trigger.id, outcome=None, before=None, limit=2000))[::-1]
+    return (await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=2000))[::-1]
 
 
 async def outcomes(tx: Tx, trigger: Trigger) -> list[tuple[FiringOutcome, str | None]]:
@@ -58,7 +58,7 @@ async def test_a_due_instant_makes_a_record_and_a_job_and_moves_on(tx: Tx) -> No
     now = await reread(tx, trigger)
     assert (now.next_fire_at, now.last_fired_at) == (at + timedelta(hours=1), at)
     assert await fired(tx) == 0
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_what_is_disabled_deleted_or_not_due_is_left_alone(tx: Tx) -> None:
@@ -144,7 +144,7 @@ async def test_when_the_job_before_it_is_over_the_next_one_is_made(tx: Tx) -> No
     [one] = await of(tx, trigger)
     assert one.job_id is not None
     assert await jobs.cancel_queued(tx, one.job_id)
-    await given.behind(tx, trigger, await stored.moment(tx) - timedelta(seconds=1))
+    await given.behind(tx, trigger, await stored.read_clock(tx) - timedelta(seconds=1))
     await tx.run("update fairlead.job_triggers set start_at = next_fire_at where id = %s", [trigger.id])
 
     await fired(tx)
@@ -189,7 +189,7 @@ async def test_a_schedule_that_cannot_make_its_job_says_so_and_goes_on(tx: Tx) -
 async def test_a_schedule_whose_zone_is_gone_says_so_and_stops(tx: Tx, schedule: dict[str, Any]) -> None:
     trigger = await given.trigger(tx, **schedule)
     fine = await given.due_trigger(tx)
-    await given.behind(tx, trigger, await stored.moment(tx) - timedelta(seconds=30))
+    await given.behind(tx, trigger, await stored.read_clock(tx) - timedelta(seconds=30))
     if "cron_expr" in schedule:
         await tx.run("update fairlead.job_triggers set timezone = 'Mars/Olympus' where id = %s", [trigger.id])
     else:  # it needs the tenant's only to show the time
@@ -214,13 +214,13 @@ async def test_a_failure_that_nobody_thought_of_holds_up_no_other(
     fine = await given.due_trigger(tx)
     real = firing.fire_all
 
-    async def failing(tx: Tx, catalog: Catalog, shots: Sequence[Shot]) -> list[Any]:
+    async def failing(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[Any]:
         made = await real(tx, catalog, shots)
         if any(shot.trigger.label == "poison" for shot in shots):
             raise ZeroDivisionError
         return made
 
-    monkeypatch.setattr(instants, "fire_all", failing)
+    monkeypatch.setattr(schedule_firing, "fire_all", failing)
     with pytest.raises(ZeroDivisionError):
         async with tx.connection.transaction():
             await fired(tx)
@@ -231,7 +231,7 @@ async def test_a_failure_that_nobody_thought_of_holds_up_no_other(
     assert await outcomes(tx, fine) == [(ENQUEUED, None)]
     assert await given.count(tx, "jobs") == 1
     assert (await reread(tx, poison)).next_fire_at is not None
-    assert await jobs.inconsistencies(tx) == []
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_a_schedule_that_cannot_even_be_reckoned_holds_up_no_other(
@@ -244,7 +244,7 @@ async def test_a_schedule_that_cannot_even_be_reckoned_holds_up_no_other(
     def failing(trigger: Trigger) -> Any:
         return 1 / 0 if trigger.label == "poison" else real(trigger)
 
-    monkeypatch.setattr(instants, "schedule_for", failing)
+    monkeypatch.setattr(schedule_firing, "schedule_for", failing)
 
     assert await fired(tx, careful=True) == 2
 
@@ -300,13 +300,13 @@ async def test_what_had_come_of_a_schedule_is_on_record_when_it_is_changed(
 
     assert await outcomes(tx, trigger) == told
     assert changed.trigger.next_fire_at is not None
-    assert changed.trigger.next_fire_at > await stored.moment(tx)
+    assert changed.trigger.next_fire_at > await stored.read_clock(tx)
     assert await fired(tx) == 0
 
 
 async def test_what_had_come_in_the_old_zone_of_the_tenant_is_on_record(tx: Tx) -> None:
     trigger = await given.trigger(tx, cron_expr="0 2 * * *")
-    today = (await stored.moment(tx)).astimezone(UTC).replace(hour=2, minute=0, second=0, microsecond=0)
+    today = (await stored.read_clock(tx)).astimezone(UTC).replace(hour=2, minute=0, second=0, microsecond=0)
     come = [today - timedelta(days=days) for days in (2, 1)]
     await given.behind(tx, trigger, come[0])
 
@@ -341,7 +341,7 @@ async def test_an_instant_that_the_new_schedule_has_too_is_fired(tx: Tx) -> None
 async def test_a_schedule_whose_zone_is_gone_can_be_mended_before_it_is_fired(tx: Tx) -> None:
     trigger = await given.trigger(tx, cron_expr="0 2 * * *", timezone="UTC")
     await tx.run("update fairlead.job_triggers set timezone = 'Mars/Olympus' where id = %s", [trigger.id])
-    await given.behind(tx, trigger, await stored.moment(tx) - timedelta(days=1))
+    await given.behind(tx, trigger, await stored.read_clock(tx) - timedelta(days=1))
 
     await triggers.change(tx, TESTER, trigger.id, {"timezone": "UTC"})
 
@@ -368,7 +368,7 @@ async def test_a_new_zone_of_the_tenant_moves_its_schedules(tx: Tx) -> None:
 async def test_a_round_sees_to_so_many_instants_and_leaves_the_rest(
     tx: Tx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instants, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(schedule_firing, "MOST_AT_ONCE", 5)
     made = [await given.due_trigger(tx, instants=3, late=10 - n, catch_up="all") for n in range(4)]
 
     assert await fired(tx) == 4

@@ -7,14 +7,14 @@ from uuid import UUID
 import pytest
 
 from fairlead import Fairlead, JobStatus
-from fairlead.actions import bulk_jobs, system, troubles
+from fairlead.actions import bulk_jobs, failed_jobs, system
 from fairlead.bench import backlog
-from fairlead.db.tx import Acting, Tx
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import Forbidden, InvalidInput
 from fairlead.model.access import Principal, Role
 from fairlead.store import bulk_jobs as stored
-from fairlead.store import flow, jobs
-from fairlead.store import troubles as store
+from fairlead.store import failed_jobs as store
+from fairlead.store import jobs, throughput
 from tests import given
 
 LOOK = 40
@@ -39,7 +39,7 @@ def every_node(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def planned(tx: Tx, query: str, values: dict[str, Any], table: str) -> list[dict[str, Any]]:
     """The nodes of a query's plan that read a table."""
-    await tx.by_index()
+    await tx.prefer_indexes()
     [(plan,)] = await tx.values("explain (analyze, timing off, format json) " + query, values)
     nodes = [one for one in every_node(plan[0]["Plan"]) if one.get("Relation Name") == table]
     assert nodes
@@ -64,7 +64,7 @@ async def test_the_newest_troubled_jobs_are_read_by_their_index_whatever_ended_w
         # and one of each tenant, to see that it has any
         assert round(sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes)) <= LOOK + 2
         assert sum(one.get("Rows Removed by Filter", 0) for one in nodes) == 0
-        found, looked_at = await store.newest(tx, tenant_id=of, look=LOOK, status=JobStatus.FAILED)
+        found, looked_at = await store.list_newest(tx, tenant_id=of, look=LOOK, status=JobStatus.FAILED)
     assert looked_at == LOOK
     assert len({one.tenant for one in found}) == (2 if of_all else 1)
 
@@ -76,7 +76,7 @@ async def test_a_tenants_own_transaction_reads_by_index_too(fl: Fairlead) -> Non
     await backlog.finished(fl, 6000, print, tenant=given.OTHER)
     async with fl.transaction() as tx:
         await died(tx, "E: 1")
-    async with fl.database.transaction(Acting(mine)) as tx:
+    async with fl.database.transaction(TransactionIdentity(mine)) as tx:
         nodes = await planned(tx, store.sql.newest, {"tenant_id": mine, "look": LOOK}, "jobs")
         read = sum((one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) for one in nodes)
     assert read <= 2
@@ -89,8 +89,8 @@ async def test_errors_are_grouped_for_a_tenant_and_for_all(tx: Tx) -> None:
     await died(tx, "Other: no", status="failed")
     mine = Principal("viewer", Role.VIEWER, await tenant_id(tx))
 
-    own = await troubles.by_error(tx, mine, status=JobStatus.DEAD_LETTER)
-    everybodys = await troubles.by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
+    own = await failed_jobs.group_by_error(tx, mine, status=JobStatus.DEAD_LETTER)
+    everybodys = await failed_jobs.group_by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
 
     assert [(one.pattern, one.count) for one in own.groups] == [("Refused: port <n>", 3)]
     assert [(one.count, one.tenants) for one in everybodys.groups] == [(4, {given.TENANT, given.OTHER})]
@@ -98,11 +98,11 @@ async def test_errors_are_grouped_for_a_tenant_and_for_all(tx: Tx) -> None:
 
 
 async def test_more_than_is_looked_at_is_said_to_be_so(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(troubles, "LOOK", 2)
+    monkeypatch.setattr(failed_jobs, "LOOK", 2)
     for _ in range(3):
         await died(tx, "E: x")
 
-    found = await troubles.by_error(
+    found = await failed_jobs.group_by_error(
         tx, Principal("viewer", Role.VIEWER, await tenant_id(tx)), status=JobStatus.DEAD_LETTER
     )
 
@@ -113,7 +113,7 @@ async def test_secrets_of_a_payload_are_not_in_what_is_shown(tx: Tx) -> None:
     await tx.run("update fairlead.job_definitions set secret_paths = '{/name}' where key = 'greet'")
     await died(tx, "Refused: hunter22 is not it", payload={"name": "hunter22"})
 
-    found = await troubles.by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
+    found = await failed_jobs.group_by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
 
     assert [one.pattern for one in found.groups] == ["Refused: [redacted] is not it"]
 
@@ -154,7 +154,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
     if analyzed:
         await tx.run("analyze fairlead.jobs, fairlead.active_keys")
     wanted = {"definition_key": "greet", "tenant_id": None if of_all else await tenant_id(tx)}
-    asked, said = jobs.conditions(tx, wanted)
+    asked, said = jobs.build_conditions(tx, wanted)
     values = {**said, "forbidden": None}
     query = "\nand ".join([stored.sql.retryable, *asked]) + " limit 10"
 
@@ -162,7 +162,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
         [node] = await planned(tx, query, values, table)
         assert node["Index Name"] == index
         assert node["Actual Rows"] * node["Actual Loops"] <= 10
-    async with stored.retryable(tx, wanted) as found:
+    async with stored.open_retryable(tx, wanted) as found:
         assert sum([one.is_stuck async for one in found]) == (2400 if of_all else 1200)
 
 
@@ -185,7 +185,7 @@ async def test_what_ended_is_read_from_counts_by_index(tx: Tx) -> None:
     await tx.run("analyze fairlead.counts")
     tenants = [await tenant_id(tx), await tenant_id(tx, given.OTHER)]
 
-    nodes = await planned(tx, flow.sql.ended, {"tenants": tenants, "seconds": 3600}, "counts")
+    nodes = await planned(tx, throughput.sql.ended, {"tenants": tenants, "seconds": 3600}, "counts")
 
     assert {one["Index Name"] for one in nodes} == {"counts_by_level"}
     assert sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes) <= 2 * 60
@@ -200,7 +200,8 @@ async def test_tenants_stand_side_by_side(tx: Tx) -> None:
     await died(tx, "E")
 
     parts = {
-        one.queue.tenant: one for one in await system.side_by_side(tx, given.TESTER, seconds=3600, limit=10)
+        one.queue.tenant: one
+        for one in await system.compare_tenants(tx, given.TESTER, seconds=3600, limit=10)
     }
 
     acme, other, system_own = parts[given.TENANT], parts[given.OTHER], parts["global"]
@@ -217,7 +218,8 @@ async def test_a_paused_tenant_with_nothing_running_takes_no_part(tx: Tx) -> Non
     )
 
     parts = {
-        one.queue.tenant: one for one in await system.side_by_side(tx, given.TESTER, seconds=3600, limit=10)
+        one.queue.tenant: one
+        for one in await system.compare_tenants(tx, given.TESTER, seconds=3600, limit=10)
     }
 
     assert (parts[given.TENANT].fair_share, parts[given.OTHER].fair_share) == (None, 1.0)

@@ -6,7 +6,7 @@ As Python objects, JSON takes up to 25 times its size as text.
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from fairlead.db.tx import Tx, as_row
+from fairlead.db.tx import Tx, convert_row
 from fairlead.model.page import Page
 
 Row = TypeVar("Row")
@@ -20,7 +20,7 @@ _WEIGHT = (
 )
 
 
-async def page(
+async def fetch_page(
     tx: Tx, row: type[Row], query: str, values: Mapping[str, Any], *, limit: int, weighed: Sequence[str]
 ) -> Page[Row]:
     """The first rows of a query that has a `limit`: at most `limit`, cut where they exceed MOST_PAGE_BYTES; at least one.
@@ -28,13 +28,13 @@ async def page(
     `weighed` names the columns that can be large.
     """
     found = await tx.dicts(
-        _bounded(query, weighed), {**values, "limit": limit + 1, "page_most": MOST_PAGE_BYTES}
+        _bound_query(query, weighed), {**values, "limit": limit + 1, "page_most": MOST_PAGE_BYTES}
     )
     more = bool(found) and found[0]["page_rows"] > min(len(found), limit)
-    return Page((as_row(row, one) for one in found[:limit]), more=more)
+    return Page((convert_row(row, one) for one in found[:limit]), more=more)
 
 
-def _bounded(query: str, weighed: Sequence[str]) -> str:
+def _bound_query(query: str, weighed: Sequence[str]) -> str:
     """The query with its rows cut where they exceed the bytes; `page_rows` is their number before the cut."""
     weight = " + ".join(_WEIGHT.format(name) for name in weighed)
     return (  # the query and the names are ours
